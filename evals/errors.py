@@ -1,0 +1,47 @@
+"""Errors meant for a person. Each carries the exit code with which the command line ends.
+
+A message names the thing, the value found, what was expected and what to do next. Anything that is not one of
+these is a bug or a failure of the machine (exit code 1).
+"""
+
+
+class QuatroError(ValueError):
+    """Base of every error that a user can cause and mend."""
+
+    exit_code = 1
+
+
+class UsageError(QuatroError):
+    """An option or a config value is wrong; another value would work."""
+
+    exit_code = 2
+
+
+class MissingError(QuatroError):
+    """Something is not on this machine: a package, a device, a model, a data set."""
+
+    exit_code = 3
+
+
+class DataError(QuatroError):
+    """A file is unreadable or contradicts itself or another file."""
+
+    exit_code = 4
+
+
+class DivergedError(QuatroError):
+    """Training produced a non-finite loss, gradient, log-probability or reward."""
+
+    exit_code = 5
+
+
+class PartialFailureError(QuatroError):
+    """The command finished, but some cells or checks failed."""
+
+    exit_code = 6
+
+
+class LockedError(QuatroError):
+    """Another process holds the run directory."""
+
+    exit_code = 75

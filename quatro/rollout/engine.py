@@ -1,0 +1,34 @@
+"""What the loop asks of a rollout engine; `transformers.py`, `vllm.py` and `replay.py` answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from quatro.types import Prompt, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Progress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
+
+
+class Engine(Protocol):
+    """Draws responses. Same seeds, weights and machine give the same responses, however the work is batched."""
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        progress: Progress | None = None,
+    ) -> list[list[Rollout]]:
+        """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, in the order given.
+
+        Raises:
+            DataError: a prompt leaves no room for a response in the model's context.
+        """
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors)."""

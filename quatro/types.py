@@ -1,0 +1,114 @@
+"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics.
+
+Importing this file does not import torch: configuration and the command line use it too.
+"""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One query q: what the model reads (``token_ids``) and what its answers are judged against (``answer``)."""
+
+    benchmark: str
+    id: str
+    problem: str
+    answer: str | None
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One sampled response o.
+
+    ``token_ids`` are exactly the sampled ids, the stop token included when one was drawn: lengths decide masks, pad
+    ids never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature, before
+    any truncation by top_p or top_k; None where the engine does not know them (replay). ``entropy`` is the exact
+    entropy in nats of each next-token distribution at temperature 1. ``text`` has no special tokens.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    logp: tuple[float, ...] | None = None
+    entropy: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn. ``top_k`` 0 and ``top_p`` 1 mean no truncation; ``max_new_tokens`` counts the stop."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_new_tokens: int = 1024
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that reduces over micro-batches, minibatches and ranks by its ``kind``.
+
+    For ``mean`` the value is a SUM and ``count`` what to divide by in the end; the other kinds ignore ``count``.
+    """
+
+    kind: Literal["mean", "sum", "max", "min"]
+    value: float | Tensor
+    count: float | Tensor = 1.0
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """``value_B`` in float64 and the metrics of how they came about (plain numbers, names as in metrics.jsonl)."""
+
+    value_B: Tensor
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """``coefficient * sum(value * weight) / W`` where W is the weight summed over minibatch, micro-batches and ranks.
+
+    ``value`` and ``weight`` share one shape, (B,) or (B, T). ``weight`` never depends on the policy, so W is known
+    before the first backward pass, and neither micro-batch size nor world size changes a gradient.
+    """
+
+    name: str
+    value: Tensor
+    weight: Tensor
+    coefficient: float = 1.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    terms: Sequence[LossTerm]
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows in no particular order, padded on the right; whatever stands in padding is ignored.
+
+    ``old_logp_BT`` log-probabilities under pi_old; ``ref_logp_BT`` under the reference pi_pre (None when beta = 0);
+    ``mask_BT`` bool, True on response tokens; ``group_B`` which prompt a row answers; ``group_size_B`` rollouts of
+    that prompt in the whole batch (a micro-batch may hold only some of them); ``max_new_tokens`` the constant T of
+    `seq-mean-token-sum-norm`.
+    """
+
+    old_logp_BT: Tensor
+    mask_BT: Tensor
+    advantage_B: Tensor
+    group_B: Tensor
+    group_size_B: Tensor
+    max_new_tokens: int
+    ref_logp_BT: Tensor | None = None
