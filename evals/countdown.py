@@ -1,0 +1,303 @@
+"""Digit countdown: the embedded benchmark. Reach a target with a chain of running totals over some of six digits.
+
+A prompt is ``7 2 7 6 2 8 -> 67``. An answer is ``8 *7 =56 +7 =63 +6 =69 -2 =67``: a digit, then pairs of an operation
+and the total it gives. It uses 2 to 5 of the six digits, each at most once, every total lies in 0..99 and the last is
+the target. Equal digits are interchangeable: a solution is a token sequence, not a choice of positions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals.errors import DataError
+
+NUM_DIGITS = 6
+MIN_USED, MAX_USED = 2, 5
+MAX_TOTAL = 99
+PROMPT_TOKENS = NUM_DIGITS + 2
+MAX_ANSWER_TOKENS = 2 * MAX_USED - 1
+
+TOKENS: tuple[str, ...] = (
+    *("<pad>", "<eos>", "_", "->", ":"),
+    *(str(number) for number in range(MAX_TOTAL + 1)),
+    *(f"{operation}{digit}" for operation in "+-*" for digit in range(1, 10)),
+    *(f"={total}" for total in range(MAX_TOTAL + 1)),
+)
+TOKEN_IDS = {token: i for i, token in enumerate(TOKENS)}
+PAD_ID, EOS_ID = TOKEN_IDS["<pad>"], TOKEN_IDS["<eos>"]
+TRAIN_PROBLEMS, TEST_PROBLEMS = 3000, 200
+
+_PROBLEM_SEED = 20260
+# Tables instead of int(): they know exactly the texts of the vocabulary, whatever else Unicode calls a digit.
+_DIGIT = {str(digit): digit for digit in range(1, 10)}
+_NUMBER = {str(number): number for number in range(MAX_TOTAL + 1)}
+_STEP = {f"{operation}{digit}": (operation, digit) for operation in "+-*" for digit in range(1, 10)}
+_TOTAL = {f"={total}": total for total in range(MAX_TOTAL + 1)}
+
+Digits = tuple[int, ...]
+
+
+class CountdownProblem(NamedTuple):
+    id: str
+    prompt: str
+    digits: Digits
+    target: int
+
+
+def format_prompt(digits: Sequence[int], target: int) -> str:
+    return f"{' '.join(map(str, digits))} -> {target}"
+
+
+@lru_cache(maxsize=8192)
+def parse_prompt(prompt: str) -> tuple[Digits, int]:
+    """The six digits, in the prompt's order, and the target.
+
+    Raises:
+        DataError: (a ValueError) ``prompt`` is not six digits 1..9, ``->`` and a number 0..99, one space between them.
+    """
+    tokens = prompt.strip().split(" ") if isinstance(prompt, str) else []
+    is_prompt = (
+        len(tokens) == PROMPT_TOKENS
+        and all(token in _DIGIT for token in tokens[:NUM_DIGITS])
+        and tokens[NUM_DIGITS] == "->"
+        and tokens[-1] in _NUMBER
+    )
+    if not is_prompt:
+        shown = repr(prompt)
+        raise DataError(
+            f"not a countdown prompt: {shown if len(shown) <= 120 else shown[:120] + '...'}; expected six digits 1 to 9, "
+            "an arrow and a target up to 99, such as '7 2 7 6 2 8 -> 67'"
+        )
+    return tuple(_DIGIT[token] for token in tokens[:NUM_DIGITS]), _NUMBER[tokens[-1]]
+
+
+def verify(prompt: str, completion: str) -> bool:
+    """Whether ``completion`` solves ``prompt``. Any other completion is wrong, never an error.
+
+    Strict: the exact tokens, one space between them; white space around the whole answer is ignored.
+
+    Raises:
+        DataError: (a ValueError) ``prompt`` is malformed.
+    """
+    digits, target = parse_prompt(prompt)
+    if not isinstance(completion, str):
+        return False
+    tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS)
+    if len(tokens) % 2 == 0 or not 2 * MIN_USED - 1 <= len(tokens) <= MAX_ANSWER_TOKENS:
+        return False
+    total = _DIGIT.get(tokens[0])
+    if total is None:
+        return False
+    used = [total]
+    for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
+        if step_token not in _STEP or total_token not in _TOTAL:
+            return False
+        operation, digit = _STEP[step_token]
+        total = _apply(total, operation, digit)
+        if total != _TOTAL[total_token]:
+            return False
+        used.append(digit)
+    return total == target and all(used.count(digit) <= digits.count(digit) for digit in used)
+
+
+def count_solutions(digits: Sequence[int], target: int) -> int:
+    """The exact number of distinct solutions (token sequences)."""
+    if not 0 <= target <= MAX_TOTAL:
+        return 0
+    return _ways(_checked(digits))[target]
+
+
+def solutions(digits: Sequence[int], target: int) -> Iterator[str]:
+    """Every distinct solution, in a fixed order; there can be thousands."""
+    left = list(_checked(digits))
+
+    def extend(chain: tuple[str, ...], total: int, num_used: int) -> Iterator[str]:
+        if num_used >= MIN_USED and total == target:
+            yield " ".join(chain)
+        if num_used == MAX_USED:
+            return
+        for digit in sorted(set(left)):
+            left.remove(digit)
+            for operation in "+-*":
+                new_total = _apply(total, operation, digit)
+                if 0 <= new_total <= MAX_TOTAL:
+                    yield from extend((*chain, f"{operation}{digit}", f"={new_total}"), new_total, num_used + 1)
+            left.append(digit)
+
+    for first in sorted(set(left)):
+        left.remove(first)
+        yield from extend((str(first),), first, 1)
+        left.append(first)
+
+
+@cache
+def problems(split: Literal["train", "test"]) -> tuple[CountdownProblem, ...]:
+    """The 3,000 training or the 200 held-out problems: always the same ones, no (sorted digits, target) twice.
+
+    Digits are drawn at random, then the target uniformly from the totals 1..99 that they can reach: the final totals
+    of random chains would be the easy targets.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"countdown has no split {split!r}; expected 'train' or 'test'")
+    return _all_problems()[split]
+
+
+@cache
+def _all_problems() -> dict[str, tuple[CountdownProblem, ...]]:
+    # random() alone is promised to give the same numbers in every version of Python; randrange and choice are not.
+    rng = random.Random(_PROBLEM_SEED)
+    drawn: dict[tuple[Digits, int], tuple[Digits, int]] = {}
+    while len(drawn) < TEST_PROBLEMS + TRAIN_PROBLEMS:
+        digits = tuple(1 + int(9 * rng.random()) for _ in range(NUM_DIGITS))
+        key = tuple(sorted(digits))
+        reachable = [target for target, ways in enumerate(_ways(key)) if ways and target >= 1]
+        target = reachable[int(len(reachable) * rng.random())]
+        drawn.setdefault((key, target), (digits, target))
+    pairs = list(drawn.values())
+
+    def named(split: str, chosen: list[tuple[Digits, int]]) -> tuple[CountdownProblem, ...]:
+        return tuple(
+            CountdownProblem(f"countdown/{split}/{i:04d}", format_prompt(digits, target), digits, target)
+            for i, (digits, target) in enumerate(chosen)
+        )
+
+    return {"test": named("test", pairs[:TEST_PROBLEMS]), "train": named("train", pairs[TEST_PROBLEMS:])}
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of single-space separated tokens; KeyError names the first that the vocabulary lacks."""
+    return [TOKEN_IDS[token] for token in text.split()]
+
+
+def decode(ids: Sequence[int] | NDArray[np.int64]) -> str:
+    """The text of ``ids`` up to, and without, the first ``<eos>`` or ``<pad>``."""
+    words = []
+    for i in ids:
+        if i in (PAD_ID, EOS_ID):
+            break
+        words.append(TOKENS[i])
+    return " ".join(words)
+
+
+@dataclass(frozen=True)
+class WarmstartRows:
+    """Rows for supervised learning: prompt (8 tokens), answer (3 to 9), ``<eos>``, then ``<pad>`` up to width 18.
+
+    ``token_ids`` int64 (rows, 18); ``answer_mask`` bool (rows, 18), True on the answer and its ``<eos>``.
+    """
+
+    token_ids: NDArray[np.int64]
+    answer_mask: NDArray[np.bool_]
+
+
+def warmstart_rows(rng: np.random.Generator, num_rows: int, *, random_target_share: float = 0.0) -> WarmstartRows:
+    """Random chains with their final total as the target; never a prompt of the held-out split.
+
+    A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that keep
+    the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
+    such rows teach the form of an answer but a wrong one (the "harder" base policy uses .4).
+    """
+    if not 0 <= random_target_share <= 1:
+        raise ValueError(f"random_target_share must lie in [0, 1], not {random_target_share}")
+    held_out = np.array([_keys(np.array([p.digits]), np.array([p.target]))[0] for p in problems("test")])
+    parts: list[NDArray[np.int64]] = []
+    missing = num_rows
+    while missing > 0:
+        rows, digits, target = _random_chains(rng, missing + missing // 8 + 16, random_target_share)
+        is_usable = (target >= 1) & ~np.isin(_keys(digits, target), held_out)
+        parts.append(rows[is_usable][:missing])
+        missing -= len(parts[-1])
+    width = PROMPT_TOKENS + MAX_ANSWER_TOKENS + 1
+    token_ids = np.concatenate(parts) if parts else np.empty((0, width), np.int64)
+    mask = token_ids != PAD_ID
+    mask[:, :PROMPT_TOKENS] = False
+    return WarmstartRows(token_ids, mask)
+
+
+def _random_chains(
+    rng: np.random.Generator, num_rows: int, random_target_share: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Token rows as in WarmstartRows, their digits in prompt order and their targets (0 where the chain ends at 0)."""
+    order = rng.integers(1, 10, size=(num_rows, NUM_DIGITS))  # in the order in which a chain uses them
+    num_used = rng.integers(MIN_USED, MAX_USED + 1, size=num_rows)
+    rows = np.full((num_rows, PROMPT_TOKENS + MAX_ANSWER_TOKENS + 1), PAD_ID, dtype=np.int64)
+    total = order[:, 0].copy()
+    rows[:, PROMPT_TOKENS] = TOKEN_IDS["0"] + total
+    for step in range(1, MAX_USED):
+        digit = order[:, step]
+        outcome = np.stack([total + digit, total - digit, total * digit], axis=1)
+        is_valid = (outcome >= 0) & (outcome <= MAX_TOTAL)
+        # The largest of three uniform numbers among the valid operations: each wins equally often. One always is valid.
+        operation = np.where(is_valid, rng.random(is_valid.shape), -1.0).argmax(axis=1)
+        new_total = np.take_along_axis(outcome, operation[:, None], axis=1)[:, 0]
+        is_used = step < num_used
+        column = PROMPT_TOKENS + 2 * step - 1
+        rows[is_used, column] = (TOKEN_IDS["+1"] + 9 * operation + digit - 1)[is_used]
+        rows[is_used, column + 1] = (TOKEN_IDS["=0"] + new_total)[is_used]
+        total = np.where(is_used, new_total, total)
+    rows[np.arange(num_rows), PROMPT_TOKENS + 2 * num_used - 1] = EOS_ID
+    other = 1 + rng.integers(0, MAX_TOTAL - 1, size=num_rows)
+    other += other >= total  # uniform on 1..99 without the true total (a total of 0 leaves 2..99)
+    target = np.where(rng.random(num_rows) < random_target_share, other, total)
+    digits = rng.permuted(order, axis=1)
+    rows[:, :NUM_DIGITS] = TOKEN_IDS["0"] + digits
+    rows[:, NUM_DIGITS] = TOKEN_IDS["->"]
+    rows[:, NUM_DIGITS + 1] = TOKEN_IDS["0"] + target
+    return rows, digits, target
+
+
+def _keys(digits: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One integer per row that two rows share exactly if they have the same multiset of digits and the same target."""
+    return np.sort(digits, axis=1) @ 10 ** np.arange(NUM_DIGITS) * 100 + target
+
+
+def _apply(total: int, operation: str, digit: int) -> int:
+    if operation == "+":
+        return total + digit
+    return total - digit if operation == "-" else total * digit
+
+
+def _checked(digits: Sequence[int]) -> Digits:
+    if any(digit not in range(1, 10) for digit in digits):
+        raise ValueError(f"countdown digits lie in 1..9, found {list(digits)}")
+    return tuple(sorted(digits))
+
+
+@cache
+def _ways(digits: Digits) -> tuple[int, ...]:
+    """For each total 0..99 the number of solutions that end there, using any 2..5 of the sorted ``digits``."""
+    subsets = {()} if not digits else {(), (digits[0],)}
+    for digit in digits[1:]:
+        subsets |= {(*subset, digit) for subset in subsets if len(subset) < MAX_USED}
+    ways = np.zeros(MAX_TOTAL + 1, dtype=np.int64)
+    for subset in subsets:
+        if len(subset) >= MIN_USED:
+            ways += _ways_using_all(subset)
+    return tuple(ways.tolist())
+
+
+@cache
+def _ways_using_all(digits: Digits) -> NDArray[np.int64]:
+    """For each total 0..99 the number of chains that use exactly the sorted ``digits`` and end there.
+
+    The last digit of a chain is one of the distinct digits; what comes before is a chain over the others.
+    """
+    ways = np.zeros(MAX_TOTAL + 1, dtype=np.int64)
+    if len(digits) == 1:
+        ways[digits[0]] = 1
+        return ways
+    for i, digit in enumerate(digits):
+        if i and digits[i - 1] == digit:
+            continue
+        before = _ways_using_all(digits[:i] + digits[i + 1 :])
+        ways[digit:] += before[:-digit]
+        ways[:-digit] += before[digit:]
+        ways[::digit] += before[: MAX_TOTAL // digit + 1]
+    return ways

@@ -1,0 +1,268 @@
+"""Figures in one style: a palette that survives colour blindness, markers that survive a black-and-white printer.
+
+matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+FORMATS = ("png", "svg", "pdf")
+
+# Okabe and Ito, "Color Universal Design" (2008), strongest contrast on white first.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 8.5,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.5,
+    "axes.labelcolor": "#333333",
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.solid_capstyle": "round",
+    "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
+    "svg.fonttype": "path",
+    "svg.hashsalt": "quatro",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """``rows`` of one run's metrics.jsonl, in order of "step"; ``delta`` its KL radius in nats, if it has one."""
+
+    label: str
+    rows: Rows
+    delta: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a metric over steps. The first metric is drawn solid, the second dashed."""
+
+    title: str
+    unit: str
+    metrics: tuple[str, ...]
+    is_log: bool = False
+    is_share: bool = False
+
+
+TRAINING_PANELS = (
+    Panel("Reward", "mean of the iteration", ("reward/mean",)),
+    Panel("Entropy", "nats per token", ("entropy/token_mean",)),
+    Panel("Realised KL per iteration", "nats", ("kl/new_old", "kl/old_new"), is_log=True),
+    Panel("Dual variable λ", "mean over prompts", ("dual/lam_mean",)),
+    Panel("Clipped", "share of rows or tokens", ("clip/fraction",), is_share=True),
+    Panel("Response length", "tokens", ("length/mean",)),
+)
+
+
+def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TRAINING_PANELS) -> Figure:
+    """Curves over steps, one colour and marker a run: faint every step, bold the running mean.
+
+    A panel that no run has numbers for is left out. Dashed horizontal lines in the KL panel are the runs' delta.
+
+    Raises:
+        DataError: a run has no rows, or no panel has a single finite number.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    for run in runs:
+        if not run.rows:
+            raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
+    drawn = [panel for panel in panels if any(_has_numbers(run.rows, panel) for run in runs)]
+    if not drawn:
+        wanted = ", ".join(name for panel in panels for name in panel.metrics)
+        raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
+    with matplotlib.rc_context(STYLE):
+        num_columns = min(3, len(drawn))
+        num_rows = math.ceil(len(drawn) / num_columns)
+        legend_inches = 0.3 + 0.2 * math.ceil(len(runs) / 3)
+        figure = Figure(figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches), layout="constrained")
+        grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True)
+        axes = list(grid.flat)
+        for axis, panel in zip(axes, drawn, strict=False):
+            _draw_panel(axis, panel, runs)
+        for position, axis in enumerate(axes):
+            if position >= len(drawn):
+                axis.set_visible(False)
+            elif position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
+                axis.set_xlabel("step")
+                axis.tick_params(labelbottom=True)
+        handles = [_key(position) for position in range(len(runs))]
+        figure.legend(
+            handles, [_legible(run.label) for run in runs], loc="outside lower center", ncols=min(3, len(runs))
+        )
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
+
+    Raises:
+        UsageError: another ending.
+    """
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise UsageError(f"a figure ends in .png, .svg or .pdf, not {path.name!r}; for example -o {path.stem}.pdf")
+    import matplotlib
+
+    metadata: dict[str, dict[str, str | None]] = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            with matplotlib.rc_context(STYLE):
+                figure.savefig(file, format=kind, metadata=metadata[kind])
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
+    """Steps and values where the metric is a finite number."""
+    pairs = [(row["step"], row.get(metric)) for row in rows if "step" in row]
+    finite = [(float(step), float(value)) for step, value in pairs if _is_finite(value)]
+    return [step for step, _ in finite], [value for _, value in finite]
+
+
+def running_mean(values: Sequence[float], width: int) -> list[float]:
+    """Mean of up to ``width`` values (odd) around each one; at the ends the window shrinks on both sides alike."""
+    half = width // 2
+    means = []
+    for i in range(len(values)):
+        reach = min(half, i, len(values) - 1 - i)
+        window = values[i - reach : i + reach + 1]
+        means.append(math.fsum(window) / len(window))
+    return means
+
+
+def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
+    axis.set_title(panel.title)
+    axis.set_ylabel(panel.unit)
+    for position, run in enumerate(runs):
+        for dashed, metric in enumerate(panel.metrics):
+            _draw_curve(axis, panel, run.rows, metric, position, is_dashed=bool(dashed))
+    if panel.is_log:
+        axis.set_yscale("log")
+        axis.grid(which="minor", visible=False)
+    if panel.is_share:
+        axis.set_ylim(bottom=0)
+    if "kl/new_old" in panel.metrics:
+        _draw_radii(axis, runs)
+        _explain_line_styles(axis, panel)
+
+
+def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int, *, is_dashed: bool) -> None:
+    steps, values = series(rows, metric)
+    if panel.is_log:
+        positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
+        steps, values = [step for step, _ in positive], [value for _, value in positive]
+    if not steps:
+        return
+    color = PALETTE[position % len(PALETTE)]
+    width = 2 * (len(values) // 40) + 1
+    if width > 1 and not is_dashed:
+        axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
+    means = running_mean(values, width)
+    # The second direction is thin: it supports the first and must not hide it.
+    look: dict[str, Any] = {"linestyle": (0, (3, 1.6)), "linewidth": 0.9} if is_dashed else {"linewidth": 1.6}
+    if not is_dashed:
+        every = max(1, len(steps) // 6)
+        # Markers of different runs stand at different steps, so that equal curves do not cover each other.
+        look |= {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
+        look |= {"markevery": (position * every // 4 % every, every), "markeredgecolor": "white", "markeredgewidth": 0.4}
+    axis.plot(steps, means, color=color, **look)
+
+
+def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
+    """A dashed line at each delta; in the run's colour where only one run has it, else in grey."""
+    colors: dict[float, str] = {}
+    for position, run in enumerate(runs):
+        if run.delta is not None:
+            colors[run.delta] = "#666666" if run.delta in colors else PALETTE[position % len(PALETTE)]
+    for delta, color in colors.items():
+        axis.axhline(delta, color=color, linewidth=1.0, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
+        axis.annotate(
+            f"δ = {delta:g}",
+            xy=(1, delta),
+            xycoords=("axes fraction", "data"),
+            xytext=(-1, 2),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            color=color,
+        )
+
+
+def _explain_line_styles(axis: Axes, panel: Panel) -> None:
+    from matplotlib.lines import Line2D
+
+    looks: tuple[Any, ...] = ("-", (0, (3, 1.6)))
+    keys = [Line2D([], [], color="#444444", linewidth=1.2, linestyle=look) for look in looks[: len(panel.metrics)]]
+    names = {"kl/new_old": "KL(new ‖ old)", "kl/old_new": "KL(old ‖ new)"}
+    labels = [names.get(metric, metric) for metric in panel.metrics]
+    axis.legend(keys, labels, fontsize=7, loc="best", handlelength=2.2, labelspacing=0.2, borderaxespad=0.2)
+
+
+def _key(position: int) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    marker = MARKERS[position % len(MARKERS)]
+    return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
+
+
+def _legible(label: str) -> str:
+    shown = "".join(character if character.isprintable() else "·" for character in label)
+    # matplotlib drops labels that start with an underscore.
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def _has_numbers(rows: Rows, panel: Panel) -> bool:
+    return any(_is_finite(row.get(metric)) for row in rows for metric in panel.metrics)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,243 @@
+"""Every key of a training configuration: its type, its default (the paper's) and what it means, with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from quatro.methods import METHODS
+
+if TYPE_CHECKING:
+    from quatro.methods.base import Method
+else:
+    # At run time any object: the field below builds it from the class that `method.name` names.
+    Method = Any
+
+EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
+
+Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
+
+
+class ConfigProblems(ValueError):
+    """What is wrong with a configuration as a whole: pairs of key and problem."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{key}: {problem}" for key, problem in problems))
+        self.problems = problems
+
+
+def _clean_text(value: str) -> str:
+    if not value or value != value.strip():
+        raise ValueError("expected text without white space at either end")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_clean_text)]
+
+
+def _known_model(value: str) -> str:
+    if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
+        raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
+    return value
+
+
+def _known_reward(value: str) -> str:
+    module, separator, function = value.partition(":")
+    if value in ("math", "countdown", "code") or (separator and module and function.isidentifier()):
+        return value
+    raise ValueError("expected math, countdown, code or module:function")
+
+
+def build_method(value: Any) -> Any:
+    """The method that a block of keys describes; a method passes through."""
+    if not isinstance(value, Mapping):
+        if hasattr(value, "advantages") and hasattr(value, "loss"):
+            return value
+        raise ValueError("expected a block with a name, such as {name: quatro}")
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise ConfigProblems([("method.name", f"missing, expected one of {', '.join(METHODS)}")])
+    return METHODS[name](**value)
+
+
+class Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class DataConfig(Block):
+    prompts: Text = Field("math_train", description="prompts to train on: math_train, countdown, or a .jsonl file")
+    template: Text = Field("qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`")
+    max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens")
+    too_long: Literal["refuse", "skip"] = Field(
+        "refuse", description="a longer prompt stops the run, or is left out and counted; it is never cut"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _countdown_is_plain(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("prompts") == "countdown" and "template" not in data:
+            return {**data, "template": "plain"}
+        return data
+
+
+class RolloutConfig(Block):
+    engine: Literal["transformers", "vllm", "replay"] = Field(
+        "transformers", description="what draws responses; replay reads them from `replay_file`"
+    )
+    temperature: float = Field(1.0, gt=0, description="sampling temperature, applied by sampler and trainer alike")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
+    top_k: int = Field(0, ge=0, description="most likely tokens kept; 0 keeps every token")
+    max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
+    gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
+    replay_file: Text | None = Field(None, description="recorded responses (.jsonl), for engine replay only")
+
+
+class OptimizerConfig(Block):
+    name: Literal["adamw"] = Field("adamw", description="the optimiser")
+    lr: float = Field(1e-6, gt=0, description="learning rate after the warm-up, constant from there")
+    betas: Annotated[
+        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Field(strict=False)
+    ] = Field((0.9, 0.999), description="decay of AdamW's first and second moments")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, per unit of learning rate")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this L2 norm")
+    warmup_steps: int = Field(0, ge=0, description="optimiser steps over which lr rises linearly")
+
+
+class KlConfig(Block):
+    beta: float = Field(0.001, ge=0, description="coefficient of the KL to the model the run began with; 0 is off")
+    estimator: KlEstimator = Field(
+        "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
+    )
+    aggregate: Aggregate = Field("token-mean", description="how its token values become one number")
+
+
+class PolicyConfig(Block):
+    kind: Literal["local", "deepspeed"] = Field("local", description="one process, or DeepSpeed ZeRO under torchrun")
+    zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
+    lora: None = Field(None, description="null trains all weights, which is the only choice in this version")
+
+
+class EvalConfig(Block):
+    every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
+    benchmark: Text | None = Field(None, description="name of the benchmark to evaluate on, or a .jsonl file")
+    n: int = Field(16, ge=1, description="responses per problem")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature of evaluations")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of evaluations; 1 keeps every token")
+
+
+class CheckpointConfig(Block):
+    every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
+    keep: int = Field(3, ge=1, description="newest checkpoints kept")
+
+
+class Config(Block):
+    """One training run. Frozen; equal configurations give equal runs on one machine."""
+
+    model: Annotated[Text, AfterValidator(_known_model)] = Field(
+        description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
+    )
+    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="number format of weights and activations")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
+    threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of data order and sampling")
+    steps: int = Field(100, ge=1, description="iterations; each draws one batch of rollouts")
+    method: Annotated[Method, BeforeValidator(build_method)] = Field(
+        description="the policy-gradient method and its own keys"
+    )
+    data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
+    reward: Annotated[Text, AfterValidator(_known_reward)] = Field(
+        "math", description="how responses are judged: math, countdown, code or module:function"
+    )
+    prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
+    rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
+    minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
+    inner_updates: int = Field(1, ge=1, description="passes over each batch of rollouts (K)")
+    microbatch_tokens: int = Field(
+        16384, ge=1, description="tokens per forward pass; changes memory and speed, never a gradient"
+    )
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
+    kl: KlConfig = Field(default_factory=KlConfig, description="pull towards the model the run began with")
+    entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the token entropy that is rewarded")
+    policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
+    eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
+    audit: bool = Field(
+        True, description="measure the realised KL to the rollout policy after each iteration, by one forward pass"
+    )
+    audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt drawn for that audit; 0 reuses the batch")
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
+    save_rollouts: bool = Field(True, description="write every training response to rollouts/")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop", description="a NaN or infinite loss, gradient, log-probability or reward stops the run, or skips the step"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> Config:
+        problems = [(key, problem) for check in _CHECKS for key, problem in check(self)]
+        if problems:
+            raise ConfigProblems(problems)
+        return self
+
+
+def _check_batch(config: Config) -> list[tuple[str, str]]:
+    prompts, minibatch = config.prompts_per_step, config.minibatch_prompts
+    if minibatch > prompts:
+        return [
+            (
+                "minibatch_prompts",
+                f"found {minibatch}, expected at most prompts_per_step ({prompts}); "
+                f"set minibatch_prompts to {prompts} for one optimiser step per pass",
+            )
+        ]
+    if prompts % minibatch:
+        return [
+            (
+                "minibatch_prompts",
+                f"found {minibatch}, expected a divisor of prompts_per_step ({prompts}), such as "
+                f"{max(size for size in range(1, minibatch) if prompts % size == 0)}",
+            )
+        ]
+    return []
+
+
+def _check_data(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    data, is_embedded = config.data, config.model in EMBEDDED_MODELS
+    if data.prompts == "countdown" and data.template != "plain":
+        problems.append(("data.template", f"found {data.template}, expected plain: countdown prompts are not wrapped"))
+    if data.prompts == "countdown" and config.reward == "math":
+        problems.append(("reward", "found math, expected countdown: the prompts are countdown's"))
+    if data.prompts == "math_train" and config.reward == "countdown":
+        problems.append(("reward", "found countdown, expected math: the prompts are math_train's"))
+    if is_embedded and data.prompts == "math_train":
+        problems.append(("data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"))
+    return problems
+
+
+def _check_replay(config: Config) -> list[tuple[str, str]]:
+    rollout = config.rollout
+    if rollout.engine == "replay" and rollout.replay_file is None:
+        return [("rollout.replay_file", "missing: engine replay needs a file of recorded responses")]
+    if rollout.engine != "replay" and rollout.replay_file is not None:
+        return [("rollout.replay_file", f"found {rollout.replay_file}, expected null: engine {rollout.engine} draws anew")]
+    return []
+
+
+def _check_measuring(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    if config.eval.every and config.eval.benchmark is None:
+        problems.append(("eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"))
+    if config.audit_rollouts and not config.audit:
+        problems.append(("audit_rollouts", f"found {config.audit_rollouts}, expected 0: audit is false"))
+    return problems
+
+
+_CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
+    _check_batch,
+    _check_data,
+    _check_replay,
+    _check_measuring,
+)

@@ -1,0 +1,210 @@
+"""The one-dimensional dual of the per-prompt trust region (paper, Eqs. dual_objective to optimal_policy).
+
+For one prompt with rewards R_1..R_N and radius delta:
+
+    f(lam)   = lam (delta + log mean_i exp(R_i / lam))          convex, lam* = argmin over lam > 0
+    f'(lam)  = delta - KL(p_lam || uniform),                    p_lam = softmax(R / lam)
+    mu*      = f(lam*) - lam* (delta + 1)
+    A_i      = (R_i - mu*) / lam* - 1 = log(N p_lam*(i))
+
+f is flat at its minimum, so minimising it finds lam only to about 1e-6; the root of f' is sharp. It is solved in
+u = log(1 / lam), where log KL is nearly a straight line of slope 2, by Newton steps inside a bracket.
+"""
+
+# Axes: Q prompts, N rollouts of one prompt. Work arrays are (N, Q): numpy adds rows faster than columns.
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals.errors import UsageError
+
+Array = NDArray[np.float64]
+
+STATUSES = ("interior", "capped", "boundary", "degenerate")
+_MAX_STEPS = 200
+_MAX_STRIDE = 2.0  # of u = log tau while no upper bracket is known
+_TOLERANCE = 1e-13  # relative error of the KL at which a prompt counts as solved
+
+
+@dataclass(frozen=True)
+class DualSolution:
+    """Per prompt: ``lam``, ``mu``, ``kl`` and ``delta_effective`` (Q,) float64, ``status`` a list of Q words.
+
+    ``advantage`` (Q, N) is 0 in padding. ``kl`` is KL(p || uniform) of the tilted rollouts before flooring.
+    ``num_floored`` rows were raised to the advantage floor. Status: ``interior`` (the KL equals delta), ``capped``
+    (delta lies beyond ``boundary_cap`` of the largest possible KL, log(N/m) with m best rollouts, and was lowered),
+    ``boundary`` (the same without a cap: lam 0, mu NaN, losers -inf), ``degenerate`` (all rewards equal or N = 1:
+    advantage 0, lam 0, mu NaN). Arrays, or tensors on the rewards' device if rewards came as a tensor.
+    """
+
+    lam: Any
+    mu: Any
+    advantage: Any
+    kl: Any
+    delta_effective: Any
+    status: list[str]
+    num_floored: int
+
+
+def solve_dual(
+    reward_QN: Any,
+    delta: float,
+    *,
+    mask_QN: Any = None,
+    boundary_cap: float | None = 0.95,
+    advantage_floor: float | None = -20.0,
+) -> DualSolution:
+    """Multipliers and advantages of the per-prompt trust region, in float64 (paper, Eq. dual_empirical).
+
+    ``reward_QN`` array or tensor (Q, N); ``delta`` a KL radius in nats; ``mask_QN`` True where a rollout is real.
+    mean_i exp(A_i) = 1 and mean_i A_i exp(A_i) = delta_effective hold to 1e-9 unless a row was floored.
+
+    Raises:
+        ValueError: ``delta`` is not positive and finite, a reward is not finite, or a prompt has no rollout.
+    """
+    if not (delta > 0 and math.isfinite(delta)):
+        raise UsageError(f"delta is a KL radius in nats and must be positive and finite, found {delta!r}")
+    if boundary_cap is not None and not 0 < boundary_cap < 1:
+        raise UsageError(f"boundary_cap is a share of log(N/m) strictly between 0 and 1, found {boundary_cap!r}")
+
+    reward_NQ = np.array(_to_numpy(reward_QN), dtype=np.float64, copy=True, ndmin=2).T
+    mask_NQ = None if mask_QN is None else np.atleast_2d(_to_numpy(mask_QN)).astype(bool).T
+    if mask_NQ is not None:
+        if not mask_NQ.any(axis=0).all():
+            raise UsageError(f"prompt {int(np.argmin(mask_NQ.any(axis=0)))} has no rollout")
+        # A copy of a real reward is neutral for max and min; its weight is zeroed below.
+        first_Q = np.argmax(mask_NQ, axis=0)
+        reward_NQ = np.where(mask_NQ, reward_NQ, reward_NQ[first_Q, np.arange(reward_NQ.shape[1])])
+        if mask_NQ.all():
+            mask_NQ = None
+    if not np.isfinite(reward_NQ).all():
+        row, prompt = np.argwhere(~np.isfinite(reward_NQ))[0]
+        raise UsageError(f"reward {reward_NQ[row, prompt]} of rollout {row} of prompt {prompt} is not finite")
+
+    max_Q = reward_NQ.max(axis=0)
+    range_Q = max_Q - reward_NQ.min(axis=0)
+    mixed_Q = range_Q > 0
+    scale_Q = np.where(mixed_Q, range_Q, 1.0)
+    z_NQ = (reward_NQ - max_Q) / scale_Q  # in [-1, 0], best rollout 0
+    weight_NQ = np.ones_like(z_NQ) if mask_NQ is None else mask_NQ.astype(np.float64)
+    size_Q = weight_NQ.sum(axis=0)
+    limit_Q = np.log(size_Q / ((z_NQ == 0) * weight_NQ).sum(axis=0))  # KL as lam -> 0
+
+    delta_Q = np.full_like(limit_Q, delta)
+    if boundary_cap is not None:
+        delta_Q = np.minimum(delta_Q, boundary_cap * limit_Q)
+    capped_Q = mixed_Q & (delta_Q < delta)
+    boundary_Q = mixed_Q & (delta_Q >= limit_Q)
+    solvable_Q = mixed_Q & ~boundary_Q
+
+    advantage_NQ = np.zeros_like(z_NQ)
+    tau_Q = np.full_like(limit_Q, np.inf)  # range / lam
+    kl_Q = np.zeros_like(limit_Q)
+    log_mean_Q = np.zeros_like(limit_Q)
+    if solvable_Q.any():
+        everything = bool(solvable_Q.all())
+        pick = slice(None) if everything else solvable_Q
+        tau_Q[pick] = _solve_tau(z_NQ[:, pick], weight_NQ[:, pick], size_Q[pick], delta_Q[pick])
+        tilted_NQ = tau_Q[pick] * z_NQ[:, pick]
+        log_mean_Q[pick], p_NQ = _log_mean_exp(tilted_NQ, weight_NQ[:, pick], size_Q[pick])
+        kl_Q[pick] = (p_NQ * tilted_NQ).sum(axis=0) - log_mean_Q[pick]
+        advantage_NQ[:, pick] = tilted_NQ - log_mean_Q[pick]
+    if boundary_Q.any():
+        advantage_NQ[:, boundary_Q] = np.where(z_NQ[:, boundary_Q] == 0, limit_Q[boundary_Q], -np.inf)
+        kl_Q[boundary_Q] = delta_Q[boundary_Q] = limit_Q[boundary_Q]
+    delta_Q[~mixed_Q] = 0.0
+
+    num_floored = 0
+    if advantage_floor is not None:
+        low_NQ = (advantage_NQ < advantage_floor) & (weight_NQ > 0)
+        num_floored = int(low_NQ.sum())
+        advantage_NQ = np.maximum(advantage_NQ, advantage_floor)
+    advantage_NQ = np.where(weight_NQ > 0, advantage_NQ, 0.0)
+
+    lam_Q = np.where(solvable_Q, scale_Q / tau_Q, 0.0)
+    mu_Q = np.where(solvable_Q, max_Q + lam_Q * (log_mean_Q - 1.0), np.nan)
+    code_Q = np.where(~mixed_Q, 3, np.where(boundary_Q, 2, np.where(capped_Q, 1, 0)))
+    return DualSolution(
+        lam=_like(lam_Q, reward_QN),
+        mu=_like(mu_Q, reward_QN),
+        advantage=_like(np.ascontiguousarray(advantage_NQ.T), reward_QN),
+        kl=_like(kl_Q, reward_QN),
+        delta_effective=_like(delta_Q, reward_QN),
+        status=[STATUSES[code] for code in code_Q.tolist()],
+        num_floored=num_floored,
+    )
+
+
+def _solve_tau(z_NQ: Array, weight_NQ: Array, size_Q: Array, delta_Q: Array) -> Array:
+    """tau with KL(softmax(tau z) || uniform) = delta, for z with maximum 0 and minimum -1, delta < log(N/m)."""
+    mean_Q = (z_NQ * weight_NQ).sum(axis=0) / size_Q
+    variance_Q = (np.square(z_NQ - mean_Q) * weight_NQ).sum(axis=0) / size_Q
+    # Var(z) <= 1/4 under every tilt, so KL <= tau^2 / 8: a lower bracket without evaluating anything.
+    low_Q = 0.5 * np.log(8.0 * delta_Q)
+    high_Q = np.full_like(low_Q, np.inf)
+    u_Q = np.maximum(0.5 * np.log(2.0 * delta_Q / variance_Q), low_Q)  # KL ~ tau^2 Var / 2 at small tau
+    solution_Q = u_Q.copy()
+
+    active = np.arange(u_Q.size)
+    for _ in range(_MAX_STEPS):
+        tau_Q = np.exp(u_Q)
+        tilted_NQ = tau_Q * z_NQ
+        log_mean_Q, p_NQ = _log_mean_exp(tilted_NQ, weight_NQ, size_Q)
+        p_NQ *= tilted_NQ
+        first_Q = p_NQ.sum(axis=0)  # E_p[tau z]
+        p_NQ *= tilted_NQ
+        slope_Q = p_NQ.sum(axis=0) - first_Q * first_Q  # dKL/du = Var_p(tau z)
+        kl_Q = first_Q - log_mean_Q
+        gap_Q = kl_Q / delta_Q - 1.0
+
+        below_Q = gap_Q < 0
+        low_Q = np.where(below_Q, u_Q, low_Q)
+        high_Q = np.where(below_Q, high_Q, u_Q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton_Q = u_Q - np.log1p(gap_Q) * kl_Q / slope_Q
+        # Outside the bracket, or no slope (a plateau between two reward levels): bisect, or step out while unbounded.
+        reach_Q = np.minimum(high_Q, low_Q + _MAX_STRIDE)
+        fallback_Q = np.where(np.isinf(high_Q), reach_Q, 0.5 * (low_Q + high_Q))
+        next_Q = np.where((newton_Q > low_Q) & (newton_Q < reach_Q), newton_Q, fallback_Q)
+        solution_Q[active] = u_Q
+
+        going_Q = (np.abs(gap_Q) > _TOLERANCE) & (np.abs(next_Q - u_Q) > 4e-16 * np.maximum(1.0, np.abs(u_Q)))
+        if not going_Q.any():
+            break
+        u_Q = next_Q
+        if going_Q.mean() < 0.8:  # most prompts need fewer steps than the last one
+            active, u_Q, low_Q, high_Q = active[going_Q], u_Q[going_Q], low_Q[going_Q], high_Q[going_Q]
+            z_NQ, weight_NQ = z_NQ[:, going_Q], weight_NQ[:, going_Q]
+            size_Q, delta_Q = size_Q[going_Q], delta_Q[going_Q]
+    return np.exp(solution_Q)
+
+
+def _log_mean_exp(tilted_NQ: Array, weight_NQ: Array, size_Q: Array) -> tuple[Array, Array]:
+    """log mean_i exp(tilted_i) and the softmax; expm1 keeps 1e-16 relative accuracy where delta is tiny."""
+    p_NQ = np.expm1(tilted_NQ)
+    shift_Q = (p_NQ * weight_NQ).sum(axis=0) / size_Q
+    p_NQ += 1.0
+    p_NQ *= weight_NQ
+    p_NQ /= (shift_Q + 1.0) * size_Q
+    return np.log1p(shift_Q), p_NQ
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _to_numpy(value: Any) -> Any:
+    return value.detach().cpu().numpy() if _is_tensor(value) else np.asarray(value)
+
+
+def _like(value: Array, template: Any) -> Any:
+    if not _is_tensor(template):
+        return value
+    return sys.modules["torch"].from_numpy(np.ascontiguousarray(value)).to(template.device)

@@ -1,0 +1,50 @@
+"""The registry of methods: name -> config class, imported on first use.
+
+``METHODS["quatro"](delta=0.01)`` builds a method from the keys of its YAML block. A name with a colon,
+``my_package.my_module:MyMethod``, names a class of one's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from evals.errors import UsageError
+
+if TYPE_CHECKING:
+    from quatro.methods.base import Method
+
+_LOCATIONS = {
+    "quatro": "quatro.methods.quatro:Quatro",
+    "gspo": "quatro.methods.gspo:Gspo",
+}
+
+
+class _Methods(Mapping[str, "type[Method]"]):
+    def __getitem__(self, name: str) -> type[Method]:
+        location = _LOCATIONS.get(name, name)
+        module_name, separator, class_name = location.partition(":")
+        if not separator:
+            guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
+            hint = f" Did you mean {guess[0]!r}?" if guess else ""
+            raise UsageError(
+                f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
+            )
+        try:
+            return getattr(importlib.import_module(module_name), class_name)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"method {name!r} cannot be imported: {error}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_LOCATIONS)
+
+    def __len__(self) -> int:
+        return len(_LOCATIONS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _LOCATIONS
+
+
+METHODS: Mapping[str, type[Method]] = _Methods()

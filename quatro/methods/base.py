@@ -1,0 +1,45 @@
+"""What a method is: a frozen config object with two pure functions, `advantages` and `loss`."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from quatro.types import Advantages, Batch, Loss
+
+Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+class Method(BaseModel, ABC):
+    """Fields are the method's hyper-parameters. The trainer never asks which method it has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    name: str
+
+    @property
+    def kl_radius(self) -> float | None:
+        """The radius in nats that KL(pi_new || pi_old) is meant to keep per prompt; None where a method has none."""
+        return None
+
+    @abstractmethod
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        """One advantage a row, from the rewards of all ranks: rows in any order, groups of any size.
+
+        Raises:
+            ValueError: a reward is not finite.
+        """
+
+    @abstractmethod
+    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        """Loss terms of some rows; the trainer divides each by its weight over the whole minibatch."""

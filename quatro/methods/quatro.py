@@ -1,0 +1,139 @@
+"""QUATRO: query-adaptive trust-region policy optimisation (paper, Algorithm 1 and Eq. exact_tr_update)."""
+
+# Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt.
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from quatro.dual import STATUSES, DualSolution, solve_dual
+from quatro.methods.base import Method
+from quatro.types import Advantages, Batch, Loss, LossTerm, Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Quatro(Method):
+    """Pull every prompt's policy towards its own optimum pi* = pi_old exp(A), with KL(pi* || pi_old) = delta.
+
+    With l the sequence log-ratio log pi_theta(o) / pi_old(o), neither clipped nor divided by the length, and s = e^l:
+
+        loss = -(1/n) sum_i s_i (A_i - stopgrad(l_i)),        dloss/dlogp_it = -(1/n) s_i (A_i - l_i)
+
+    A row above pi* (l > A) is pushed down and a row below it up: no gradient is ever masked. In expectation this is
+    the gradient of KL(pi_theta || pi*). A prompt whose rewards are all equal has A = 0 and stays in the loss: once
+    the policy has moved, its rows carry the force back to pi_old.
+    """
+
+    name: Literal["quatro"] = "quatro"
+    delta: float = Field(default=0.01, gt=0, description="KL radius per prompt, in nats: 0.1 accuracy, 0.001 diversity")
+    log_ratio: Literal["detached", "none", "attached"] = Field(
+        default="detached",
+        description="the stabiliser -l: detached is the method; none is the paper's ablation (Fig. stability c); "
+        "attached has the same expectation and a higher variance",
+    )
+    ratio: Literal["sequence", "length-normalised"] = Field(
+        default="sequence",
+        description="length-normalised is an ablation only: it moves the optimum away from pi*",
+    )
+    loss_norm: Literal["rows", "sum"] = Field(
+        default="rows",
+        description="rows: mean over rollouts (the paper's appendix); sum: summed over the rollouts of a prompt, mean "
+        "over prompts (the main text), N times as much, which under Adam only divides the other terms by N",
+    )
+    max_log_ratio: float = Field(
+        default=20.0, gt=0, description="C: s = exp(min(l, C)) keeps the gradient and cannot overflow, in nats"
+    )
+    boundary_cap: float | None = Field(
+        default=0.95, gt=0, lt=1, description="share of the largest possible KL, log(N/m), that delta is capped at"
+    )
+    advantage_floor: float | None = Field(default=-20.0, lt=0, description="lowest advantage, in nats")
+
+    @model_validator(mode="after")
+    def _advantages_stay_finite(self) -> Quatro:
+        if self.boundary_cap is None and self.advantage_floor is None:
+            raise ValueError(
+                "boundary_cap and advantage_floor cannot both be null: a radius beyond log(N/m) would give an "
+                "advantage of -inf; set one of them (defaults 0.95 and -20)"
+            )
+        return self
+
+    @property
+    def kl_radius(self) -> float:
+        return self.delta
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        """A_i = (R_i - mu*) / lam* - 1 of each prompt's dual (paper, Eq. adv), which stays within its group."""
+        from quatro.ops import pack_groups
+
+        reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
+        dual = solve_dual(
+            reward_QN,
+            self.delta,
+            mask_QN=mask_QN,
+            boundary_cap=self.boundary_cap,
+            advantage_floor=self.advantage_floor,
+        )
+        value_B = dual.advantage[group_index_B, slot_B]
+        return Advantages(value_B, _dual_metrics(dual, value_B))
+
+    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        import torch
+
+        from quatro import ops
+
+        token_log_ratio_BT = ops.log_ratio(logp_BT, batch)
+        log_ratio_B = token_log_ratio_BT.sum(dim=-1)
+        if self.ratio == "length-normalised":
+            log_ratio_B = log_ratio_B / batch.mask_BT.sum(dim=-1).clamp(min=1)
+
+        stabiliser_B = {
+            "detached": log_ratio_B.detach(),
+            "none": torch.zeros_like(log_ratio_B),
+            "attached": log_ratio_B,
+        }[self.log_ratio]
+        # An empty response cannot have earned anything: its advantage counts as 0.
+        advantage_B = torch.where(batch.mask_BT.any(dim=-1), batch.advantage_B.to(log_ratio_B.dtype), 0.0)
+        value_B = -ops.robust_ratio(log_ratio_B, self.max_log_ratio) * (advantage_B - stabiliser_B)
+        weight_B = torch.ones_like(value_B)
+        if self.loss_norm == "sum":
+            size_B = batch.group_size_B.to(value_B.dtype)
+            value_B, weight_B = value_B * size_B, 1.0 / size_B
+
+        capped_B = (log_ratio_B > self.max_log_ratio).to(value_B.dtype)
+        metrics: dict[str, Metric] = {
+            "ratio/capped_share": ops.mean_of(capped_B, torch.ones_like(capped_B)),
+            "approx_kl": ops.approx_kl_metric(logp_BT, batch),
+        }
+        return Loss([LossTerm("policy", value_B, weight_B)], metrics)
+
+
+def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
+    """What the run records of the dual (METHODS 1.3); lam and mu over prompts with an interior or capped optimum."""
+    import torch
+
+    num_prompts = len(dual.status)
+    metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES if word != "boundary"}
+    metrics["dual/boundary_share"] = dual.status.count("boundary") / num_prompts
+    metrics["dual/floored_rows"] = float(dual.num_floored)
+    solved_Q = dual.lam > 0
+    if bool(solved_Q.any()):
+        lam_Q, mu_Q = dual.lam[solved_Q], dual.mu[solved_Q]
+        quantile = torch.quantile(lam_Q, torch.tensor([0.1, 0.5, 0.9], dtype=lam_Q.dtype, device=lam_Q.device))
+        metrics |= {
+            "dual/lam_mean": lam_Q.mean().item(),
+            "dual/lam_p10": quantile[0].item(),
+            "dual/lam_median": quantile[1].item(),
+            "dual/lam_p90": quantile[2].item(),
+            "dual/lam_min": lam_Q.min().item(),
+            "dual/lam_max": lam_Q.max().item(),
+            "dual/mu_mean": mu_Q.mean().item(),
+        }
+    metrics |= {
+        "advantage/min": advantage_B.min().item(),
+        "advantage/mean": advantage_B.mean().item(),
+        "advantage/max": advantage_B.max().item(),
+    }
+    return metrics

@@ -1,0 +1,98 @@
+"""Tokens from logits: temperature, top_k, top_p and inverse-CDF draws with one given uniform per row."""
+
+# Axes: S distributions (KV-cache slots), B rows that draw from them, V vocabulary, C candidates left by top_k.
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from quatro.types import Sampling
+
+
+class Drawn(NamedTuple):
+    """``logp_B`` is at the sampling temperature before truncation, ``entropy_S`` in nats at temperature 1."""
+
+    token_B: Tensor
+    logp_B: Tensor
+    entropy_S: Tensor | None
+    is_finite: Tensor  # scalar bool: False if any logit was NaN or +inf, or a row had no possible token
+
+
+def draw_tokens(
+    logits_SV: Tensor, slot_B: Tensor, uniform_B: Tensor, sampling: Sampling, *, with_entropy: bool
+) -> Drawn:
+    """Row b draws from distribution ``slot_B[b]`` with the float64 uniform ``uniform_B[b]`` in [0, 1).
+
+    Equal slots and uniforms give equal tokens. A token of probability 0 (in float32) is never drawn. top_k goes
+    first, top_p keeps the smallest set of the rest whose mass reaches p, as in transformers and vLLM. Temperature 0
+    is the argmax, whose log-probability under that policy is 0.
+    """
+    logits_SV = logits_SV.float()
+    logp1_SV = None
+    if with_entropy or sampling.temperature in (0.0, 1.0):
+        logp1_SV = logits_SV.log_softmax(-1)
+    if sampling.temperature == 0.0:
+        assert logp1_SV is not None
+        top_S, token_S = logp1_SV.max(-1)
+        token_B, logp_B = token_S[slot_B], torch.zeros_like(top_S)[slot_B]
+        entropy_S = _entropy(logp1_SV, logp1_SV.exp()) if with_entropy else None
+        return Drawn(token_B, logp_B, entropy_S, torch.isfinite(top_S).all())
+
+    if sampling.temperature == 1.0:
+        assert logp1_SV is not None
+        logp_SV = logp1_SV
+    else:
+        logp_SV = (logits_SV / sampling.temperature).log_softmax(-1)
+    prob_SV = logp_SV.exp()
+    entropy_S = None
+    if with_entropy:
+        assert logp1_SV is not None
+        entropy_S = _entropy(logp1_SV, prob_SV if logp1_SV is logp_SV else logp1_SV.exp())
+
+    if sampling.top_k > 0 or sampling.top_p < 1.0:
+        prob_SC, candidate_SC = _truncate(prob_SV, sampling)
+        index_B, mass = _inverse_cdf(prob_SC, slot_B, uniform_B)
+        token_B = candidate_SC[slot_B, index_B]
+    else:
+        token_B, mass = _inverse_cdf(prob_SV, slot_B, uniform_B)
+    return Drawn(token_B, logp_SV[slot_B, token_B], entropy_S, torch.isfinite(mass))
+
+
+def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Column drawn by each row in proportion to its slot's weights, and the weight of everything (for a NaN check).
+
+    All slots lie on one line of float64 partial sums and each row looks up ``start + u * (end - start)`` of its own
+    stretch: no (B, V) copy of distributions that several rows share.
+    """
+    num_columns = weight_SC.shape[-1]
+    line = weight_SC.reshape(-1).cumsum(0, dtype=torch.float64)
+    end_S = line[num_columns - 1 :: num_columns]
+    start_S = torch.cat((line.new_zeros(1), end_S[:-1]))
+    end_B, start_B = end_S[slot_B], start_S[slot_B]
+    # u near 1 may round up to the end of the stretch, which belongs to the next slot.
+    below_end_B = torch.nextafter(end_B, start_B)
+    at_B = torch.minimum(start_B + uniform_B * (end_B - start_B), below_end_B)
+    # right=True: the first partial sum above the point, so a flat step (weight 0) is never the one.
+    column_B = torch.searchsorted(line, at_B, right=True) - slot_B * num_columns
+    # NaN sends the search anywhere; the caller stops on the mass, and until then the index must be a valid one.
+    return column_B.clamp(0, num_columns - 1), end_S[-1]
+
+
+def _truncate(prob_SV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Candidates in descending order: their probabilities (0 where top_p cuts them off) and token ids, both (S, C)."""
+    if 0 < sampling.top_k < prob_SV.shape[-1]:
+        prob_SC, candidate_SC = prob_SV.topk(sampling.top_k, dim=-1)
+    else:
+        prob_SC, candidate_SC = prob_SV.sort(dim=-1, descending=True, stable=True)
+    if sampling.top_p < 1.0:
+        mass_SC = prob_SC.cumsum(-1, dtype=torch.float64)
+        before_SC = mass_SC - prob_SC
+        prob_SC = prob_SC * (before_SC < sampling.top_p * mass_SC[:, -1:])
+    return prob_SC, candidate_SC
+
+
+def _entropy(logp_SV: Tensor, prob_SV: Tensor) -> Tensor:
+    # -inf logits are legal (masked tokens) and 0 * -inf is not 0 in floating point.
+    return -(prob_SV * logp_SV.clamp(min=-1e30)).sum(-1)

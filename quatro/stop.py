@@ -1,0 +1,62 @@
+"""A polite end of training: the first signal asks the loop to stop at the next step, the second stops it now."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+POLITE_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequest:
+    """``with StopRequest() as stop:`` catches SIGINT and SIGTERM; the loop asks ``stop.requested`` between steps.
+
+    A second signal raises KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) where the program stands.
+    ``notify`` is told once, in words, that the request was heard. Outside the main thread nothing is installed,
+    because Python delivers signals there only; ``request()`` still works.
+    """
+
+    def __init__(self, notify: Callable[[str], None] | None = None) -> None:
+        self.signal: signal.Signals | None = None
+        self._notify = notify
+        self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """130 after SIGINT, 143 after SIGTERM, 0 if nobody asked."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def request(self, cause: signal.Signals = signal.SIGINT) -> None:
+        self.signal = cause
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._on_signal) for number in POLITE_SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        cause = signal.Signals(number)
+        if self.requested:
+            if cause is signal.SIGINT:
+                raise KeyboardInterrupt
+            raise SystemExit(128 + number)
+        self.request(cause)
+        if self._notify is not None:
+            # The signal may have arrived inside a write to the same stream, which must not be entered twice.
+            with contextlib.suppress(RuntimeError):
+                self._notify(f"{cause.name}: finishing this step and saving; once more stops at once")

@@ -1,0 +1,108 @@
+"""The command `quatro`: parse, call one function, print. Commands import what is heavy inside their bodies."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from quatro_cli import errors
+from quatro_cli.commands import config, doctor, eval, plot, runs, sample, sweep, train
+from quatro_cli.output import output
+
+SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
+
+
+class _LogHandler(logging.Handler):
+    """Log records of our libraries become messages on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            self.handleError(record)
+            return
+        (output.warn if record.levelno >= logging.WARNING else output.info)(message)
+
+
+class _Root(TyperGroup):
+    """Turns every exception of every command into a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        problem = errors.foreign_evals()
+        if problem is not None:
+            output.error(problem)
+            raise typer.Exit(errors.EXIT_MISSING)
+        _listen_to_logs()
+        try:
+            result = super().invoke(ctx)
+            output.flush()
+            return result
+        except (typer.Exit, typer.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            if hasattr(error, "show"):  # Typer's own usage errors know how to present themselves
+                raise
+            raise typer.Exit(errors.report(error)) from error
+
+
+app = typer.Typer(
+    name="quatro", cls=_Root, pretty_exceptions_enable=False, context_settings={"max_content_width": 100}, **SETTINGS
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from quatro import __version__
+
+        output.data(f"quatro {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Fine-tune language models inside query-adaptive trust regions, and measure what it did.
+
+    \b
+    Examples:
+      quatro train quickstart
+      quatro eval passk samples/math500.jsonl --k 1,16,256
+    """
+
+
+app.command("train")(train.train)
+app.command("sample")(sample.sample)
+app.command("sweep")(sweep.sweep)
+app.command("doctor")(doctor.doctor)
+app.add_typer(eval.app, name="eval")
+app.add_typer(plot.app, name="plot")
+app.add_typer(config.app, name="config")
+app.add_typer(runs.app, name="runs")
+
+
+def _listen_to_logs() -> None:
+    for name in ("quatro", "evals"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(handler, _LogHandler) for handler in logger.handlers):
+            logger.addHandler(_LogHandler())
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # Identical output in every locale; what UTF-8 cannot hold (lone surrogates) is spelled out.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

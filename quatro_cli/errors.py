@@ -1,0 +1,129 @@
+"""From an exception to a message for a person and an exit code (ARCHITECTURE 5).
+
+Nothing of `evals` or `quatro` is imported at the top: the first thing checked is that `evals` is ours.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import traceback
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+from quatro_cli.output import output
+
+EXIT_BUG = 1
+EXIT_MISSING = 3
+EXIT_SIGINT = 130
+
+# Package that is imported somewhere -> the extra that brings it.
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "safetensors": "train",
+    "tokenizers": "train",
+    "vllm": "vllm",
+    "deepspeed": "deepspeed",
+    "datasets": "hub",
+    "huggingface_hub": "hub",
+    "matplotlib": "plot",
+}
+OURS = ("evals", "quatro", "quatro_cli")
+
+
+def report(error: BaseException) -> int:
+    """Say what happened on stderr; returns the exit code."""
+    from evals.errors import QuatroError
+
+    if isinstance(error, KeyboardInterrupt):
+        output.error("interrupted")
+        return EXIT_SIGINT
+    if isinstance(error, QuatroError):
+        output.error(str(error))
+        return error.exit_code
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
+        output.error(missing_package(error.name))
+        return EXIT_MISSING
+    if _is_out_of_memory(error):
+        output.error(
+            f"out of memory: {error}\nThe last checkpoint is intact. Lower `microbatch_tokens` "
+            "(for example -s microbatch_tokens=4096) or `rollout.max_new_tokens` and continue with --resume."
+        )
+        return EXIT_BUG
+    if isinstance(error, OSError):
+        output.error(_system_message(error))
+        _debug_traceback(error)
+        return EXIT_BUG
+    output.error(f"this is a bug: {type(error).__name__}: {error}\n{_keep_traceback(error)}")
+    return EXIT_BUG
+
+
+def missing_package(module: str) -> str:
+    package = module.split(".")[0]
+    extra = EXTRAS.get(package)
+    wanted = f"quatro[{extra}]" if extra else "quatro"
+    return f"the package {package!r} is not installed; type: pip install '{wanted}'"
+
+
+def foreign_evals() -> str | None:
+    """What is wrong if the top-level package `evals` is not ours (OpenAI's has the same name), else None."""
+    spec = find_spec("evals")
+    if spec is not None and spec.origin is not None:
+        init = Path(spec.origin)
+        # Ours has an empty __init__.py. A foreign one installed over it leaves our other files in place.
+        if (init.parent / "errors.py").is_file() and init.stat().st_size == 0:
+            return None
+    where = "is missing" if spec is None else f"at {spec.origin or list(spec.submodule_search_locations or [])}"
+    return (
+        f"the package `evals` {where} and not the one that came with quatro; another project uses the same name. "
+        "Type: pip uninstall evals && pip install --force-reinstall --no-deps quatro"
+    )
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch.OutOfMemoryError and its CPU allocator's RuntimeError, without importing torch.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
+
+
+def _system_message(error: OSError) -> str:
+    path = error.filename if error.filename is not None else _file_in_use(error.__traceback__)
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{reason}: {path}" if path is not None else reason
+
+
+def _file_in_use(trace: TracebackType | None) -> str | None:
+    """The file that the failing code held: a failed write, unlike a failed open, does not name it."""
+    found = None
+    while trace is not None:  # from the outermost frame inwards, so that the innermost wins
+        values = trace.tb_frame.f_locals.values()
+        for value in values:
+            if isinstance(value, io.IOBase) and isinstance(getattr(value, "name", None), str):
+                found = value.name  # type: ignore[attr-defined]
+        trace = trace.tb_next
+    return found
+
+
+def _debug_traceback(error: BaseException) -> None:
+    if os.environ.get("QUATRO_DEBUG"):
+        output.info("".join(traceback.format_exception(error)))
+
+
+def _keep_traceback(error: BaseException) -> str:
+    """Where the traceback went: to stderr with QUATRO_DEBUG=1, else into a file."""
+    text = "".join(traceback.format_exception(error))
+    if os.environ.get("QUATRO_DEBUG"):
+        return text
+    try:
+        handle, path = tempfile.mkstemp(prefix="quatro-bug-", suffix=".txt")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as failure:
+        return f"The traceback could not be written ({failure}); run again with QUATRO_DEBUG=1 to see it."
+    return f"The traceback is in {path} (QUATRO_DEBUG=1 prints it); please report it with the command you typed."

@@ -1,0 +1,306 @@
+"""Everything the command line writes: data to stdout, everything else to stderr. The only file that uses rich.
+
+Texts from models, sample files and paths are untrusted: markup is never interpreted, and control characters are made
+visible (`\\x1b`) before they reach a terminal. rich is imported only where something is drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PLAIN_INTERVAL_S = 30.0  # without a terminal, a long command says where it is this often
+NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
+
+StreamName = Literal["stdout", "stderr"]
+
+# C0 and C1 controls, direction overrides, zero-width characters, line separators, lone surrogates.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """``text`` with characters that act on a terminal, or cannot be seen, spelled out; those in ``keep`` stay."""
+    return _INVISIBLE.sub(lambda match: match.group() if match.group() in keep else _spelled(match.group()), text)
+
+
+def _spelled(character: str) -> str:
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    code = ord(character)
+    return named.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` as plain JSON values; NaN and infinities become null, as everywhere in our files."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "item"):  # numpy scalars
+        return jsonable(value.item())
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One state of a long command: ``rows`` (label, value) are drawn on a terminal, ``line`` is said elsewhere."""
+
+    title: str
+    done: int
+    total: int
+    rows: Sequence[tuple[str, str]]
+    line: str
+
+
+class Bar(Protocol):
+    def update(self, done: int, note: str = "") -> None: ...
+
+
+class View(Protocol):
+    def update(self, panel: Panel) -> None: ...
+
+
+class Output:
+    """Writes to whatever `sys.stdout` and `sys.stderr` are at the time of the call."""
+
+    # ---- stdout: data
+
+    def data(self, text: str) -> None:
+        """Write a document to stdout as it is; only raw control characters are spelled out."""
+        safe = _CONTROL.sub(lambda match: _spelled(match.group()), text.replace("\r\n", "\n"))
+        self._write("stdout", safe if safe.endswith("\n") else safe + "\n")
+
+    def json(self, document: Any) -> None:
+        # ASCII only: C1 controls, direction overrides and lone surrogates are harmless as \u escapes.
+        self._write("stdout", json.dumps(jsonable(document), indent=2, allow_nan=False) + "\n")
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A table on stdout; columns of numbers are flushed right, None is shown as a dash."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        on_terminal = self.is_terminal("stdout")
+        cells = [[_cell(value) for value in row] for row in rows]
+        table = Table(
+            title=Text(visible(title)) if title else None,
+            title_justify="left",
+            box=box.SIMPLE_HEAD if on_terminal else None,
+            padding=(0, 2, 0, 0),
+            pad_edge=False,
+        )
+        for position, column in enumerate(columns):
+            is_number = all(_is_number(row[position]) for row in cells)
+            table.add_column(Text(visible(column)), justify="right" if is_number else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))
+        drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
+        self._write("stdout", "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
+
+    # ---- stderr: everything else
+
+    def info(self, message: str) -> None:
+        self._say("", "", message)
+
+    def warn(self, message: str) -> None:
+        self._say("warning: ", "bold yellow", message)
+
+    def error(self, message: str) -> None:
+        self._say("error: ", "bold red", message)
+
+    @contextlib.contextmanager
+    def progress(self, description: str, total: int) -> Iterator[Bar]:
+        """A bar on stderr of a terminal; elsewhere a plain line now and then."""
+        if not self.is_terminal("stderr"):
+            yield _PlainBar(self, description, total)
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+        )
+        with Progress(*columns, console=self._console("stderr"), transient=True, redirect_stdout=False) as progress:
+            task = progress.add_task(visible(description), total=total, note="")
+
+            class _RichBar:
+                def update(self, done: int, note: str = "") -> None:
+                    progress.update(task, completed=done, note=visible(note))
+
+            yield _RichBar()
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[View]:
+        """A panel on stderr of a terminal that is redrawn in place; elsewhere its plain line, throttled."""
+        if not self.is_terminal("stderr"):
+            plain = _PlainView(self)
+            yield plain
+            plain.finish()
+            return
+        from rich.live import Live
+
+        # stdout is not redirected: rich would send our data to stderr.
+        with Live(console=self._console("stderr"), refresh_per_second=4, redirect_stdout=False) as live:
+
+            class _RichView:
+                def update(self, panel: Panel) -> None:
+                    live.update(_drawn_panel(panel))
+
+            yield _RichView()
+
+    # ---- how
+
+    def is_terminal(self, name: StreamName) -> bool:
+        stream = getattr(sys, name)
+        try:
+            return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+        except ValueError:  # closed
+            return False
+
+    def flush(self) -> None:
+        """Push out what is buffered.
+
+        Raises:
+            OSError: stdout cannot be written, for example to a full disk; a reader that went away is fine.
+        """
+        self._write("stdout", "")
+        self._write("stderr", "")
+
+    def _say(self, prefix: str, style: str, message: str) -> None:
+        text = visible(message, keep="\n\t")
+        if prefix and self._has_color("stderr"):
+            from rich.text import Text
+
+            drawn = self._drawn("stderr", Text.assemble((prefix, style), text), width=NATURAL_WIDTH)
+            self._write("stderr", drawn if drawn.endswith("\n") else drawn + "\n")
+        else:
+            self._write("stderr", f"{prefix}{text}\n")
+
+    def _has_color(self, name: StreamName) -> bool:
+        return self.is_terminal(name) and not os.environ.get("NO_COLOR")
+
+    def _console(self, name: StreamName, *, file: TextIO | None = None, width: int | None = None) -> Console:
+        from rich.console import Console
+
+        return Console(
+            file=file or getattr(sys, name),
+            width=width,
+            force_terminal=self.is_terminal(name),
+            color_system="auto" if self._has_color(name) else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+    def _drawn(self, name: StreamName, renderable: RenderableType, *, width: int | None) -> str:
+        buffer = StringIO()
+        self._console(name, file=buffer, width=width).print(renderable)
+        return buffer.getvalue()
+
+    def _write(self, name: StreamName, text: str) -> None:
+        """Write and flush; a reader that has gone away (`| head`) is no error, and work goes on without it."""
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None or stream.closed:
+            return
+        try:
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:
+                encoding = stream.encoding or "ascii"
+                stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.flush()
+        except BrokenPipeError:
+            _silence(name, stream)
+
+
+def _silence(name: StreamName, stream: TextIO) -> None:
+    """Point the stream at nowhere, so that neither later writes nor the interpreter's last flush complain."""
+    null = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(null.fileno(), stream.fileno())
+    setattr(sys, name, null)
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or re.fullmatch(r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?", cell) is not None
+
+
+def _drawn_panel(panel: Panel) -> RenderableType:
+    from rich import box
+    from rich.panel import Panel as RichPanel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in panel.rows:
+        grid.add_row(Text(visible(label)), Text(visible(value)))
+    frame = Table.grid()  # a bar ends no line of its own: it needs a cell
+    frame.add_row(ProgressBar(total=max(panel.total, 1), completed=panel.done))
+    frame.add_row(grid)
+    return RichPanel(frame, title=Text(visible(panel.title)), box=box.ROUNDED, title_align="left")
+
+
+class _PlainBar:
+    def __init__(self, output: Output, description: str, total: int) -> None:
+        self._output, self._description, self._total = output, description, total
+        self._said_at = time.monotonic()
+
+    def update(self, done: int, note: str = "") -> None:
+        now = time.monotonic()
+        if done < self._total and now - self._said_at < PLAIN_INTERVAL_S:
+            return
+        self._said_at = now
+        self._output.info(f"{self._description}: {done}/{self._total}{'  ' + note if note else ''}")
+
+
+class _PlainView:
+    """Says every line while they come slowly, and about a hundred of them when they come fast."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._said_at = -math.inf
+        self._pending: str | None = None
+
+    def update(self, panel: Panel) -> None:
+        now = time.monotonic()
+        is_due = now - self._said_at >= 1.0 or panel.done % max(1, panel.total // 100) == 0
+        if not is_due:
+            self._pending = panel.line
+            return
+        self._said_at, self._pending = now, None
+        self._output.info(panel.line)
+
+    def finish(self) -> None:
+        if self._pending is not None:
+            self._output.info(self._pending)
+
+
+output = Output()

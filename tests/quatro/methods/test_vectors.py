@@ -1,0 +1,130 @@
+"""Every method vector, through the public objects that the trainer uses (schema: vectors/methods/README.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from quatro import ops
+from quatro.dual import solve_dual
+from quatro.methods import METHODS
+from quatro.types import Batch
+
+FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or Path(__file__).parents[2] / "vectors" / "methods")
+KL_NAMES = {"low_var_kl": "k3", "low_var_kl+": "k3+", "kl": "k1", "abs": "k1", "mse": "k2", "k3+": "k3+"}
+
+
+def read(pattern: str) -> list[dict[str, Any]]:
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob(pattern))]
+    return [case for file in files for case in file["cases"]]
+
+
+DUALS = read("dual*.json")
+CASES = [case for case in read("quatro*.json") + read("baselines*.json") if case["method"] in METHODS]
+BATCHES = {
+    name: batch
+    for path in sorted(FOLDER.glob("batches*.json"))
+    for name, batch in json.loads(path.read_text(encoding="utf-8"))["batches"].items()
+}
+
+
+def method_of(case: dict[str, Any]) -> Any:
+    hyper = case["hyper"]
+    if case["method"] == "quatro":
+        block = {"delta": hyper["delta"], "log_ratio": hyper["log_ratio"], "boundary_cap": None}
+        block["max_log_ratio"] = 700.0 if hyper["max_log_ratio"] is None else hyper["max_log_ratio"]
+        # Vectors are the exact infimum; the floor only guards losers at -inf, which no vector of the loss has.
+        return METHODS["quatro"](**block, advantage_floor=-1e6)
+    block = {
+        "clip_low": hyper["clip_ratio_low"],
+        "clip_high": hyper["clip_ratio_high"],
+        "aggregate": hyper["loss_agg_mode"],
+        "standardise": hyper["norm_adv_by_std"],
+    }
+    return METHODS[case["method"]](**block)
+
+
+def tensors_of(name: str) -> dict[str, torch.Tensor]:
+    batch = BATCHES[name]
+    return {
+        "logp": torch.tensor(batch["log_probs"], dtype=torch.float64, requires_grad=True),
+        "old": torch.tensor(batch["old_log_probs"], dtype=torch.float64),
+        "ref": torch.tensor(batch["ref_log_probs"], dtype=torch.float64),
+        "mask": torch.tensor(batch["response_mask"]).bool(),
+        "reward": torch.tensor(batch["rewards"], dtype=torch.float64),
+        "group": torch.tensor(batch["group_ids"]),
+    }
+
+
+@pytest.mark.parametrize("case", DUALS, ids=lambda case: f"{case['name']}/{case['delta']}")
+def test_dual_vectors(case):
+    dual = solve_dual(np.array([case["rewards"]]), case["delta"], boundary_cap=None, advantage_floor=None)
+    assert dual.status == [case["status"]]
+    np.testing.assert_allclose(dual.advantage[0], [float(a) for a in case["advantages"]], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(dual.lam[0], case["lam"], rtol=1e-9)
+    np.testing.assert_allclose(dual.kl[0], case["kl_star"], rtol=1e-9, atol=1e-15)
+    if case["status"] == "interior":
+        np.testing.assert_allclose(dual.mu[0], case["mu"], rtol=1e-9, atol=1e-11)
+        f_min = dual.mu[0] + dual.lam[0] * (1.0 + case["delta"])
+        np.testing.assert_allclose(f_min, case["f_min"], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_loss_vectors(case):
+    method, row, expected, hyper = method_of(case), tensors_of(case["batch"]), case["expected"], case["hyper"]
+    rtol = 1e-9 if case["method"] == "quatro" else 1e-6
+    atol = 1e-11 if case["method"] == "quatro" else 1e-6
+
+    advantage_B = method.advantages(row["reward"], row["group"]).value_B
+    wanted_B = torch.tensor([math.nan if a is None else float(a) for a in expected["advantages"]], dtype=torch.float64)
+    known_B = ~wanted_B.isnan()
+    torch.testing.assert_close(advantage_B[known_B], wanted_B[known_B], rtol=rtol, atol=atol)
+
+    sizes = torch.bincount(torch.unique(row["group"], return_inverse=True)[1])
+    batch = Batch(
+        old_logp_BT=row["old"],
+        mask_BT=row["mask"],
+        advantage_B=advantage_B,
+        group_B=row["group"],
+        group_size_B=sizes[torch.unique(row["group"], return_inverse=True)[1]],
+        max_new_tokens=row["mask"].shape[1],
+        ref_logp_BT=row["ref"],
+    )
+    loss = method.loss(row["logp"], batch)
+    policy_loss = ops.total_loss(loss.terms)
+    kl = ops.kl_term(
+        row["logp"],
+        batch,
+        beta=1.0,
+        estimator=KL_NAMES[hyper["kl_loss_type"]],
+        how=hyper.get("kl_agg", hyper.get("loss_agg_mode")),
+        max_log_ratio=20.0,
+    )
+    kl_loss = ops.total_loss([kl])
+    total = policy_loss + hyper["kl_loss_coef"] * kl_loss
+    (grad_BT,) = torch.autograd.grad(total, row["logp"])
+
+    def close(value: Any, name: str) -> None:
+        np.testing.assert_allclose(float(value), expected[name], rtol=rtol, atol=atol, err_msg=name)
+
+    close(policy_loss, "policy_loss")
+    close(kl_loss, "kl_loss")
+    close(total, "loss")
+    grad_wanted_BT = torch.tensor(expected["grad_log_probs"], dtype=torch.float64)
+    torch.testing.assert_close(grad_BT, grad_wanted_BT, rtol=rtol, atol=1e-11 if rtol == 1e-9 else 1e-9)
+    for name in ("approx_kl", "clip_fraction", "clip_fraction_lower"):
+        if name in loss.metrics:
+            metric = loss.metrics[name]
+            np.testing.assert_allclose(float(metric.value / metric.count), expected[name], rtol=1e-6, atol=1e-9)
+
+
+def test_the_vectors_are_there():
+    assert len(DUALS) > 0
+    assert {case["method"] for case in CASES} >= {"quatro", "gspo"}
