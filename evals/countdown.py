@@ -72,8 +72,8 @@ def parse_prompt(prompt: str) -> tuple[Digits, int]:
     if not is_prompt:
         shown = repr(prompt)
         raise DataError(
-            f"not a countdown prompt: {shown if len(shown) <= 120 else shown[:120] + '...'}; expected six digits 1 to 9, "
-            "an arrow and a target up to 99, such as '7 2 7 6 2 8 -> 67'"
+            f"not a countdown prompt: {shown if len(shown) <= 120 else shown[:120] + '...'}; expected six digits "
+            "1 to 9, an arrow and a target up to 99, such as '7 2 7 6 2 8 -> 67'"
         )
     return tuple(_DIGIT[token] for token in tokens[:NUM_DIGITS]), _NUMBER[tokens[-1]]
 

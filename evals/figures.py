@@ -56,6 +56,8 @@ STYLE: dict[str, Any] = {
     "savefig.dpi": 200,
 }
 
+DASHED = (0, (3, 1.6))
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -84,7 +86,7 @@ TRAINING_PANELS = (
     Panel("Entropy", "nats per token", ("entropy/token_mean",)),
     Panel("Realised KL per iteration", "nats", ("kl/new_old", "kl/old_new"), is_log=True),
     Panel("Dual variable λ", "mean over prompts", ("dual/lam_mean",)),
-    Panel("Clipped", "share of rows or tokens", ("clip/fraction",), is_share=True),
+    Panel("Clipped", "share of rows or tokens", ("clip_fraction",), is_share=True),
     Panel("Response length", "tokens", ("length/mean",)),
 )
 
@@ -110,22 +112,21 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     with matplotlib.rc_context(STYLE):
         num_columns = min(3, len(drawn))
         num_rows = math.ceil(len(drawn) / num_columns)
-        legend_inches = 0.3 + 0.2 * math.ceil(len(runs) / 3)
+        has_free_cell = len(drawn) < num_rows * num_columns
+        num_keys = len(runs) + (2 if any("kl/new_old" in panel.metrics for panel in drawn) else 0)
+        legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(num_keys / num_columns)
         figure = Figure(figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches), layout="constrained")
-        grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True)
-        axes = list(grid.flat)
-        for axis, panel in zip(axes, drawn, strict=False):
-            _draw_panel(axis, panel, runs)
+        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr]
+        axes = list(figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).flat)
         for position, axis in enumerate(axes):
             if position >= len(drawn):
-                axis.set_visible(False)
-            elif position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
+                axis.set_axis_off()
+                continue
+            _draw_panel(axis, drawn[position], runs)
+            if position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
                 axis.set_xlabel("step")
                 axis.tick_params(labelbottom=True)
-        handles = [_key(position) for position in range(len(runs))]
-        figure.legend(
-            handles, [_legible(run.label) for run in runs], loc="outside lower center", ncols=min(3, len(runs))
-        )
+        _draw_legend(figure, axes[-1] if has_free_cell else None, runs, drawn, num_columns)
     return figure
 
 
@@ -168,14 +169,10 @@ def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """Mean of up to ``width`` values (odd) around each one; at the ends the window shrinks on both sides alike."""
+    """Mean of the ``width`` (odd) values around each one, of those that exist at the ends."""
     half = width // 2
-    means = []
-    for i in range(len(values)):
-        reach = min(half, i, len(values) - 1 - i)
-        window = values[i - reach : i + reach + 1]
-        means.append(math.fsum(window) / len(window))
-    return means
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [math.fsum(window) / len(window) for window in windows]
 
 
 def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
@@ -184,14 +181,24 @@ def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
     for position, run in enumerate(runs):
         for dashed, metric in enumerate(panel.metrics):
             _draw_curve(axis, panel, run.rows, metric, position, is_dashed=bool(dashed))
-    if panel.is_log:
-        axis.set_yscale("log")
-        axis.grid(which="minor", visible=False)
-    if panel.is_share:
-        axis.set_ylim(bottom=0)
     if "kl/new_old" in panel.metrics:
         _draw_radii(axis, runs)
-        _explain_line_styles(axis, panel)
+    if panel.is_log:
+        _make_logarithmic(axis)
+    if panel.is_share:
+        axis.set_ylim(bottom=0)
+
+
+def _make_logarithmic(axis: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
+    axis.set_ylim(low / widen, high * widen)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int, *, is_dashed: bool) -> None:
@@ -202,12 +209,12 @@ def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int
     if not steps:
         return
     color = PALETTE[position % len(PALETTE)]
-    width = 2 * (len(values) // 40) + 1
+    width = 2 * (len(values) // 24) + 1
     if width > 1 and not is_dashed:
         axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
     means = running_mean(values, width)
     # The second direction is thin: it supports the first and must not hide it.
-    look: dict[str, Any] = {"linestyle": (0, (3, 1.6)), "linewidth": 0.9} if is_dashed else {"linewidth": 1.6}
+    look: dict[str, Any] = {"linestyle": DASHED, "linewidth": 0.9} if is_dashed else {"linewidth": 1.6}
     if not is_dashed:
         every = max(1, len(steps) // 6)
         # Markers of different runs stand at different steps, so that equal curves do not cover each other.
@@ -225,26 +232,35 @@ def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
     for delta, color in colors.items():
         axis.axhline(delta, color=color, linewidth=1.0, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
         axis.annotate(
-            f"δ = {delta:g}",
+            f"δ {delta:g}",
             xy=(1, delta),
             xycoords=("axes fraction", "data"),
-            xytext=(-1, 2),
+            xytext=(3, 0),
             textcoords="offset points",
-            ha="right",
-            va="bottom",
+            ha="left",
+            va="center",
             fontsize=7.5,
             color=color,
+            annotation_clip=False,
         )
 
 
-def _explain_line_styles(axis: Axes, panel: Panel) -> None:
+def _draw_legend(
+    figure: Figure, free_cell: Axes | None, runs: Sequence[TrainingRun], panels: Sequence[Panel], num_columns: int
+) -> None:
+    """Below the panels, or in the cell that no panel needs."""
     from matplotlib.lines import Line2D
 
-    looks: tuple[Any, ...] = ("-", (0, (3, 1.6)))
-    keys = [Line2D([], [], color="#444444", linewidth=1.2, linestyle=look) for look in looks[: len(panel.metrics)]]
-    names = {"kl/new_old": "KL(new ‖ old)", "kl/old_new": "KL(old ‖ new)"}
-    labels = [names.get(metric, metric) for metric in panel.metrics]
-    axis.legend(keys, labels, fontsize=7, loc="best", handlelength=2.2, labelspacing=0.2, borderaxespad=0.2)
+    keys = [_key(position) for position in range(len(runs))]
+    labels = [_legible(run.label) for run in runs]
+    if any("kl/new_old" in panel.metrics for panel in panels):
+        keys.append(Line2D([], [], color="#444444", linewidth=1.6))
+        keys.append(Line2D([], [], color="#444444", linewidth=0.9, linestyle=DASHED))
+        labels += ["KL(new ‖ old), the constraint's", "KL(old ‖ new)"]
+    if free_cell is not None:
+        free_cell.legend(keys, labels, loc="center left", labelspacing=0.8, fontsize=9)
+    else:
+        figure.legend(keys, labels, loc="outside lower center", ncols=min(num_columns, len(keys)))
 
 
 def _key(position: int) -> Line2D:

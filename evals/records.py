@@ -7,33 +7,27 @@ One JSON object a line, described by `Sample`. A reader skips nothing silently: 
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import math
 import os
 import re
-import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, Self
 
 from evals.errors import DataError, LockedError, UsageError
+from evals.strict_json import parse_row, read_lines, refuse, shown
 
 FinishReason = Literal["stop", "length"]
 
-# Bounds the memory a hostile file can take; the longest honest completion is thousands of times shorter.
-MAX_LINE_BYTES = 64 * 2**20
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 FIELDS = ("benchmark", "id", "sample_index", "prompt", "completion", "answer", "finish_reason", "correct")
 REQUIRED_FIELDS = ("benchmark", "id", "sample_index", "completion", "answer")
 
 _NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = re.compile("([0-9]+)")
 
 
@@ -96,16 +90,17 @@ def read_samples(
     """
     reader = _Reader(benchmarks=benchmarks, keep_extra=keep_extra)
     for path in map(Path, paths):
-        for file in _sample_files(path):
+        files = _sample_files(path)
+        for file in files:
             if file in reader.found:
                 raise UsageError(f"{file} is named twice; name each samples file once")
             reader.read(file)
         if benchmarks is not None:
-            found = set().union(*(names for file, names in reader.found.items() if file == path or path.is_dir()))
-            _refuse_other_benchmarks(str(path), found, benchmarks)
-    if benchmarks is not None:
-        for name in benchmarks:
-            _refuse_other_benchmarks(", ".join(map(str, paths)), set().union(*reader.found.values()), [name])
+            _refuse_other_benchmarks(str(path), {name for file in files for name in reader.found[file]}, benchmarks)
+    for name in benchmarks or ():
+        _refuse_other_benchmarks(
+            ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
+        )
     reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
     return Samples(reader.rows, list(reader.found), reader.warnings + _count_warnings(reader))
 
@@ -131,7 +126,7 @@ def _sample_files(path: Path) -> list[Path]:
 def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str]) -> None:
     if found.isdisjoint(wanted):
         raise UsageError(
-            f"{where} holds samples of {_shown(sorted(found))}, none of {_shown(sorted(wanted))}; "
+            f"{where} holds samples of {shown(sorted(found))}, none of {shown(sorted(wanted))}; "
             "change -b, or name the files of that benchmark"
         )
 
@@ -143,12 +138,15 @@ def _count_warnings(reader: _Reader) -> list[str]:
         first = gaps[0]
         missing = next(index for index in range(first.kept) if index not in first.where)
         warnings.append(
-            f"{len(gaps)} problem(s) have indices that are not contiguous; the first is {_shown(first.id)} of "
+            f"{len(gaps)} problem(s) have indices that are not contiguous; the first is {shown(first.id)} of "
             f"{first.benchmark}, which lacks sample_index {missing}: is a shard missing?"
         )
     counts = {problem.kept for problem in reader.problems.values() if problem.kept}
     if len(counts) > 1:
-        warnings.append(f"problems hold unequal numbers of samples: smallest n = {min(counts)}, largest {max(counts)}")
+        warnings.append(
+            f"problems hold unequal numbers of samples: smallest n = {min(counts)}, largest n = {max(counts)}; "
+            "k can be at most the smallest"
+        )
     return warnings
 
 
@@ -179,9 +177,9 @@ class _Reader:
         self.order: dict[str, tuple[Any, ...]] = {}
         self.spelling: dict[str, tuple[str, str]] = {}
 
-    def read(self, file: Path) -> None:
+    def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         self.found[file] = names = set()
-        for number, line, ends_in_newline in _lines(file):
+        for number, line, ends_in_newline in read_lines(file):
             row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
             if row is None:
                 self.warnings.append(_torn_line_warning(file, number))
@@ -191,7 +189,7 @@ class _Reader:
             if self.benchmarks is None or sample.benchmark in self.benchmarks:
                 self.rows.append(sample)
                 self.problems[sample.benchmark, sample.id].kept += 1
-        if not names:
+        if not names and not may_be_empty:
             raise DataError(f"{file}: no samples")
 
     def check(self, row: dict[str, Any], file: Path, number: int) -> Sample:
@@ -204,16 +202,16 @@ class _Reader:
             seen = self.add_problem(row, at)
         # Types are compared too: to a grader "1" and 1 may differ, and 1 == 1.0 would hide it.
         if answer != seen.answer or type(answer) is not type(seen.answer):
-            _refuse(at, f"answer {_shown(answer)} contradicts {_shown(seen.answer)} of the same id at {seen.answer_at}")
+            refuse(at, f"answer {shown(answer)} contradicts {shown(seen.answer)} of the same id at {seen.answer_at}")
         if prompt is not None and seen.prompt is None:
             seen.prompt, seen.prompt_at = prompt, at
         if prompt is not None and prompt != seen.prompt:
-            _refuse(at, f"prompt {_shown(prompt)} contradicts {_shown(seen.prompt)} of the same id at {seen.prompt_at}")
+            refuse(at, f"prompt {shown(prompt)} contradicts {shown(seen.prompt)} of the same id at {seen.prompt_at}")
         first = seen.where.setdefault(index, (file, number))
         if first != (file, number):
-            _refuse(
+            refuse(
                 at,
-                f"sample_index {index} of {_shown(seen.id)} was already read at {first[0]}:{first[1]}; each (benchmark, "
+                f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; each (benchmark, "
                 "id, sample_index) may stand once (two tags of one run? name the files of one)",
             )
         extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
@@ -236,144 +234,43 @@ class _Reader:
         _check_name(id, "id", at)
         spelling, first_at = self.spelling.setdefault(benchmark.casefold(), (benchmark, at))
         if spelling != benchmark:
-            _refuse(at, f"benchmark {_shown(benchmark)} differs only in case from {_shown(spelling)} at {first_at}")
+            refuse(at, f"benchmark {shown(benchmark)} differs only in case from {shown(spelling)} at {first_at}")
         self.order.setdefault(id, _natural_order(id))
         seen = self.problems[benchmark, id] = _Seen(spelling, id, row["answer"], at)
         return seen
 
 
-def _lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
-    """(line number, line without its end, whether it ended in a newline) of every line that is not blank."""
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            yield from _split_lines(file, stream)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = "not a complete gzip file" if file.suffix == ".gz" else "cannot be read"
-        raise DataError(f"{file}: {reason} ({getattr(error, 'strerror', None) or error})") from error
-
-
-def _split_lines(file: Path, stream: Any) -> Iterator[tuple[int, bytes, bool]]:
-    # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
-        if len(line) == MAX_LINE_BYTES:
-            _refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
-        if number == 1:
-            line = _check_first_bytes(line, f"{file}:1")
-        if not line.isspace() and line:
-            yield number, line, line.endswith(b"\n")
-
-
-def _check_first_bytes(line: bytes, at: str) -> bytes:
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        _refuse(at, "the file is UTF-16; samples files are UTF-8")
-    if line.startswith(b"\x1f\x8b"):
-        _refuse(at, "the content is gzip; name the file .jsonl.gz")
-    return line.removeprefix(b"\xef\xbb\xbf")
-
-
-def parse_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:
-    """The JSON object of one line; None when ``may_be_torn`` and the line stops in the middle of its object.
-
-    ``at`` is the `file:line` that starts every message. Refused with DataError: anything but one object, a key
-    written twice, NaN and infinities, numbers too long to convert, text that is not UTF-8.
-    """
-    try:
-        row = _DECODER.decode(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        if may_be_torn and error.reason == "unexpected end of data":
-            return None
-        _refuse(at, f"not UTF-8 text: {error.reason} at byte {error.start + 1}")
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            _refuse(at, f"expected one JSON object, found more after column {error.pos} (two writers on one file?)")
-        if may_be_torn:
-            return None
-        _refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one object a line")
-    except RecursionError:
-        _refuse(at, "JSON nested too deeply")
-    except ValueError as error:
-        _refuse(at, str(error))
-    if type(row) is not dict:
-        _refuse(at, f"expected a JSON object, found {_shown(row)}")
-    if b"\\u" in line and _LONE_SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-        row = _without_lone_surrogates(row)
-    return row
-
-
-def _without_lone_surrogates(value: Any) -> Any:
-    """``value`` with every half of a surrogate pair replaced by U+FFFD, so that no later output can fail on it."""
-    if isinstance(value, str):
-        return _LONE_SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_without_lone_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_without_lone_surrogates(key): _without_lone_surrogates(item) for key, item in value.items()}
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {_shown(twice)} stands twice in one object")
-    return row
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"number {text[:40]} is too large")
-    return value
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"an integer of {len(text)} digits is too large") from None
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON; write null for an unknown number")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_finite_float, parse_int=_integer, parse_constant=_no_constant
-)
-
-
 def _check_fields(row: dict[str, Any], at: str) -> None:
     for name in REQUIRED_FIELDS:
         if name not in row:
-            _refuse(at, f"lacks {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
+            refuse(at, f"lacks {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
     for name in ("benchmark", "id", "completion"):
         if type(row[name]) is not str:
-            _refuse(at, f"{name} must be a string, found {_shown(row[name])}")
+            refuse(at, f"{name} must be a string, found {shown(row[name])}")
     index = row["sample_index"]
     if type(index) is not int or index < 0:  # type() because a bool is an int to isinstance
-        _refuse(at, f"sample_index must be an integer of at least 0, found {_shown(index)}")
+        refuse(at, f"sample_index must be an integer of at least 0, found {shown(index)}")
     answer = row["answer"]
     if answer is None:
         if row.get("correct") is None and not row["benchmark"].lower().startswith(CODE_BENCHMARKS):
-            _refuse(at, "answer is null, which only code benchmarks may have")
+            refuse(at, "answer is null, which only code benchmarks may have")
     elif type(answer) not in (str, int, float):
-        _refuse(at, f"answer must be a string or a number, found {_shown(answer)}")
+        refuse(at, f"answer must be a string or a number, found {shown(answer)}")
     if type(row.get("prompt")) not in (str, type(None)):
-        _refuse(at, f"prompt must be a string, found {_shown(row['prompt'])}")
+        refuse(at, f"prompt must be a string, found {shown(row['prompt'])}")
     if type(row.get("correct")) not in (bool, type(None)):
-        _refuse(at, f"correct must be true or false, found {_shown(row['correct'])}")
+        refuse(at, f"correct must be true or false, found {shown(row['correct'])}")
     if row.get("finish_reason") not in ("stop", "length", None):
-        _refuse(at, f"finish_reason must be 'stop' or 'length', found {_shown(row['finish_reason'])}")
+        refuse(at, f"finish_reason must be 'stop' or 'length', found {shown(row['finish_reason'])}")
 
 
 def _check_name(name: str, which: str, at: str) -> None:
     if not name:
-        _refuse(at, f"{which} is empty")
+        refuse(at, f"{which} is empty")
     if name != name.strip():
-        _refuse(at, f"{which} {_shown(name)} has white space at an end")
+        refuse(at, f"{which} {shown(name)} has white space at an end")
     if _ZERO_WIDTH.search(name):
-        _refuse(at, f"{which} {_shown(name)} holds a zero-width character")
+        refuse(at, f"{which} {shown(name)} holds a zero-width character")
 
 
 def _natural_order(id: str) -> tuple[Any, ...]:
@@ -383,15 +280,89 @@ def _natural_order(id: str) -> tuple[Any, ...]:
     return tuple((text, len(value), value) for text, value in zip(parts[::2], [*digits, ""], strict=True)), id
 
 
-def _shown(value: object) -> str:
-    """``value`` for a message: escaped, and cut to a length that a terminal line can hold."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _refuse(at: str, why: str) -> NoReturn:
-    raise DataError(f"{at}: {why}")
-
-
 def _torn_line_warning(file: Path, number: int) -> str:
     return f"{file}:{number}: the last line is cut off (a crash while writing?) and was dropped"
+
+
+class SampleWriter:
+    """Appends rows to one `.jsonl` file; what is already there is in ``present``, so that sampling draws the rest.
+
+    Opening takes a lock on the file, checks every row in it as `read_samples` would, and cuts off a last line torn by
+    a crash (named in ``warnings``). Each `write` reaches the disk whole, or is taken back before OSError is raised.
+
+    Raises:
+        DataError: a row of the existing file breaks the contract.
+        LockedError: another process is writing this file.
+        UsageError: the name does not end in `.jsonl` (a gzip file cannot be mended after a crash).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.suffix != ".jsonl":
+            raise UsageError(f"{self.path}: samples are appended to a .jsonl file; compress it when it is complete")
+        self.warnings: list[str] = []
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("ab", buffering=0)
+        try:
+            self._lock()
+            self._size = self._mend_tail()
+            reader = _Reader(benchmarks=None, keep_extra=False)
+            if self._size:
+                reader.read(self.path, may_be_empty=True)
+        except BaseException:
+            self._file.close()
+            raise
+        self.present = {(sample.id, sample.sample_index) for sample in reader.rows}
+
+    def _lock(self) -> None:
+        import fcntl  # only writers need it, and reading must work where it does not exist
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
+
+    def _mend_tail(self) -> int:
+        """Ends the last line in a newline, or removes it if it is torn; returns the size in bytes afterwards."""
+        size, number, tail = 0, 0, b""
+        with self.path.open("rb") as stream:
+            for tail in stream:
+                number += 1
+                size += len(tail)
+        if not tail or tail.endswith(b"\n"):
+            return size
+        if tail.strip() and parse_row(tail, f"{self.path}:{number}", may_be_torn=True) is not None:
+            return size + self._append(b"\n", size)
+        self._file.truncate(size - len(tail))
+        self.warnings.append(_torn_line_warning(self.path, number))
+        return size - len(tail)
+
+    def write(self, samples: Iterable[Sample]) -> None:
+        """Appends the rows (usually all of one problem) and waits until the disk has them."""
+        rows = list(samples)
+        keys = [(sample.id, sample.sample_index) for sample in rows]
+        twice = [key for key in keys if key in self.present or keys.count(key) > 1]
+        if twice:
+            raise ValueError(f"sample {twice[0]} stands in {self.path} already; draw only what `present` lacks")
+        self._size += self._append(b"".join(sample.to_json_line() for sample in rows), self._size)
+        self.present.update(keys)
+
+    def _append(self, data: bytes, size: int) -> int:
+        rest = memoryview(data)
+        try:
+            while rest:  # a raw write may take only a part, near a full disk or a file-size limit
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(size)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
+from evals.errors import UsageError
 from quatro.methods import METHODS
+from quatro.methods.base import Aggregate
+from quatro.methods.base import Method as MethodBase
 
 if TYPE_CHECKING:
-    from quatro.methods.base import Method
+    Method = MethodBase
 else:
     # At run time any object: the field below builds it from the class that `method.name` names.
     Method = Any
 
 EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
 
-Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
 
 
@@ -51,6 +53,18 @@ def _known_reward(value: str) -> str:
     raise ValueError("expected math, countdown, code or module:function")
 
 
+def method_class(name: str) -> type[Method]:
+    """The class that ``name`` names.
+
+    Raises:
+        UsageError: no such method, or a name of one's own that is not a Method.
+    """
+    found: Any = METHODS[name]
+    if not (isinstance(found, type) and issubclass(found, MethodBase)):
+        raise UsageError(f"{name} is not a method: derive it from quatro.methods.base.Method")
+    return found
+
+
 def build_method(value: Any) -> Any:
     """The method that a block of keys describes; a method passes through."""
     if not isinstance(value, Mapping):
@@ -60,7 +74,7 @@ def build_method(value: Any) -> Any:
     name = value.get("name")
     if not isinstance(name, str):
         raise ConfigProblems([("method.name", f"missing, expected one of {', '.join(METHODS)}")])
-    return METHODS[name](**value)
+    return method_class(name)(**value)
 
 
 class Block(BaseModel):
@@ -167,11 +181,12 @@ class Config(Block):
     audit: bool = Field(
         True, description="measure the realised KL to the rollout policy after each iteration, by one forward pass"
     )
-    audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt drawn for that audit; 0 reuses the batch")
+    audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt for that audit; 0 reuses the batch")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop", description="a NaN or infinite loss, gradient, log-probability or reward stops the run, or skips the step"
+        "stop",
+        description="a loss, gradient, log-probability or reward that is not finite stops the run, or skips the step",
     )
 
     @model_validator(mode="after")
@@ -222,7 +237,7 @@ def _check_replay(config: Config) -> list[tuple[str, str]]:
     if rollout.engine == "replay" and rollout.replay_file is None:
         return [("rollout.replay_file", "missing: engine replay needs a file of recorded responses")]
     if rollout.engine != "replay" and rollout.replay_file is not None:
-        return [("rollout.replay_file", f"found {rollout.replay_file}, expected null: engine {rollout.engine} draws anew")]
+        return [("rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it")]
     return []
 
 

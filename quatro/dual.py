@@ -166,7 +166,7 @@ def _solve_tau(z_NQ: Array, weight_NQ: Array, size_Q: Array, delta_Q: Array) -> 
         below_Q = gap_Q < 0
         low_Q = np.where(below_Q, u_Q, low_Q)
         high_Q = np.where(below_Q, high_Q, u_Q)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton_Q = u_Q - np.log1p(gap_Q) * kl_Q / slope_Q
         # Outside the bracket, or no slope (a plateau between two reward levels): bisect, or step out while unbounded.
         reach_Q = np.minimum(high_Q, low_Q + _MAX_STRIDE)

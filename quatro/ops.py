@@ -108,9 +108,7 @@ def aggregate(value_BT: Tensor, batch: Batch, how: str) -> tuple[Tensor, Tensor]
     raise ValueError(f"unknown aggregation {how!r}")
 
 
-def clipped_surrogate(
-    ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float
-) -> tuple[Tensor, Tensor]:
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
     """max(-r A, -clip(r, 1 - low, 1 + high) A) and where the clipped branch is strictly larger."""
     plain = -ratio * advantage
     clipped = -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
@@ -120,7 +118,9 @@ def clipped_surrogate(
 # --- loss terms the trainer adds for every method -------------------------------------------------------------------
 
 
-def kl_term(logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KLEstimator, how: str, max_log_ratio: float) -> LossTerm:
+def kl_term(
+    logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KLEstimator, how: str, max_log_ratio: float = 20.0
+) -> LossTerm:
     """beta KL(pi_theta || pi_pre) as a loss term (METHODS 1.2 and 2).
 
     ``k3`` is verl's low-variance estimator, clamped as verl clamps it; its gradient is that of the FORWARD KL, so it
@@ -142,20 +142,21 @@ def kl_term(logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KLEstimato
     return LossTerm("kl", value, weight, beta)
 
 
-def _k3(difference_BT: Tensor) -> Tensor:
+def k3(difference_BT: Tensor) -> Tensor:
+    """verl's low-variance KL estimate per token of log pi_theta - log pi_pre, with verl's clamps."""
     d_BT = (-difference_BT).clamp(-20.0, 20.0)
     return (d_BT.exp() - d_BT - 1.0).clamp(-10.0, 10.0)
 
 
 def _k3_plus(difference_BT: Tensor) -> Tensor:
     k2_BT = 0.5 * difference_BT.square()
-    return k2_BT + (_k3(difference_BT) - k2_BT).detach()
+    return k2_BT + (k3(difference_BT) - k2_BT).detach()
 
 
 _KL_PER_TOKEN: Mapping[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda difference_BT: difference_BT,
     "k2": lambda difference_BT: 0.5 * difference_BT.square(),
-    "k3": _k3,
+    "k3": k3,
     "k3+": _k3_plus,
 }
 

@@ -32,6 +32,7 @@ _NON_FINITE = {
     **{name: float("nan") for name in (".nan", ".NaN", ".NAN")},
 }
 _MAX_DIGITS = 100
+_MAX_MESSAGE = 300
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,11 @@ class _Builder:
     num_values: int = 0
 
     def refuse(self, line: int, problem: str) -> UsageError:
-        return UsageError(f"{self.name}:{line}: {problem}")
+        shown = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}..."
+        return UsageError(f"{self.name}:{line}: {shown}")
 
     def add(self, event: yaml.Event) -> None:
+        assert event.start_mark is not None
         line = event.start_mark.line + 1
         match event:
             case yaml.AliasEvent():
@@ -161,25 +164,39 @@ def plain_scalar(text: str) -> Any:
         return None
     if text in _BOOL:
         return _BOOL[text]
-    if len(text) > _MAX_DIGITS and _DECIMAL.fullmatch(text):
-        raise ValueError(f"a number of {len(text)} digits: expected at most {_MAX_DIGITS}")
-    if _DECIMAL.fullmatch(text):
-        return int(text)
-    if _PREFIXED.fullmatch(text):
-        return int(text, base=0)
+    if _DECIMAL.fullmatch(text) or _PREFIXED.fullmatch(text):
+        if len(text) > _MAX_DIGITS:
+            raise ValueError(f"a number of {len(text)} digits: expected at most {_MAX_DIGITS}")
+        return int(text, base=10 if _DECIMAL.fullmatch(text) else 0)
     if _FLOAT.fullmatch(text):
         return float(text)
     return _NON_FINITE.get(text, text)
 
 
-def parse_yaml(text: str, name: str, *, kind: type = dict) -> Document:
-    """The document in ``text``; ``name`` stands for the file in messages.
-
-    ``kind`` is what the top level must be: dict, or object for any value (an override's `[0.9, 0.999]`).
+def parse_yaml(text: str, name: str) -> Document:
+    """The mapping in ``text``; ``name`` stands for the file in messages.
 
     Raises:
-        UsageError: ``name:line: ...`` for anything that is not strict YAML of that kind.
+        UsageError: ``name:line: ...`` for anything that is not strict YAML, or no mapping.
     """
+    builder = _parsed(text, name)
+    if not isinstance(builder.root, dict):
+        found = "nothing" if builder.root is None else f"a {type(builder.root).__name__}"
+        line = builder.lines.get((), 1)
+        raise builder.refuse(line, f"found {found}, expected a mapping of `key: value` lines")
+    return Document(name, builder.root, builder.lines)
+
+
+def parse_value(text: str, name: str) -> Any:
+    """Any value, such as `1e-5` or `[0.9, 0.999]`; nothing at all is None.
+
+    Raises:
+        UsageError: as `parse_yaml`.
+    """
+    return _parsed(text, name).root
+
+
+def _parsed(text: str, name: str) -> _Builder:
     builder = _Builder(name)
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -196,10 +213,7 @@ def parse_yaml(text: str, name: str, *, kind: type = dict) -> Document:
     except (ValueError, OverflowError) as error:
         # PyYAML passes an escape such as "\U00110000" straight to chr().
         raise UsageError(f"{name}: not YAML: {error}") from None
-    if not isinstance(builder.root, kind):
-        found = "nothing" if builder.root is None else f"a {type(builder.root).__name__}"
-        raise UsageError(f"{name}:{builder.lines.get((), 1)}: found {found}, expected a mapping of `key: value` lines")
-    return Document(name, builder.root, builder.lines)
+    return builder
 
 
 def load_yaml(path: Path, *, name: str | None = None) -> Document:
@@ -219,7 +233,5 @@ def load_yaml(path: Path, *, name: str | None = None) -> Document:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{name}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        ) from None
+        raise UsageError(f"{name}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8") from None
     return parse_yaml(text, name)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from quatro_cli import errors
-from quatro_cli.commands import config, doctor, eval, plot, runs, sample, sweep, train
+from quatro_cli.commands import doctor, eval, plot, sample, sweep, train
 from quatro_cli.output import output
 
 SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
@@ -83,8 +83,8 @@ app.command("sweep")(sweep.sweep)
 app.command("doctor")(doctor.doctor)
 app.add_typer(eval.app, name="eval")
 app.add_typer(plot.app, name="plot")
-app.add_typer(config.app, name="config")
-app.add_typer(runs.app, name="runs")
+
+
 
 
 def _listen_to_logs() -> None:
@@ -101,7 +101,7 @@ def main() -> None:
         # Identical output in every locale; what UTF-8 cannot hold (lone surrogates) is spelled out.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    app()
+    app(prog_name="quatro")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ class Gspo(Method):
 
     name: Literal["gspo"] = "gspo"
     preset: Literal["paper", "official"] = Field(
-        default="paper", description="whose settings fill what is not set here: the paper's or the method's own scripts'"
+        default="paper",
+        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
     )
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of the sequence ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of the sequence ratio: 1 + clip_high")

@@ -33,20 +33,26 @@ class Branching(NamedTuple):
 
 def branch(slot_L: Ints, token_L: Ints, num_slots: int) -> Branching:
     """Gives every distinct (slot, token) its own slot, with few copies, and closes holes when they are many."""
-    child, row_child = np.unique((slot_L << 32) | token_L, return_inverse=True)  # ascending, so siblings are neighbours
-    parent = child >> 32
-    is_first = np.ones(len(child), dtype=bool)
+    child_L = (slot_L << 32) | token_L
+    order_L = np.argsort(child_L)
+    sorted_L = child_L[order_L]
+    is_new_L = np.ones(len(child_L), dtype=bool)
+    is_new_L[1:] = sorted_L[1:] != sorted_L[:-1]
+    child_of_L = np.empty(len(child_L), dtype=np.int64)
+    child_of_L[order_L] = np.cumsum(is_new_L) - 1
+    parent = sorted_L[is_new_L] >> 32  # ascending, so siblings are neighbours
+    is_first = np.ones(len(parent), dtype=bool)
     is_first[1:] = parent[1:] != parent[:-1]
-    if is_first.all() and len(child) >= MIN_SHARE_IN_USE * num_slots:
-        return Branching(parent[row_child], num_slots, source=parent[:0], target=parent[:0])
-    # The result is exactly the slots 0 .. len(child) - 1. The first child of a parent inside that range stays; all
+    if is_first.all() and len(parent) >= MIN_SHARE_IN_USE * num_slots:
+        return Branching(parent[child_of_L], num_slots, source=parent[:0], target=parent[:0])
+    # The result is exactly the slots 0 .. len(parent) - 1. The first child of a parent inside that range stays; all
     # others move to what is free. A free slot has no child at all, so no copy overwrites the source of another.
-    stays = is_first & (parent < len(child))
-    is_free = np.ones(len(child), dtype=bool)
+    stays = is_first & (parent < len(parent))
+    is_free = np.ones(len(parent), dtype=bool)
     is_free[parent[stays]] = False
     slot = parent.copy()
     slot[~stays] = np.flatnonzero(is_free)
-    return Branching(slot[row_child], len(child), source=parent[~stays], target=slot[~stays])
+    return Branching(slot[child_of_L], len(parent), source=parent[~stays], target=slot[~stays])
 
 
 class PreallocatedLayer(CacheLayerMixin):

@@ -112,7 +112,7 @@ def test_loss_vectors(case):
     (grad_BT,) = torch.autograd.grad(total, row["logp"])
 
     def close(value: Any, name: str) -> None:
-        np.testing.assert_allclose(float(value), expected[name], rtol=rtol, atol=atol, err_msg=name)
+        np.testing.assert_allclose(float(value.detach()), expected[name], rtol=rtol, atol=atol, err_msg=name)
 
     close(policy_loss, "policy_loss")
     close(kl_loss, "kl_loss")

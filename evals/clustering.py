@@ -1,0 +1,171 @@
+"""Which responses count as the same solution: similarity + threshold + linkage -> labels.
+
+- ``components`` (default): connected components of "similarity >= threshold". Free of order and of ties, but chains
+  grow with n: two ends of a chain may have little in common.
+- ``complete``: every pair inside a cluster reaches the threshold.
+- ``average``: the mean over all pairs of samples of two clusters reaches it.
+- ``greedy``: each response joins the first leader it is similar to, or becomes a leader. Depends on sample order.
+
+UCC is unbiased only given the partition, so models are compared at equal n.
+"""
+
+# Axes: N texts, U distinct texts (sorted by code point).
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals.errors import UsageError
+from evals.similarity import Distinct, Floats, check_tokens, distinct, similarity_of_distinct
+
+LINKAGES = ("components", "complete", "average", "greedy")
+
+# The same number does not mean the same for each measure: between real samples of one problem the median similarity is
+# .94-.97 for tfidf, .83 for rouge-l and jaccard, .77 for edit.
+DEFAULT_THRESHOLDS: Mapping[str, float] = {"tfidf": 0.90, "rouge-l": 0.80, "jaccard": 0.80, "edit": 0.80}
+
+
+def cluster(
+    texts: Sequence[str],
+    *,
+    similarity: str,
+    threshold: float | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+) -> list[int]:
+    """The cluster of each text, numbered from 0 by first appearance.
+
+    Raises:
+        UsageError: (a ValueError) an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
+    """
+    threshold = resolve_threshold(similarity, threshold)
+    unique = distinct(texts)
+    if similarity == "exact":
+        check_tokens(tokens)
+        check_linkage(linkage)
+        return by_first_appearance(unique.which_N)
+    assert threshold is not None
+    return cluster_distinct(
+        unique, similarity_of_distinct(similarity, unique, tokens=tokens), threshold=threshold, linkage=linkage
+    )
+
+
+def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: float, linkage: str) -> list[int]:
+    """`cluster` from a similarity matrix over the distinct texts, for several thresholds on one matrix."""
+    check_linkage(linkage)
+    if linkage == "components":
+        label_U = _components(similarity_UU >= threshold)
+    elif linkage == "greedy":
+        label_U = _greedy(similarity_UU >= threshold, order=list(dict.fromkeys(unique.which_N.tolist())))
+    elif linkage == "complete":
+        label_U = _complete(similarity_UU, threshold)
+    else:
+        label_U = _average(similarity_UU, unique.count_U, threshold)
+    return by_first_appearance(label_U[unique.which_N])
+
+
+def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
+    """The threshold to use: the one given, the measure's default, or None for `exact`."""
+    if similarity == "exact":
+        if threshold is not None:
+            raise UsageError(f"threshold {threshold} has no meaning for similarity 'exact'; leave it out")
+        return None
+    if threshold is None:
+        if similarity not in DEFAULT_THRESHOLDS:
+            raise UsageError(f"unknown similarity {similarity!r}; choose from exact, {', '.join(DEFAULT_THRESHOLDS)}")
+        return DEFAULT_THRESHOLDS[similarity]
+    if not 0 < threshold <= 1:  # NaN fails this too
+        raise UsageError(f"threshold is a similarity in (0, 1], found {threshold}")
+    return threshold
+
+
+def by_first_appearance(labels: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    """The same partition with labels 0, 1, 2, ... in the order in which they first appear."""
+    number: dict[int, int] = {}
+    return [number.setdefault(int(label), len(number)) for label in labels]
+
+
+def cluster_sizes(labels: Sequence[int]) -> tuple[int, ...]:
+    """Sizes in descending order."""
+    return tuple(sorted(np.bincount(labels).tolist(), reverse=True)) if len(labels) else ()
+
+
+def check_linkage(linkage: str) -> None:
+    if linkage not in LINKAGES:
+        raise UsageError(f"unknown linkage {linkage!r}; choose from {', '.join(LINKAGES)}")
+
+
+def _components(is_near_UU: NDArray[np.bool_]) -> NDArray[np.int64]:
+    label_U = np.full(len(is_near_UU), -1)
+    for start in range(len(label_U)):
+        if label_U[start] >= 0:
+            continue
+        label_U[start] = start
+        frontier = [start]
+        while frontier:
+            reached = np.flatnonzero(is_near_UU[frontier.pop()] & (label_U < 0))
+            label_U[reached] = start
+            frontier.extend(reached.tolist())
+    return label_U
+
+
+def _greedy(is_near_UU: NDArray[np.bool_], order: Sequence[int]) -> NDArray[np.int64]:
+    label_U = np.full(len(is_near_UU), -1)
+    leaders: list[int] = []
+    for text in order:
+        leader = next((leader for leader in leaders if is_near_UU[text, leader]), None)
+        if leader is None:
+            leader = text
+            leaders.append(text)
+        label_U[text] = leader
+    return label_U
+
+
+def _complete(similarity_UU: Floats, threshold: float) -> NDArray[np.int64]:
+    """Merges the most similar pair of clusters again and again; among equals the pair (i, j), i < j, that comes first.
+
+    The merged cluster keeps index i. scipy's nearest-neighbour chain breaks exact ties differently.
+    """
+    lowest_UU = similarity_UU.copy()
+    label_U = np.arange(len(lowest_UU))
+    lowest_UU[np.tril_indices_from(lowest_UU)] = -math.inf
+    while len(label_U):
+        i, j = divmod(int(lowest_UU.argmax()), len(label_U))
+        if lowest_UU[i, j] < threshold:
+            break
+        label_U[label_U == j] = i
+        _merge(lowest_UU, i, j, np.minimum(_row(lowest_UU, i), _row(lowest_UU, j)))
+    return label_U
+
+
+def _average(similarity_UU: Floats, count_U: NDArray[np.int64], threshold: float) -> NDArray[np.int64]:
+    """As `_complete`, with the mean over all pairs of samples; equal texts count as often as they occur."""
+    mean_UU = similarity_UU.copy()
+    label_U = np.arange(len(mean_UU))
+    size_U = count_U.astype(np.float64)
+    mean_UU[np.tril_indices_from(mean_UU)] = -math.inf
+    while len(label_U):
+        i, j = divmod(int(mean_UU.argmax()), len(label_U))
+        if mean_UU[i, j] < threshold:
+            break
+        label_U[label_U == j] = i
+        merged_U = (size_U[i] * _row(mean_UU, i) + size_U[j] * _row(mean_UU, j)) / (size_U[i] + size_U[j])
+        size_U[i] += size_U[j]
+        _merge(mean_UU, i, j, merged_U)
+    return label_U
+
+
+def _row(upper_UU: Floats, i: int) -> Floats:
+    """Row i of the symmetric matrix whose strict upper triangle is ``upper_UU``; -inf for itself and merged rows."""
+    return np.concatenate([upper_UU[:i, i], upper_UU[i, i:]])
+
+
+def _merge(upper_UU: Floats, i: int, j: int, merged_U: Floats) -> None:
+    merged_U[[i, j]] = -math.inf
+    upper_UU[:i, i] = merged_U[:i]
+    upper_UU[i, i:] = merged_U[i:]
+    upper_UU[:j, j] = -math.inf
+    upper_UU[j, j:] = -math.inf

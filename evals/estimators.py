@@ -1,0 +1,253 @@
+"""What k draws would have shown, from n draws: unbiased estimators that need only counts.
+
+A model is asked the same problem n times and c answers are correct. How often would k answers hold a correct one?
+Drawing k of the n answers without replacement, all k miss with probability C(n-c, k) / C(n, k), therefore
+
+    pass@k = 1 - C(n-c, k) / C(n, k).
+
+The estimate is unbiased: its average over repeated experiments is the true success rate of k draws (Chen et al. 2021).
+Put "an answer of cluster j" for "a correct answer" and add up, and the same question counts different solutions: how
+many clusters of correct answers would k draws have met?
+
+    UCC@k = sum over clusters j of 1 - C(n-s_j, k) / C(n, k),        s_j the size of cluster j
+
+So everything here reads one small table, `hit_table`: the probability that k draws of n hit a marked set of size s.
+"""
+
+# Axes: P problems, K values of k, S set sizes 0..n.
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import index
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def fail_table(n: int, ks: Sequence[int]) -> Floats:
+    """C(n-s, k) / C(n, k) for every k in ``ks`` (rows) and s = 0..n (columns): all k draws miss a set of size s."""
+    return np.exp(_log_fail_table(n, tuple(ks)))
+
+
+def hit_table(n: int, ks: Sequence[int]) -> Floats:
+    """1 - C(n-s, k) / C(n, k), shape (len(ks), n + 1): at least one of k draws hits a set of size s."""
+    return -np.expm1(_log_fail_table(n, tuple(ks)))
+
+
+@lru_cache(maxsize=64)
+def _log_fail_table(n: int, ks: tuple[int, ...]) -> Floats:
+    for k in ks:
+        _check_draws(n, k)
+    # C(n-s, k) / C(n, k) = prod over i < s of (1 - k / (n-i)): the i-th marked item escapes the k draws given that
+    # those before it did. A sum of log1p keeps 1e-16 where a difference of log-gammas loses ten digits.
+    left_S = np.arange(n, 0, -1, dtype=np.float64)
+    k_K1 = np.asarray(ks, dtype=np.float64)[:, None]
+    with np.errstate(divide="ignore"):  # log1p(-1) = -inf says it exactly: a hit is certain
+        log_escape_KS = np.log1p(-np.minimum(k_K1 / left_S, 1.0))
+    log_fail_KS = np.zeros((len(ks), n + 1))
+    np.cumsum(log_escape_KS, axis=1, out=log_fail_KS[:, 1:])
+    log_fail_KS.setflags(write=False)
+    return log_fail_KS
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that k of n draws hold one of the c correct ones.
+
+    Raises:
+        ValueError: n < 1, k outside 1..n, or c outside 0..n.
+    """
+    _check_draws(n, k)
+    _check_count(n, c)
+    return float(-np.expm1(_log_fail_table(index(n), (index(k),))[0, c]))
+
+
+def ucc_at_k(n: int, sizes: Sequence[int], k: int) -> float:
+    """The expected number of clusters of correct answers that k of n draws meet; ``sizes`` are the cluster sizes.
+
+    Raises:
+        ValueError: n < 1, k outside 1..n, a negative size, or more clustered answers than n.
+    """
+    _check_draws(n, k)
+    _check_sizes(n, sizes)
+    log_fail_S = _log_fail_table(index(n), (index(k),))[0]
+    return math.fsum(-np.expm1(log_fail_S[np.asarray(sizes, dtype=np.int64)]))
+
+
+def ucr(n: int, sizes: Sequence[int]) -> float:
+    """Unique correct rate: clusters of correct answers per draw, UCC@n / n."""
+    _check_draws(n, n)
+    _check_sizes(n, sizes)
+    return sum(size > 0 for size in sizes) / n
+
+
+def pass_at_ks(n_P: Sequence[int], c_P: Sequence[int], ks: Sequence[int]) -> Floats:
+    """pass@k of many problems at once, shape (P, K)."""
+    value_PK = np.empty((len(n_P), len(ks)))
+    for row_K, n, c in zip(value_PK, n_P, c_P, strict=True):
+        _check_count(n, c)
+        row_K[:] = -np.expm1(_log_fail_table(index(n), tuple(ks))[:, c])
+    return value_PK
+
+
+def ucc_at_ks(n_P: Sequence[int], sizes_P: Sequence[Sequence[int]], ks: Sequence[int]) -> Floats:
+    """UCC@k of many problems at once, shape (P, K)."""
+    value_PK = np.empty((len(n_P), len(ks)))
+    for row_K, n, sizes in zip(value_PK, n_P, sizes_P, strict=True):
+        _check_sizes(n, sizes)
+        log_fail_KS = _log_fail_table(index(n), tuple(ks))
+        row_K[:] = -np.expm1(log_fail_KS[:, np.asarray(sizes, dtype=np.int64)]).sum(axis=1)
+    return value_PK
+
+
+def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
+    """G-Pass@k: the chance that at least a share ``tau`` of k draws is correct, and one in any case (Liu et al. 2024).
+
+    The count of correct draws is hypergeometric; integers keep the sum exact. ``tau`` near 0 is pass@k, 1 asks that
+    every draw be correct.
+    """
+    _check_draws(n, k)
+    _check_count(n, c)
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau is the share of correct draws asked for, in [0, 1]; found {tau}")
+    # 0.1 * 30 is a little more than 3 in binary, and must not ask for 4.
+    needed = max(1, math.ceil(tau * k - 1e-9))
+    ways = sum(math.comb(c, hits) * math.comb(n - c, k - hits) for hits in range(needed, min(c, k) + 1))
+    return ways / math.comb(n, k)
+
+
+def maj_at_k(n: int, c: int, wrong: Sequence[int], k: int) -> float:
+    """The chance that the most frequent answer among k of n draws is the correct one; a tie is broken by a fair die.
+
+    ``c`` draws gave the correct answer, ``wrong`` counts the draws of each different wrong answer, and the rest of the
+    n gave no answer, which is no vote. This is the exact expectation over all C(n, k) choices, not a simulation.
+    """
+    _check_draws(n, k)
+    _check_sizes(n, [c, *wrong])
+    # Let every draw be kept independently with probability k/n. Given that k are kept, each choice of k is equally
+    # likely, and until then the answers are independent: their counts are binomial and simply convolve.
+    keep = k / n
+    silent_K = _binomial(n - c - sum(wrong), keep, k)
+    won = 0.0
+    for votes, chance in enumerate(_binomial(c, keep, k)):
+        if votes == 0:
+            continue
+        # kept_TK[t, m]: m wrong or silent draws kept, no wrong answer above `votes`, exactly t of them level with it.
+        kept_TK = np.zeros((k // votes + 1, k + 1))
+        kept_TK[0] = silent_K
+        for size in wrong:
+            kept_TK = _add_rival(kept_TK, _binomial(size, keep, k), votes)
+        won += chance * float(kept_TK[:, k - votes] @ (1 / np.arange(1, len(kept_TK) + 1)))
+    return min(1.0, won / float(_binomial(n, keep, k)[k]))
+
+
+def _add_rival(kept_TK: Floats, chance_K: Floats, votes: int) -> Floats:
+    total_TK = np.zeros_like(kept_TK)
+    width = kept_TK.shape[1]
+    for count in range(min(votes - 1, int(np.flatnonzero(chance_K)[-1])) + 1):
+        total_TK[:, count:] += chance_K[count] * kept_TK[:, : width - count]
+    if votes < width:
+        total_TK[1:, votes:] += chance_K[votes] * kept_TK[:-1, : width - votes]
+    return total_TK
+
+
+def _binomial(size: int, keep: float, largest: int) -> Floats:
+    """Probabilities of 0..largest successes in ``size`` trials; zero beyond ``size``."""
+    if keep == 1.0:
+        return (np.arange(largest + 1) == size).astype(np.float64)
+    log_choose = np.array([math.log(math.comb(size, hits)) if hits <= size else -np.inf for hits in range(largest + 1)])
+    hits_K = np.arange(largest + 1)
+    with np.errstate(under="ignore"):
+        return np.exp(log_choose + hits_K * math.log(keep) + (size - hits_K) * math.log1p(-keep))
+
+
+def effective_number(sizes: Sequence[int], order: float) -> float:
+    """Hill number of the cluster sizes: how many equally large clusters would be as diverse; 0 without clusters.
+
+    Order 0 counts clusters, 1 is the exponential of Shannon's entropy, 2 the inverse of Simpson's index, infinity the
+    inverse share of the largest cluster; a higher order gives small clusters less say.
+    """
+    if not order >= 0:
+        raise ValueError(f"the order of a Hill number is at least 0, found {order}")
+    _check_sizes(sum(sizes), sizes)
+    share = np.array([size for size in sizes if size > 0], dtype=np.float64) / max(sum(sizes), 1)
+    if not len(share):
+        return 0.0
+    if order == 1:
+        return float(np.exp(-(share * np.log(share)).sum()))
+    if math.isinf(order):
+        return float(1 / share.max())
+    # Through logarithms: share**order underflows for a large order.
+    log_power = order * np.log(share)
+    log_sum = log_power.max() + math.log(np.exp(log_power - log_power.max()).sum())
+    return float(math.exp(log_sum / (1 - order)))
+
+
+def check_identities(
+    n_P: Sequence[int],
+    c_P: Sequence[int],
+    sizes_P: Sequence[Sequence[int]],
+    ks: Sequence[int],
+    pass_PK: Floats,
+    ucc_PK: Floats,
+    *,
+    tolerance: float = 1e-9,
+) -> None:
+    """Checks what must hold between results whatever the data are; raises ArithmeticError naming the first breach.
+
+    The correct answers are those that are clustered; UCC@1 = pass@1 = c/n; pass@k <= UCC@k <= min(k pass@1, clusters);
+    UCC@n = clusters; UCC is non-decreasing and concave in k. Microseconds for a problem, so results are checked at
+    run time: a breach is a bug here or upstream, never a matter of the data.
+    """
+    n_P1, c_P1 = np.asarray(n_P, dtype=np.float64)[:, None], np.asarray(c_P, dtype=np.float64)[:, None]
+    clusters_P1 = np.array([[sum(size > 0 for size in sizes)] for sizes in sizes_P], dtype=np.float64).reshape(-1, 1)
+    clustered_P1 = np.array([[sum(sizes)] for sizes in sizes_P], dtype=np.float64).reshape(-1, 1)
+    order = np.argsort(ks)
+    k_K = np.asarray(ks, dtype=np.float64)[order]
+    pass_PK, ucc_PK = pass_PK[:, order], ucc_PK[:, order]
+    # Every UCC curve starts in (0, 0), which makes slopes comparable from the first k on.
+    slope_PK = np.diff(ucc_PK, axis=1, prepend=0.0) / np.diff(k_K, prepend=0.0)
+    slack = tolerance * np.maximum(clusters_P1, 1.0)
+    breaches = {
+        "clustered answers = correct answers": np.abs(clustered_P1 - c_P1) > 0,
+        "UCC@1 = pass@1 = c/n": (k_K == 1)
+        & (np.maximum(np.abs(ucc_PK - c_P1 / n_P1), np.abs(pass_PK - c_P1 / n_P1)) > slack),
+        "pass@k <= UCC@k": pass_PK > ucc_PK + slack,
+        "UCC@k <= k pass@1": ucc_PK > k_K * c_P1 / n_P1 + slack,
+        "UCC@k <= clusters": ucc_PK > clusters_P1 + slack,
+        "UCC@n = clusters": (k_K == n_P1) & (np.abs(ucc_PK - clusters_P1) > slack),
+        "UCC@k does not fall with k": slope_PK < -slack,
+        "UCC@k is concave in k": np.diff(slope_PK, axis=1) > slack,
+    }
+    for identity, is_broken in breaches.items():
+        if is_broken.any():
+            problem = int(np.argwhere(is_broken)[0][0])
+            raise ArithmeticError(
+                f"{identity} does not hold for problem {problem}: n = {n_P[problem]}, c = {c_P[problem]}, "
+                f"cluster sizes {list(sizes_P[problem])[:20]}, ks {list(ks)}"
+            )
+
+
+def _check_draws(n: int, k: int) -> None:
+    if index(n) < 1:
+        raise ValueError(f"n is the number of samples of a problem and at least 1, found {n}")
+    if index(k) < 1:
+        raise ValueError(f"k is the number of draws and at least 1, found {k}")
+    if k > n:
+        raise ValueError(f"k = {k} draws need at least {k} samples of a problem, found n = {n}")
+
+
+def _check_count(n: int, c: int) -> None:
+    if not 0 <= index(c) <= n:
+        raise ValueError(f"c = {c} correct samples of n = {n}: c lies between 0 and n")
+
+
+def _check_sizes(n: int, sizes: Sequence[int]) -> None:
+    negative = [size for size in sizes if index(size) < 0]
+    if negative:
+        raise ValueError(f"a cluster of {negative[0]} samples: sizes are at least 0")
+    if sum(sizes) > n:
+        raise ValueError(f"clusters of {sum(sizes)} samples in total, but n = {n}")

@@ -1,0 +1,127 @@
+"""Equality of two parsed answers: True, False, or None where neither text nor exact numbers decide."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from evals.grading.normal_form import Group, Item, parse_answer
+from evals.grading.numbers import Number, same_number
+
+Policy = Literal["strict", "simko"]
+SIMKO_TOLERANCE = 1e-4
+# Matching two unordered lists takes their product in comparisons.
+MAX_ITEMS = 100
+
+
+class Decision(NamedTuple):
+    is_equal: bool | None
+    stage: Literal["string", "exact", "undecided"]
+
+
+class _Rule(NamedTuple):
+    policy: Policy
+    relative_tolerance: float
+
+
+def compare(extracted: str, reference: str, policy: Policy = "strict", relative_tolerance: float = 0.0) -> Decision:
+    """Whether an extracted answer equals the raw reference answer, under any pair of their readings."""
+    if extracted.strip() == reference.strip():
+        return Decision(True, "string")
+    rule = _Rule(policy, relative_tolerance)
+    predictions, golds = _parsed(extracted), _parsed(reference)
+    verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
+    if True in verdicts:
+        is_text = any(item.text == gold.text for item in predictions for gold in golds)
+        return Decision(True, "string" if is_text else "exact")
+    if None in verdicts:
+        return Decision(None, "undecided")
+    return Decision(False, "exact")
+
+
+@lru_cache(maxsize=20_000)
+def _parsed(text: str) -> tuple[Item, ...]:
+    return tuple(parse_answer(text))
+
+
+def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
+    if item.unit and gold.unit and item.unit != gold.unit:
+        return None
+    value, other = item.value, gold.value
+    if isinstance(value, Number) and isinstance(other, Number):
+        return _same_numbers(item, value, gold, other, rule)
+    if isinstance(value, Group) and isinstance(other, Group):
+        return _same_groups(value, other, rule)
+    if isinstance(value, str) and isinstance(other, str) and value == other:
+        return True
+    return None
+
+
+def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _Rule) -> bool:
+    if same_number(value, other):
+        return True
+    if item.is_percent != gold.is_percent:
+        in_percent, plain = (value, other) if item.is_percent else (other, value)
+        if in_percent.value / 100 == plain.value:
+            return True
+    if rule.policy == "simko":
+        return any(
+            _is_close(value.value, other.value * factor, SIMKO_TOLERANCE)
+            for factor in (Fraction(1), Fraction(100), Fraction(1, 100))
+        )
+    is_integer = other.value.denominator == 1
+    return rule.relative_tolerance > 0 and not is_integer and _is_close(value.value, other.value, rule.relative_tolerance)
+
+
+def _is_close(value: Fraction, other: Fraction, relative_tolerance: float) -> bool:
+    return abs(value - other) <= Fraction(relative_tolerance) * abs(other)
+
+
+def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
+    if group.kind != gold.kind:
+        return None
+    if rule.policy == "simko" and group.kind in ("list", "tuple"):
+        return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=False)])
+    is_ordered = group.kind in ("tuple", "matrix")
+    if len(group.items) != len(gold.items):
+        # Numbers are fully known; x in a list of two could still be three values for the symbolic stage.
+        return False if _is_numeric(group) and _is_numeric(gold) else None
+    if is_ordered:
+        verdict = _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
+        return verdict if group.brackets == gold.brackets else False
+    if len(group.items) > MAX_ITEMS:
+        return None
+    return _same_unordered(list(group.items), list(gold.items), rule)
+
+
+def _same_unordered(items: list[Item], golds: list[Item], rule: _Rule) -> bool | None:
+    """Equality of what is left after removing equal pairs: exact equality is transitive, so any order will do."""
+    is_undecided = False
+    for item in items:
+        verdicts = [None if _names_differ(item, gold) else _same_item(item, gold, rule) for gold in golds]
+        if True in verdicts:
+            del golds[verdicts.index(True)]
+        elif None in verdicts:
+            is_undecided = True
+        else:
+            return False
+    return None if is_undecided else True
+
+
+def _names_differ(item: Item, gold: Item) -> bool:
+    """`x=1, y=2` is not `x=2, y=1`."""
+    return bool(item.name and gold.name and item.name != gold.name)
+
+
+def _is_numeric(group: Group) -> bool:
+    return all(
+        _is_numeric(item.value) if isinstance(item.value, Group) else isinstance(item.value, Number)
+        for item in group.items
+    )
+
+
+def _all_of(verdicts: list[bool | None]) -> bool | None:
+    if False in verdicts:
+        return False
+    return None if None in verdicts else True

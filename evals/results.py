@@ -1,0 +1,161 @@
+"""The result document: what `quatro eval ... --json` prints, `-o` writes and `quatro table` reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evals.errors import DataError
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
+
+
+class SamplingInfo(_Document):
+    """How the samples were drawn; null is unknown."""
+
+    n: int | None = Field(None, description="samples per problem")
+    temperature: float | None = Field(None, description="softmax temperature")
+    top_p: float | None = Field(None, description="nucleus mass, 1 for none")
+    top_k: int | None = Field(None, description="most likely tokens kept, 0 for all")
+    max_tokens: int | None = Field(None, description="longest response in tokens, the stop token included")
+    prompt: str | None = Field(None, description="name of the prompt template")
+
+
+class GraderInfo(_Document):
+    """Who said which sample is correct; null where the rows came with `correct`."""
+
+    version: str | None = Field(None, description="version of the grader")
+    policy: str | None = Field(None, description="strict or simko")
+
+
+class About(TypedDict, total=False):
+    """The head of a result, for whoever makes one; `sample_seed` becomes the document's `seed`."""
+
+    label: str | None
+    model: str | None
+    method: str | None
+    sample_seed: int | None
+    sampling: SamplingInfo
+    grader: GraderInfo
+
+
+class Row(_Document):
+    """One number: a metric of a benchmark at one k."""
+
+    metric: str = Field(description="pass@k, ucc@k, ucr, maj@k, g-pass@k, effective_number, ...")
+    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
+    k: int | None = Field(description="draws, null where the metric has none")
+    value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
+    num_problems: int = Field(description="problems averaged over, unsolved ones included")
+    n: int = Field(description="samples per problem, the smallest where they differ")
+    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    linkage: str | None = Field(None, description="components, complete, average or greedy")
+    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+    ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
+    ci_high: float | None = Field(None, description="upper end of it")
+    share_of_all_solutions: float | None = Field(
+        None, description="countdown, exact: mean share of a problem's distinct solutions that the samples found"
+    )
+
+
+class ProblemEntry(_Document):
+    """One problem under one setting."""
+
+    benchmark: str
+    id: str
+    n: int = Field(description="samples")
+    correct: int = Field(description="correct samples")
+    clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
+    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    linkage: str | None = Field(None, description="components, complete, average or greedy")
+    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+
+
+class Result(_Document):
+    """A result document. ``warnings`` are for the caller to print and are not part of the document."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    metric: str
+    label: str | None = Field(None, description="name of the result in tables; null: the file's stem")
+    model: str | None = None
+    method: str | None = None
+    seed: int | None = Field(None, description="seed of the samples")
+    sampling: SamplingInfo = SamplingInfo()
+    grader: GraderInfo = GraderInfo()
+    rows: list[Row]
+    problems: list[ProblemEntry] | None = Field(None, description="with --per-problem")
+    warnings: list[str] = Field([], exclude=True)
+
+    def document(self) -> dict[str, Any]:
+        """The document as plain JSON values; optional keys that were never set are left out."""
+        head = self.model_dump(by_alias=True, exclude={"rows", "problems"})
+        head["rows"] = [row.model_dump(exclude_unset=True) for row in self.rows]
+        if self.problems is not None:
+            head["problems"] = [problem.model_dump(exclude_unset=True) for problem in self.problems]
+        return head
+
+    def to_json(self) -> str:
+        # Plain ASCII: whatever an id holds, neither a terminal nor a locale can trip over it.
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def write(self, path: str | Path) -> None:
+        """Writes the document under a temporary name and renames it: readers see the old file or the new one."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(self.to_json())
+                stream.flush()
+                os.fsync(stream.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def read_result(path: str | Path) -> Result:
+    """The result document in ``path``; raises DataError naming the file and the first key that is wrong."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a readable JSON document ({error})") from error
+    if not isinstance(document, dict) or "rows" not in document:
+        raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path}: {key}: {first['msg']}, found {ascii(first['input'])[:80]}") from None
+
+
+def sampling_info(files: Sequence[Path]) -> Mapping[str, Any]:
+    """What all the `sampling.json` beside ``files`` agree on (its keys unchanged); empty where there is none."""
+    agreed: dict[str, Any] | None = None
+    for folder in dict.fromkeys(file.parent for file in files):
+        source = folder / "sampling.json"
+        if not source.exists():
+            return {}
+        try:
+            values = json.loads(source.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{source}: not a readable JSON document ({error})") from error
+        if not isinstance(values, dict):
+            raise DataError(f"{source}: expected a JSON object, found {ascii(values)[:80]}")
+        same = values if agreed is None else {key: value for key, value in agreed.items() if values.get(key) == value}
+        agreed = same
+    return agreed or {}

@@ -1,0 +1,145 @@
+"""JSON lines read strictly: every refusal is a DataError that starts with file:line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evals.errors import DataError
+
+# Both bound what a hostile file can cost; honest rows are thousands of times smaller.
+MAX_LINE_BYTES = 64 * 2**20
+MAX_DEPTH = 64
+
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
+    """(line number, line with its end, whether that is a newline) of every line that is not blank."""
+    try:
+        with file.open("rb") as stored, gzip.GzipFile(fileobj=stored) if file.suffix == ".gz" else stored as stream:
+            yield from _split_lines(file, stream)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = "not a complete gzip file" if file.suffix == ".gz" else "cannot be read"
+        raise DataError(f"{file}: {reason} ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _split_lines(file: Path, stream: BufferedIOBase) -> Iterator[tuple[int, bytes, bool]]:
+    # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), start=1):
+        if len(line) == MAX_LINE_BYTES:
+            refuse(f"{file}:{number}", f"the line is longer than {MAX_LINE_BYTES} bytes")
+        if number == 1:
+            line = _check_first_bytes(line, f"{file}:1")
+        if not line.isspace() and line:
+            yield number, line, line.endswith(b"\n")
+
+
+def _check_first_bytes(line: bytes, at: str) -> bytes:
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        refuse(at, "the file is UTF-16; samples files are UTF-8")
+    if line.startswith(b"\x1f\x8b"):
+        refuse(at, "the content is gzip; give the file a name that ends in .jsonl.gz")
+    return line.removeprefix(b"\xef\xbb\xbf")
+
+
+def parse_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:
+    """The JSON object of one line; None when ``may_be_torn`` and the line stops in the middle of its object.
+
+    ``at`` is the `file:line` that starts every message. Refused with DataError: anything but one object, a key
+    written twice, NaN and infinities, numbers too long to convert, text that is not UTF-8.
+    """
+    try:
+        row = _DECODER.decode(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        if may_be_torn and error.reason == "unexpected end of data":
+            return None
+        refuse(at, f"not UTF-8 text: {error.reason} at byte {error.start + 1}")
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            refuse(at, f"expected one JSON object, found more after column {error.pos} (two writers on one file?)")
+        if may_be_torn:
+            return None
+        refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one object a line")
+    except RecursionError:
+        refuse(at, "JSON nested too deeply")
+    except ValueError as error:
+        refuse(at, str(error))
+    if type(row) is not dict:
+        refuse(at, f"expected a JSON object, found {shown(row)}")
+    nested = [value for value in row.values() if type(value) in (list, dict)]
+    if nested and _is_deeper(nested, MAX_DEPTH):
+        refuse(at, f"JSON nested more than {MAX_DEPTH} deep")
+    if _ESCAPED_SURROGATE.search(line) and _LONE_SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+        row = _without_lone_surrogates(row)
+    return row
+
+
+def _is_deeper(level: list[Any], limit: int) -> bool:
+    for _ in range(limit):
+        children = [child for value in level for child in (value.values() if type(value) is dict else value)]
+        level = [child for child in children if type(child) in (list, dict)]
+        if not level:
+            return False
+    return True
+
+
+def _without_lone_surrogates(value: Any) -> Any:
+    """``value`` with every half of a surrogate pair replaced by U+FFFD, so that no later output can fail on it."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_lone_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_lone_surrogates(key): _without_lone_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {shown(twice)} stands twice in one object")
+    return row
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"number {text[:40]} is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"an integer of {len(text)} digits is too large") from None
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON; write null for an unknown number")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_finite_float, parse_int=_integer, parse_constant=_no_constant
+)
+
+
+def shown(value: object) -> str:
+    """``value`` for a message: escaped, and cut to a length that a terminal line can hold."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def refuse(at: str, why: str) -> NoReturn:
+    raise DataError(f"{at}: {why}")

@@ -1,0 +1,86 @@
+"""Files that are the old one or the new one, never half: temporary file, fsync, rename, fsync of the directory."""
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give the file's name to I/O errors that lack one: a failed write on a full disk does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def write_bytes(path: Path, chunks: Iterable[bytes]) -> None:
+    """Replace ``path`` by the concatenation of ``chunks``.
+
+    Raises:
+        OSError: names the file; what stood there before still does.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with naming(path):
+        try:
+            with partial.open("wb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+                flush_to_disk(stream)
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+        fsync_directory(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, [text.encode("utf-8")])
+
+
+def write_json(path: Path, value: Any) -> None:
+    """One indented JSON document; NaN and infinities become null."""
+    write_text(path, json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One JSON object and a newline; NaN and infinities become null."""
+    text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode("utf-8") + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
+        return json.dumps(finite(row), allow_nan=False).encode("ascii") + b"\n"
+
+
+def finite(value: Any) -> Any:
+    """``value`` with non-finite floats as None and numpy or torch scalars as plain numbers."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if not isinstance(value, (str, int, type(None))) and hasattr(value, "item"):
+        return finite(value.item())
+    return value
+
+
+def flush_to_disk(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def fsync_directory(path: Path) -> None:
+    """Make renames inside ``path`` survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

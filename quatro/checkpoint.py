@@ -1,0 +1,248 @@
+"""Checkpoints that are whole and unchanged, or refused before anything of them is loaded.
+
+    checkpoints/step-000100/  model/...  state.json  tensors.safetensors  manifest.json     checkpoints/latest
+
+A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
+directory gets its name, then `latest` is told. Nothing is pickled: state is JSON, tensors are safetensors. torch and
+safetensors load a file with a flipped bit without a word, so every file is hashed first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import DataError, DivergedError
+from quatro.atomic import fsync_directory, naming, write_text
+from quatro.rundir import RunDir, read_json, step_name, step_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+MANIFEST, STATE, TENSORS, MODEL = "manifest.json", "state.json", "tensors.safetensors", "model"
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint: ``state`` is what was saved beside the model after ``step`` iterations."""
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+
+    @property
+    def model(self) -> Path:
+        """The folder that the writer given to `save` filled."""
+        return self.path / MODEL
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors beside the model, on the CPU."""
+        from safetensors.torch import load_file
+
+        return load_file(self.path / TENSORS)
+
+
+def save(
+    run: RunDir,
+    step: int,
+    writer: Callable[[Path], None],
+    state: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> Path:
+    """Write checkpoints/step-NNNNNN whole or not at all, then remove all but the newest `checkpoint.keep`.
+
+    ``writer`` fills the model folder it is given. ``state`` holds JSON values with text keys, finite numbers only.
+
+    Raises:
+        DivergedError: a tensor is not finite.
+        ValueError: ``state`` would not come back from JSON as it is.
+        OSError: a file cannot be written; it is named, and earlier checkpoints are as they were.
+    """
+    _refuse_lossy(state)
+    _refuse_non_finite(tensors)
+    run.sync()
+    folder = run.path / "checkpoints"
+    partial = folder / f".{step_name(step)}.{os.getpid()}.tmp"
+    final = folder / step_name(step)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / MODEL).mkdir(parents=True)
+        with naming(partial / MODEL):
+            writer(partial / MODEL)
+        _write_tensors(partial / TENSORS, tensors)
+        write_text(partial / STATE, json.dumps(state, ensure_ascii=False, allow_nan=False) + "\n")
+        _sync_tree(partial)
+        write_text(partial / MANIFEST, _manifest_text(step, _digests(partial)))
+        if final.exists():  # the same iteration, saved again after a resume
+            _remove(final)
+        os.rename(partial, final)
+        fsync_directory(folder)
+    except BaseException:
+        # Frees a full disk; if even that fails, the next resume names and removes it.
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    write_text(folder / "latest", f"{final.name}\n")
+    for old in complete_checkpoints(run.path)[: -run.config.checkpoint.keep]:
+        _remove(old)
+    return final
+
+
+def load(source: RunDir | Path) -> Checkpoint:
+    """The newest complete checkpoint of a run, or the one in a checkpoint directory, every file verified.
+
+    For an open run, what a killed process left half-written is named in a warning and removed.
+
+    Raises:
+        DataError: there is none, or a file is missing, extra or changed; it is named, with both hashes.
+    """
+    if isinstance(source, RunDir):
+        _remove_partial(source.path / "checkpoints")
+        source = source.path
+    if (source / MANIFEST).is_file() or step_number(source.name) is not None:
+        return _load_folder(source)
+    found = complete_checkpoints(source)
+    if not found:
+        raise DataError(f"{source} has no complete checkpoint")
+    return _load_folder(found[-1])
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """Checkpoint directories with a manifest, oldest first; they are not verified here."""
+    numbered = [(step_number(path.name), path) for path in (run / "checkpoints").glob("step-*")]
+    return [
+        path for step, path in sorted((step, path) for step, path in numbered if step is not None) if _is_whole(path)
+    ]
+
+
+def verify(path: Path) -> int:
+    """The step of the checkpoint in ``path``, after every file was compared with the manifest.
+
+    Raises:
+        DataError: names the file that is missing, extra or changed, with both hashes.
+    """
+    if not _is_whole(path):
+        raise DataError(f"{path} is not a complete checkpoint: it has no {MANIFEST}")
+    manifest = read_json(path / MANIFEST)
+    advice = f"restore it, or remove {path} to use the checkpoint before it"
+    try:
+        step, files = int(manifest["step"]), {str(name): entry for name, entry in manifest["files"].items()}
+        is_own = _manifest_text(step, files) == (path / MANIFEST).read_text(encoding="utf-8")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_own = False
+    if not is_own:
+        raise DataError(f"{path / MANIFEST} was changed: it does not match its own hash; {advice}")
+    if step_number(path.name) not in (None, step):
+        raise DataError(f"{path} holds the checkpoint of step {step}: the directory was renamed")
+    present = dict(_files(path))
+    for name in sorted(files.keys() | present.keys()):
+        if name not in present:
+            raise DataError(f"{path / name} is missing (expected SHA-256 {files[name]['sha256']}); {advice}")
+        if name not in files:
+            raise DataError(f"{path / name} is extra: the manifest does not have it; remove it")
+        found = _entry(present[name])
+        if found != files[name]:
+            raise DataError(
+                f"{path / name} was changed: {found['bytes']} bytes with SHA-256 {found['sha256']}, "
+                f"expected {files[name]['bytes']} bytes with {files[name]['sha256']}; {advice}"
+            )
+    return step
+
+
+def _load_folder(path: Path) -> Checkpoint:
+    step = verify(path)
+    return Checkpoint(path, step, read_json(path / STATE))
+
+
+def _is_whole(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory so that a crash in between leaves it whole or named as rubbish."""
+    rubbish = path.with_name(f".{path.name}.{os.getpid()}.old")
+    os.rename(path, rubbish)
+    shutil.rmtree(rubbish, ignore_errors=True)
+
+
+def _remove_partial(folder: Path) -> None:
+    for path in sorted(folder.glob("*")):
+        if path.suffix == ".old":
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix == ".tmp" or (path.is_dir() and not _is_whole(path)):
+            logger.warning("%s was not finished when the process ended: removed, the one before it is used", path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
+
+
+def _manifest_text(step: int, files: Mapping[str, Any]) -> str:
+    body = {"schema": 1, "step": step, "files": dict(sorted(files.items()))}
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8")).hexdigest()
+    return json.dumps({**body, "sha256": digest}, indent=2) + "\n"
+
+
+def _digests(path: Path) -> dict[str, dict[str, Any]]:
+    return {name: _entry(file) for name, file in _files(path)}
+
+
+def _entry(file: Path) -> dict[str, Any]:
+    if not file.is_file() or file.is_symlink():
+        return {"bytes": None, "sha256": "none: not a plain file"}
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if name != MANIFEST and (file.is_symlink() or not file.is_dir()):
+            yield name, file
+
+
+def _sync_tree(path: Path) -> None:
+    for file in path.rglob("*"):
+        if file.is_dir():
+            fsync_directory(file)
+        else:
+            with naming(file), file.open("rb+") as stream:
+                os.fsync(stream.fileno())
+
+
+def _refuse_lossy(state: Any, at: str = "state") -> None:
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{at}: key {key!r} is not text and would come back from JSON as text")
+            _refuse_lossy(value, f"{at}.{key}")
+    elif isinstance(state, list):
+        for index, value in enumerate(state):
+            _refuse_lossy(value, f"{at}[{index}]")
+    elif state is not None and not isinstance(state, (str, int, float)):
+        raise ValueError(f"{at} is a {type(state).__name__}, which JSON does not keep")
+
+
+def _refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")

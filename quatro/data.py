@@ -1,0 +1,101 @@
+"""Prompts to train on: read, rendered, tokenised once, then dealt out in a seeded order that can be resumed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evals.benchmarks import Problem, load_problems
+from evals.errors import DataError
+from evals.prompts import render
+from quatro.config_model import DataConfig
+from quatro.types import Prompt
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Prompts that fit, and how many were left out because they did not (``too_long: skip``)."""
+
+    prompts: list[Prompt]
+    num_skipped: int
+
+
+def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | None = None) -> PromptSet:
+    """The prompts of a run (`data.prompts`), tokenised.
+
+    ``context_limit``: tokens the model can read; a prompt must leave room for one token at least.
+
+    Raises:
+        DataError: no prompts, an empty prompt, or a prompt that is too long while ``too_long`` is `refuse`.
+        MissingError: the data are not on this machine and cannot be fetched.
+    """
+    problems = load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
+    return tokenize_problems(problems, config, tokenizer, context_limit=context_limit)
+
+
+def tokenize_problems(
+    problems: Sequence[Problem], config: DataConfig, tokenizer: Any, *, context_limit: int | None = None
+) -> PromptSet:
+    limit = config.max_prompt_tokens
+    if context_limit is not None:
+        limit = min(limit, context_limit - 1)
+    prompts: list[Prompt] = []
+    num_skipped = 0
+    for problem in problems:
+        prompt = to_prompt(problem, config.template, tokenizer)
+        if len(prompt.token_ids) <= limit:
+            prompts.append(prompt)
+        elif config.too_long == "skip":
+            num_skipped += 1
+        else:
+            raise DataError(
+                f"prompt {problem.id!r} of {config.prompts} has {len(prompt.token_ids)} tokens, more than the {limit} "
+                f"allowed (data.max_prompt_tokens {config.max_prompt_tokens}"
+                + (f", model context {context_limit}" if context_limit is not None else "")
+                + "); raise data.max_prompt_tokens, or leave such prompts out with -s data.too_long=skip"
+            )
+    if not prompts:
+        raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
+    if num_skipped:
+        logger.warning("%d of %d prompts are longer than %d tokens and left out", num_skipped, len(problems), limit)
+    return PromptSet(prompts, num_skipped)
+
+
+def to_prompt(problem: Problem, template: str, tokenizer: Any) -> Prompt:
+    """One problem as the model reads it; a chat template brings its own special tokens."""
+    has_chat = getattr(tokenizer, "chat_template", None) is not None
+
+    def apply(messages: Sequence[dict[str, str]]) -> str:
+        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+
+    text = render(template, problem.problem, apply if has_chat else None)
+    token_ids = tokenizer(text, add_special_tokens=template == "plain")["input_ids"]
+    if not token_ids:
+        raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
+    answer = None if problem.answer is None else str(problem.answer)
+    return Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids))
+
+
+class PromptStream:
+    """Endless batches of prompts: every epoch a new permutation, fixed by the seed; ``position`` is all its state."""
+
+    def __init__(self, prompts: Sequence[Prompt], seed: int, *, position: int = 0) -> None:
+        self.prompts = prompts
+        self.seed = seed
+        self.position = position
+
+    def next(self, count: int) -> list[Prompt]:
+        batch: list[Prompt] = []
+        while len(batch) < count:
+            epoch, offset = divmod(self.position, len(self.prompts))
+            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.prompts))
+            taken = order[offset : offset + count - len(batch)]
+            batch.extend(self.prompts[i] for i in taken)
+            self.position += len(taken)
+        return batch

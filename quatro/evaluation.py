@@ -1,0 +1,63 @@
+"""Evaluation during training: `eval.n` samples per problem of `eval.benchmark`, every `eval.every` iterations."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from evals.benchmarks import load_problems
+from evals.estimators import pass_at_k, ucc_at_k
+from quatro.data import tokenize_problems
+from quatro.policy.loading import context_limit
+from quatro.rollout.streams import sample_seed
+from quatro.setup import Parts
+from quatro.types import Prompt, Sampling
+
+
+class Evaluation:
+    """Draws with the seeds of sample files, the same at every iteration: curves compare like with like."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        config = parts.config
+        self.sampling = Sampling(
+            temperature=config.eval.temperature,
+            top_p=config.eval.top_p,
+            max_new_tokens=config.rollout.max_new_tokens,
+        )
+        self.prompts: list[Prompt] = []
+        if config.eval.every and config.eval.benchmark is not None:
+            problems = load_problems(config.eval.benchmark)
+            limit = context_limit(parts.policy.model)
+            self.prompts = tokenize_problems(problems, config.data, parts.tokenizer, context_limit=limit).prompts
+
+    def maybe(self, step: int) -> dict[str, float]:
+        """Metrics under eval/ when ``step`` is due, nothing otherwise.
+
+        `eval/distinct_correct` is UCC@n with identical texts as one solution.
+        """
+        config = self.parts.config
+        if not self.prompts or step % config.eval.every:
+            return {}
+        n = config.eval.n
+        seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
+        groups = self.parts.engine.generate(self.prompts, seeds, self.sampling)
+        scored = self.parts.reward.score(self.prompts, groups)
+        passed_1, passed_n, distinct = [], [], []
+        for group, verdicts, rewards in zip(groups, scored.correct, scored.reward, strict=True):
+            is_correct = [
+                reward > 0 if verdict is None else verdict for verdict, reward in zip(verdicts, rewards, strict=True)
+            ]
+            texts = Counter(rollout.text for rollout, right in zip(group, is_correct, strict=True) if right)
+            num_correct = sum(texts.values())
+            passed_1.append(pass_at_k(n, num_correct, 1))
+            passed_n.append(pass_at_k(n, num_correct, n))
+            distinct.append(ucc_at_k(n, list(texts.values()), n))
+        return {
+            "eval/pass@1": float(np.mean(passed_1)),
+            f"eval/pass@{n}": float(np.mean(passed_n)),
+            "eval/distinct_correct": float(np.mean(distinct)),
+            "eval/problems": float(len(self.prompts)),
+            "eval/n": float(n),
+        }

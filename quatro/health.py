@@ -1,0 +1,96 @@
+"""Warnings that save a run: what cannot work from the start, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from quatro.config import Config
+
+logger = logging.getLogger(__name__)
+
+REPEAT_EVERY = 25  # iterations between two warnings of one kind
+
+
+def startup_warnings(config: Config) -> list[str]:
+    """What the configuration makes pointless or unsound."""
+    found = []
+    num_minibatches = config.prompts_per_step // config.minibatch_prompts
+    if config.method.kl_radius is not None and config.inner_updates * num_minibatches == 1:
+        found.append(
+            "delta cannot act: with inner_updates 1 and a single minibatch every step is strictly on-policy, the "
+            "log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
+            "minibatch_prompts below prompts_per_step"
+        )
+    if config.rollout.top_p < 1 or config.rollout.top_k > 0:
+        found.append(
+            f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) while the "
+            "trainer's log-probabilities are not: ratios are biased; train at top_p 1 and top_k 0"
+        )
+    if config.rollout.engine == "replay":
+        found.append(
+            "replayed responses count as drawn from the policy at the start of each iteration, which they were not"
+        )
+    return found
+
+
+class Watch:
+    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._last: dict[str, float] = {}
+
+    def __call__(self, metrics: Mapping[str, float]) -> None:
+        step = metrics["step"]
+        for kind, message in problems(metrics, self.config):
+            if step - self._last.get(kind, -math.inf) >= REPEAT_EVERY:
+                self._last[kind] = step
+                logger.warning("iteration %d: %s", int(step), message)
+
+
+def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, str]]:
+    """Pairs of kind and message."""
+    found = []
+    ratio = metrics.get("kl/ratio_to_delta", 0.0)
+    if ratio > 3.0:
+        found.append(
+            (
+                "kl",
+                f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
+                f"delta {config.method.kl_radius:g}): below the optimiser's noise floor a small delta cannot be kept; "
+                "lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates",
+            )
+        )
+    truncated = metrics["length/truncated_share"]
+    if truncated > 0.5:
+        found.append(
+            (
+                "truncated",
+                f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
+                "raise rollout.max_new_tokens",
+            )
+        )
+    share = metrics["ratio/ess_share_min"]
+    if share < 0.1:
+        found.append(
+            (
+                "ess",
+                f"few rows dominate a minibatch (effective sample size {share:.1%} of the rows); "
+                "lower optimizer.lr or inner_updates",
+            )
+        )
+    noise = metrics["log_ratio/before_max"]
+    if noise > 0.1:
+        found.append(
+            (
+                "noise",
+                f"before any update sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old: "
+                "numerical noise is as large as the advantages; use dtype float32 or shorter responses",
+            )
+        )
+    failures = metrics["reward/errors"] + metrics["reward/timeouts"]
+    if failures > 0.1 * metrics["rollouts"]:
+        found.append(("reward", f"the reward failed on {int(failures)} of {int(metrics['rollouts'])} responses"))
+    return found

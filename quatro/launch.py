@@ -1,0 +1,51 @@
+"""One training run from its first to its last status: what `quatro train` calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from evals.errors import QuatroError
+
+if TYPE_CHECKING:
+    from quatro.rundir import RunDir
+    from quatro.stop import StopRequest
+
+Observer = Callable[[Mapping[str, float]], None]
+
+
+def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest | None = None) -> Mapping[str, float]:
+    """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics.
+
+    status.json says `running`, then `done`, `interrupted` or `failed` with the reason; log.txt gets what is logged.
+
+    Raises:
+        Whatever `quatro.train.train` raises, after noting it as the reason.
+    """
+    # torch loads here, not with the command line.
+    from quatro.train import train
+
+    logger = logging.getLogger("quatro")
+    handler = run.log_handler()
+    logger.addHandler(handler)
+    try:
+        run.set_status("running")
+        metrics = train(run.config, run, observer=observer, stop=stop)
+        step = int(metrics.get("step") or 0) or None
+        if stop is not None and stop.signal is not None and step != run.config.steps:
+            run.set_status("interrupted", step=step, reason=stop.signal.name)
+        else:
+            run.set_status("done", step=step)
+        return metrics
+    except (KeyboardInterrupt, SystemExit) as error:
+        run.set_status("interrupted", reason=type(error).__name__)
+        raise
+    except Exception as error:
+        logger.exception("the run ended with an error")
+        reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
+        run.set_status("failed", reason=reason)
+        raise
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

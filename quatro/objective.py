@@ -1,0 +1,27 @@
+"""What is minimised: the method's terms, plus the reference KL and the entropy bonus, the same for every method."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+from torch import Tensor
+
+from quatro import ops
+from quatro.config import Config
+from quatro.policy.local import Objective
+from quatro.types import Batch, Loss
+
+
+def make_objective(config: Config) -> Objective:
+    """``objective(logp_BT, batch, entropy_BT)`` of one run (paper, Eq. exact_tr_update_kl)."""
+    method, kl = config.method, config.kl
+
+    def objective(logp_BT: Tensor, batch: Batch, entropy_BT: Tensor | None) -> Loss:
+        loss = method.loss(logp_BT, batch)
+        if kl.beta > 0:
+            term = ops.kl_term(logp_BT, batch, beta=kl.beta, estimator=kl.estimator, how=kl.aggregate)
+            loss = ops.with_terms(loss, term)
+        if config.entropy_coefficient > 0 and entropy_BT is not None:
+            loss = ops.with_terms(loss, ops.entropy_term(entropy_BT, batch, coefficient=config.entropy_coefficient))
+        return loss
+
+    return objective

@@ -1,0 +1,341 @@
+"""Rollouts by a decode loop over the policy's own forward, for any decoder-only Hugging Face model.
+
+The engine shares the policy's model object, so there are no weights to sync. Against ``model.generate`` it saves:
+a prompt is prefilled once per group, rows with the same tokens so far share one row of the forward pass
+(`kv_cache.py`), finished rows leave the batch, and a step makes no attention mask where all prompts are equally long.
+"""
+
+# Axes: B rows (rollouts) of a batch, L rows still drawing, S slots of the KV cache, V vocabulary, T response tokens.
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evals.errors import DataError, DivergedError, UsageError
+from quatro.policy.loading import context_limit
+from quatro.rollout.engine import Progress
+from quatro.rollout.kv_cache import PreallocatedCache, branch
+from quatro.rollout.sampling import Drawn, draw_tokens
+from quatro.rollout.streams import uniforms
+from quatro.types import FinishReason, Prompt, Rollout, Sampling
+
+logger = logging.getLogger(__name__)
+
+# Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one
+# slice are what the engine holds beside the model (16 bytes an entry).
+MAX_SAMPLED_LOGITS = 1 << 24
+
+
+class Share(NamedTuple):
+    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
+
+    prompt: int
+    start: int
+    stop: int
+
+
+def plan_batches(
+    prompt_tokens: Sequence[int],
+    num_rollouts: Sequence[int],
+    max_new_tokens: int,
+    *,
+    max_batch_rows: int,
+    max_batch_tokens: int,
+) -> list[list[Share]]:
+    """Batches in which rows x (longest prompt + max_new_tokens) stays within the limits (one row always fits).
+
+    Prompts of similar length come together. A group is cut only if it does not fit into a batch of its own.
+    """
+    batches: list[list[Share]] = []
+    batch: list[Share] = []
+    room = 0
+    for prompt in sorted(range(len(prompt_tokens)), key=lambda i: prompt_tokens[i]):
+        # Ascending lengths: the prompt at hand is the longest of its batch.
+        row_limit = max(1, min(max_batch_rows, max_batch_tokens // (prompt_tokens[prompt] + max_new_tokens)))
+        start = 0
+        while start < num_rollouts[prompt]:
+            missing = num_rollouts[prompt] - start
+            room = row_limit - sum(share.stop - share.start for share in batch)
+            if batch and (room <= 0 or room < missing <= row_limit):
+                batches.append(batch)
+                batch, room = [], row_limit
+            stop = start + min(missing, room)
+            batch.append(Share(prompt, start, stop))
+            start = stop
+    return [*batches, batch] if batch else batches
+
+
+@dataclass
+class _Rows:
+    """What a batch has drawn so far; column t of the (B, T) arrays holds the t-th response token."""
+
+    prompt_B: NDArray[np.int64]  # which prompt of the batch
+    rollout_B: NDArray[np.int64]
+    seed_B: NDArray[np.uint64]
+    limit_B: NDArray[np.int64]  # response tokens a row may have
+    token_BT: NDArray[np.int64]
+    logp_BT: NDArray[np.float32]
+    entropy_BT: NDArray[np.float32] | None
+    length_B: NDArray[np.int64]
+    is_stopped_B: NDArray[np.bool_]
+
+
+class TransformersEngine:
+    """Draws from ``model`` as it is at the time of the call; train/eval mode of its modules is put back afterwards.
+
+    ``max_batch_tokens`` bounds rows x (prompt + response tokens) of the KV cache, ``max_batch_rows`` the rows.
+    ``collect_entropy`` asks for the exact entropy of every next-token distribution at temperature 1.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        eos_ids: Sequence[int],
+        device: torch.device | str | None = None,
+        max_batch_tokens: int = 1 << 16,
+        max_batch_rows: int = 512,
+        collect_entropy: bool = True,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = torch.device(device) if device is not None else next(model.parameters()).device
+        self.eos_ids = tuple(eos_ids)
+        self.max_batch_tokens = max_batch_tokens
+        self.max_batch_rows = max_batch_rows
+        self.collect_entropy = collect_entropy
+        if not self.eos_ids:
+            raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
+        layer_types = set(getattr(model.config, "layer_types", None) or ())
+        unknown = layer_types - {"full_attention", "sliding_attention", "chunked_attention"}
+        if unknown:
+            raise UsageError(
+                f"model type {model.config.model_type!r} has layers of type {', '.join(sorted(unknown))}, "
+                "for which the transformers engine has no cache; set rollout.engine=vllm"
+            )
+        accepted = inspect.signature(model.forward).parameters
+        takes_anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+        self._takes_positions = "position_ids" in accepted
+        self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        del takes_anything
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Nothing to do: the engine samples from the policy's own tensors."""
+        return {}
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        progress: Progress | None = None,
+    ) -> list[list[Rollout]]:
+        """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
+
+        Raises:
+            DataError: a prompt fills the model's context.
+            DivergedError: the model's logits are not finite.
+        """
+        limits = self._response_limits(prompts, sampling.max_new_tokens)
+        results: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
+        report = _Reporter(progress)
+        text_of: dict[tuple[int, ...], str] = {}
+        batches = plan_batches(
+            [len(p.token_ids) for p in prompts],
+            [len(group) for group in seeds],
+            sampling.max_new_tokens,
+            max_batch_rows=self.max_batch_rows,
+            max_batch_tokens=self.max_batch_tokens,
+        )
+        with _eval_mode(self.model), torch.inference_mode():
+            for shares in batches:
+                rows = _new_rows(shares, seeds, limits, with_entropy=self.collect_entropy)
+                self._decode([prompts[share.prompt] for share in shares], rows, sampling, report)
+                for row, rollout in enumerate(self._rollouts(rows, text_of)):
+                    share = shares[rows.prompt_B[row]]
+                    results[share.prompt][int(rows.rollout_B[row])] = rollout
+        return [[rollout for rollout in group if rollout is not None] for group in results]
+
+    def _response_limits(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[int]:
+        context = context_limit(self.model)
+        limits = []
+        for prompt in prompts:
+            length = len(prompt.token_ids)
+            if length == 0:
+                raise DataError(f"prompt {prompt.id!r} of {prompt.benchmark!r} has no tokens; expected at least one")
+            if context is not None and length >= context:
+                raise DataError(
+                    f"prompt {prompt.id!r} of {prompt.benchmark!r} has {length} tokens, which leaves no room for a "
+                    f"response in the model's context of {context}; shorten it or set data.too_long=skip "
+                    f"with data.max_prompt_tokens below {context}"
+                )
+            limits.append(max_new_tokens if context is None else min(max_new_tokens, context - length))
+        num_cut = sum(limit < max_new_tokens for limit in limits)
+        if num_cut:
+            logger.warning(
+                "%d of %d prompts leave fewer than max_new_tokens=%d tokens in the model's context of %s; "
+                "their responses end where the context does (finish_reason length)",
+                *(num_cut, len(limits), max_new_tokens, context),
+            )
+        return limits
+
+    def _decode(self, prompts: Sequence[Prompt], rows: _Rows, sampling: Sampling, report: _Reporter) -> None:
+        """Fills ``rows``."""
+        num_slots = len(prompts)
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        pad_S = np.array([longest - len(prompt.token_ids) for prompt in prompts], dtype=np.int64)
+        is_ragged = bool(pad_S.any())
+        input_ids = np.zeros((num_slots, longest), dtype=np.int64)
+        for slot, prompt in enumerate(prompts):
+            input_ids[slot, pad_S[slot] :] = prompt.token_ids
+
+        cache = PreallocatedCache(len(rows.seed_B), longest + int(rows.limit_B.max()))
+        logits_SV = self._forward(input_ids, 0, cache, pad_S if is_ragged else None)
+        is_stop_id = np.zeros(logits_SV.shape[-1], dtype=bool)
+        is_stop_id[[i for i in self.eos_ids if i < len(is_stop_id)]] = True
+
+        live_L = np.arange(len(rows.seed_B))
+        slot_L = rows.prompt_B
+        for step in range(int(rows.limit_B.max())):
+            token_L, logp_L, entropy_L = self._draw(logits_SV, slot_L, uniforms(rows.seed_B[live_L], step), sampling)
+            rows.token_BT[live_L, step] = token_L
+            rows.logp_BT[live_L, step] = logp_L
+            if rows.entropy_BT is not None:
+                rows.entropy_BT[live_L, step] = entropy_L
+            is_stopped_L = is_stop_id[token_L]
+            is_done_L = is_stopped_L | (rows.limit_B[live_L] == step + 1)
+            if is_done_L.any():
+                rows.is_stopped_B[live_L[is_stopped_L]] = True
+                rows.length_B[live_L[is_done_L]] = step + 1
+                live_L, slot_L, token_L = live_L[~is_done_L], slot_L[~is_done_L], token_L[~is_done_L]
+            report(int(is_done_L.sum()), len(is_done_L))
+            if len(live_L) == 0:
+                return
+            slot_L, num_slots, source, target = branch(slot_L, token_L, num_slots)
+            cache.copy_slots(source, target)
+            if len(pad_S) < num_slots:
+                pad_S = np.concatenate((pad_S, np.zeros(num_slots - len(pad_S), dtype=np.int64)))
+            pad_S[target] = pad_S[source]
+            pad_S = pad_S[:num_slots]
+            input_ids = np.zeros((num_slots, 1), dtype=np.int64)
+            input_ids[slot_L, 0] = token_L
+            logits_SV = self._forward(input_ids, longest + step, cache, pad_S if is_ragged else None)
+
+    def _forward(
+        self, input_ids: NDArray[np.int64], start: int, cache: PreallocatedCache, pad_S: NDArray[np.int64] | None
+    ) -> Tensor:
+        """Next-token logits (S, V) after feeding ``input_ids`` (S, n) at positions start .. start + n - 1 of the cache.
+
+        ``pad_S`` counts the padding on the left of each slot; None where there is none at all.
+        """
+        end = start + input_ids.shape[1]
+        extra: dict[str, Any] = dict(self._keep_last)
+        position = np.arange(start, end)[None, :]
+        if pad_S is not None:
+            extra["attention_mask"] = torch.from_numpy(np.arange(end) >= pad_S[:, None]).to(self.device)
+            position = np.maximum(position - pad_S[:, None], 0)
+        if self._takes_positions:
+            extra["position_ids"] = torch.from_numpy(position).to(self.device)
+        ids = torch.from_numpy(input_ids).to(self.device)
+        return self.model(input_ids=ids, past_key_values=cache, use_cache=True, **extra).logits[:, -1]
+
+    def _draw(
+        self, logits_SV: Tensor, slot_L: NDArray[np.int64], uniform_L: NDArray[np.float64], sampling: Sampling
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]:
+        """Token, log-prob and entropy (None if not asked for) of each live row."""
+        num_slots, vocabulary = logits_SV.shape
+        slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
+        if num_slots <= slots_at_once:
+            return self._draw_slice(logits_SV, slot_L, uniform_L, sampling)
+        token_L = np.empty(len(slot_L), dtype=np.int64)
+        logp_L = np.empty(len(slot_L), dtype=np.float32)
+        entropy_L = np.empty(len(slot_L), dtype=np.float32) if self.collect_entropy else None
+        for start in range(0, num_slots, slots_at_once):
+            here = np.flatnonzero((slot_L >= start) & (slot_L < start + slots_at_once))
+            slice_SV = logits_SV[start : start + slots_at_once]
+            drawn = self._draw_slice(slice_SV, slot_L[here] - start, uniform_L[here], sampling)
+            token_L[here], logp_L[here] = drawn[0], drawn[1]
+            if entropy_L is not None:
+                entropy_L[here] = drawn[2]
+        return token_L, logp_L, entropy_L
+
+    def _draw_slice(
+        self, logits_SV: Tensor, slot_L: NDArray[np.int64], uniform_L: NDArray[np.float64], sampling: Sampling
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]:
+        slots = torch.from_numpy(slot_L).to(self.device)
+        uniform = torch.from_numpy(uniform_L).to(self.device)
+        drawn: Drawn = draw_tokens(logits_SV, slots, uniform, sampling, with_entropy=self.collect_entropy)
+        if not drawn.is_finite.item():
+            raise DivergedError(
+                "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
+                "or lower optimizer.lr"
+            )
+        entropy_L = None if drawn.entropy_S is None else drawn.entropy_S[slots].cpu().numpy()
+        return drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy(), entropy_L
+
+    def _rollouts(self, rows: _Rows, text_of: dict[tuple[int, ...], str]) -> Iterator[Rollout]:
+        tokens, logps = rows.token_BT.tolist(), rows.logp_BT.tolist()
+        entropies = None if rows.entropy_BT is None else rows.entropy_BT.tolist()
+        for row, (length, is_stopped) in enumerate(zip(rows.length_B.tolist(), rows.is_stopped_B.tolist(), strict=True)):
+            ids = tuple(tokens[row][:length])
+            said = ids[:-1] if is_stopped else ids
+            text = text_of.get(said)
+            if text is None:
+                text = text_of[said] = self.tokenizer.decode(said, skip_special_tokens=True)
+            reason: FinishReason = "stop" if is_stopped else "length"
+            entropy = None if entropies is None else tuple(entropies[row][:length])
+            yield Rollout(ids, text, reason, tuple(logps[row][:length]), entropy)
+
+
+def _new_rows(
+    shares: Sequence[Share], seeds: Sequence[Sequence[int]], limits: Sequence[int], *, with_entropy: bool
+) -> _Rows:
+    counts = [share.stop - share.start for share in shares]
+    shape = (sum(counts), max(limits[share.prompt] for share in shares))
+    return _Rows(
+        prompt_B=np.repeat(np.arange(len(shares)), counts),
+        rollout_B=np.concatenate([np.arange(share.start, share.stop) for share in shares]),
+        seed_B=np.concatenate([np.array(seeds[s.prompt][s.start : s.stop], dtype=np.uint64) for s in shares]),
+        limit_B=np.repeat([limits[share.prompt] for share in shares], counts),
+        token_BT=np.zeros(shape, dtype=np.int64),
+        logp_BT=np.zeros(shape, dtype=np.float32),
+        entropy_BT=np.zeros(shape, dtype=np.float32) if with_entropy else None,
+        length_B=np.zeros(shape[0], dtype=np.int64),
+        is_stopped_B=np.zeros(shape[0], dtype=bool),
+    )
+
+
+class _Reporter:
+    """Adds up what batches report and passes the totals on."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.num_finished = self.num_tokens = 0
+
+    def __call__(self, num_finished: int, num_tokens: int) -> None:
+        self.num_finished += num_finished
+        self.num_tokens += num_tokens
+        if self.progress is not None:
+            self.progress(self.num_finished, self.num_tokens)
+
+
+@contextmanager
+def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

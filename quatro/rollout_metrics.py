@@ -1,0 +1,66 @@
+"""What an iteration's rollouts tell before anything is learnt from them."""
+
+# Axes: B rows (rollouts).
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from quatro.rewards import Scored
+from quatro.types import Prompt, Rollout
+
+MAX_TRUNCATED_SHARE = 0.5
+
+
+def rollout_metrics(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]], scored: Scored) -> dict[str, float]:
+    """Rewards, accuracy, kinds of groups, lengths, truncation and the sampler's exact entropy (NaN where unknown)."""
+    reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
+    correct = [value for group in scored.correct for value in group if value is not None]
+    length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
+    total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
+    is_uniform = [min(group) == max(group) for group in scored.reward]
+    best, worst = reward_B.max(), reward_B.min()
+    all_right = [same and group[0] == best > worst for same, group in zip(is_uniform, scored.reward, strict=True)]
+    entropies = [rollout.entropy for group in groups for rollout in group]
+    known = [value for entropy in entropies if entropy is not None for value in entropy]
+    truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
+    return {
+        "reward/mean": reward_B.mean(),
+        "reward/std": reward_B.std(),
+        "reward/errors": float(scored.num_errors),
+        "reward/timeouts": float(scored.num_timeouts),
+        "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
+        "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),
+        "groups/all_best_share": float(np.mean(all_right)),
+        "groups/all_other_share": float(np.mean(is_uniform)) - float(np.mean(all_right)),
+        "length/mean": length_B.mean(),
+        "length/max": float(length_B.max()),
+        "length/truncated_share": float(np.mean(truncated_B)),
+        "length/padded_over_real": len(total_B) * float(total_B.max()) / float(total_B.sum()),
+        "entropy/token_mean": float(np.mean(known)) if None not in entropies and known else float("nan"),
+        "rollouts": float(len(length_B)),
+        "tokens": float(length_B.sum()),
+    }
+
+
+def rollout_records(
+    prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]], scored: Scored, advantage_B: Any
+) -> Iterator[dict[str, Any]]:
+    """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), plus what it earned."""
+    advantages = iter(advantage_B.tolist())
+    for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
+        for index, (rollout, reward, correct) in enumerate(zip(group, rewards, corrects, strict=True)):
+            record = {
+                "benchmark": prompt.benchmark,
+                "id": prompt.id,
+                "sample_index": index,
+                "completion": rollout.text,
+                "answer": prompt.answer,
+                "finish_reason": rollout.finish_reason,
+                "reward": reward,
+                "advantage": next(advantages),
+                "num_tokens": len(rollout.token_ids),
+            }
+            yield record if correct is None else record | {"correct": bool(correct)}

@@ -1,0 +1,119 @@
+"""What there is to say about runs without touching them: their state, their last numbers, their checkpoints."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError, UsageError
+from quatro.config import Config, load_config
+from quatro.run_lock import is_locked
+from quatro.rundir import read_json, read_status, step_number
+
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), or `unreadable`.
+
+    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row.
+    """
+
+    path: Path
+    status: str
+    reason: str | None = None
+    step: int = 0
+    steps: int | None = None
+    started: str | None = None
+    updated: str | None = None
+    config: Config | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    checkpoints: tuple[int, ...] = ()
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """Every run below ``root`` (runs of sweeps too), by path. A run that cannot be read is listed as such.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
+    return [_described_or_unreadable(path) for path in sorted(_run_paths(root))]
+
+
+def describe_run(path: Path) -> RunSummary:
+    """One run.
+
+    Raises:
+        UsageError: no run is there.
+        DataError: a file of it cannot be read.
+    """
+    if not (path / "config.yaml").is_file():
+        raise UsageError(f"{path} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    status = read_status(path)
+    state, reason = status.get("status", "unknown"), status.get("reason")
+    if state == "running" and not is_locked(path):
+        state, reason = "killed", f"no process holds it; continue with `quatro train {path} --resume`"
+    config = load_config(path)
+    metrics = last_metrics(path)
+    environment = read_json(path / "environment.json") if (path / "environment.json").exists() else {}
+    return RunSummary(
+        path=path,
+        status=str(state),
+        reason=reason,
+        step=int(metrics.get("step") or status.get("step") or 0),
+        steps=config.steps,
+        started=status.get("started") or environment.get("time"),
+        updated=status.get("updated"),
+        config=config,
+        metrics=metrics,
+        checkpoints=checkpoint_steps(path),
+    )
+
+
+def last_metrics(path: Path) -> dict[str, Any]:
+    """The last whole row of metrics.jsonl; empty where there is none.
+
+    Raises:
+        DataError: that row is not a JSON object.
+    """
+    file = path / "metrics.jsonl"
+    if not file.exists():
+        return {}
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+        # What follows the last newline is being written at this moment.
+        lines = stream.read().split(b"\n")[:-1]
+    if not lines:
+        return {}
+    try:
+        row = json.loads(lines[-1])
+    except ValueError as error:
+        raise DataError(f"{file}: the last row is not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{file}: the last row is not a JSON object")
+    return row
+
+
+def checkpoint_steps(path: Path) -> tuple[int, ...]:
+    """Iterations of the complete checkpoints, ascending."""
+    folders = (path / "checkpoints").glob("step-*/manifest.json")
+    return tuple(sorted(step for file in folders if (step := step_number(file.parent.name)) is not None))
+
+
+def _run_paths(root: Path) -> Iterator[Path]:
+    for folder, subfolders, files in os.walk(root):
+        if "config.yaml" in files:
+            subfolders.clear()
+            yield Path(folder)
+
+
+def _described_or_unreadable(path: Path) -> RunSummary:
+    try:
+        return describe_run(path)
+    except (UsageError, DataError, OSError) as error:
+        return RunSummary(path, "unreadable", reason=str(error))

@@ -1,0 +1,272 @@
+"""A run directory: it explains itself, it is also a config, and one process at a time writes to it.
+
+runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt  lock
+             checkpoints/  rollouts/step-000001.jsonl  samples/  figures/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from evals.errors import DataError, UsageError
+from quatro.atomic import flush_to_disk, fsync_directory, json_line, naming, write_bytes, write_json, write_text
+from quatro.config import Config, config_to_yaml, load_config
+from quatro.environment import changes, collect_environment, now
+from quatro.run_lock import RunLock, is_locked
+
+Status = Literal["running", "done", "failed", "interrupted"]
+FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+
+
+class RunDir:
+    """An open run directory, locked until `close`. Make one with `create` or `open`."""
+
+    def __init__(self, path: Path, config: Config, lock: RunLock) -> None:
+        self.path = path
+        self.config = config
+        self._lock = lock
+        self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
+
+    @classmethod
+    def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
+        """A new run with its config and environment on disk, status `running`.
+
+        Raises:
+            UsageError: the directory exists and holds something.
+            LockedError: another process is writing to it.
+            OSError: it cannot be written.
+        """
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file: choose another run directory with -o DIR")
+        if path.is_dir() and not is_locked(path):
+            _refuse_occupied(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = RunLock(path)
+        try:
+            _refuse_occupied(path)
+            for folder in FOLDERS:
+                (path / folder).mkdir(exist_ok=True)
+            write_json(path / "environment.json", collect_environment(argv))
+            run = cls(path, config, lock)
+            run.set_status("running", step=0)
+            # Last: a directory with a config.yaml is a run.
+            write_text(path / "config.yaml", config_to_yaml(config))
+        except BaseException:
+            lock.close()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: Path, *, argv: Sequence[str] = ()) -> Self:
+        """The run in ``path``, to go on with it; what has changed in the environment is recorded.
+
+        Raises:
+            UsageError: no run is there.
+            LockedError: another process is writing to it.
+        """
+        if not (path / "config.yaml").is_file():
+            raise UsageError(f"{path} is not a run directory: it has no config.yaml")
+        lock = RunLock(path)
+        try:
+            for folder in FOLDERS:
+                (path / folder).mkdir(exist_ok=True)
+            run = cls(path, load_config(path), lock)
+            run._record_resume(argv)
+        except BaseException:
+            lock.close()
+            raise
+        return run
+
+    def close(self) -> None:
+        self._metrics.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- status and environment
+
+    def set_status(self, status: Status, *, step: int | None = None, reason: str | None = None) -> None:
+        """Write status.json; ``step`` iterations are finished (None keeps the number)."""
+        before = read_status(self.path)
+        document = {
+            "status": status,
+            "reason": reason,
+            "step": before.get("step", 0) if step is None else step,
+            "steps": self.config.steps,
+            "started": before.get("started") or now(),
+            "updated": now(),
+        }
+        write_json(self.path / "status.json", document)
+
+    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Record what is known only once the parts are built (device, threads).
+
+        Returns the keys that had another value when the run began, with the values then and now; those stay as
+        recorded.
+        """
+        path = self.path / "environment.json"
+        document = read_json(path)
+        known = {key: document[key] for key in extra if document.get(key) is not None}
+        differing = changes(known, {key: extra[key] for key in known})
+        write_json(path, {**document, **{key: value for key, value in extra.items() if key not in known}})
+        return differing
+
+    def _record_resume(self, argv: Sequence[str]) -> None:
+        path = self.path / "environment.json"
+        document = read_json(path) if path.exists() else collect_environment(argv)
+        current = collect_environment(argv)
+        differing = changes(document, current)
+        if current["threads"] is None:  # torch is not loaded yet
+            differing.pop("threads", None)
+        entry = {"time": current["time"], "argv": current["argv"], "changes": differing}
+        write_json(path, {**document, "resumed": [*document.get("resumed", []), entry]})
+
+    # ---- metrics
+
+    def log_metrics(self, row: Mapping[str, Any]) -> None:
+        """Append one line to metrics.jsonl; a write that fails leaves the lines before it as they were.
+
+        Raises:
+            OSError: names the file.
+        """
+        path = self.path / "metrics.jsonl"
+        before = self.metrics_bytes
+        line = memoryview(json_line(row))
+        with naming(path):
+            try:
+                while line:
+                    line = line[self._metrics.write(line) :]
+            except OSError:
+                self._metrics.truncate(before)
+                raise
+
+    @property
+    def metrics_bytes(self) -> int:
+        """Size of metrics.jsonl: what a checkpoint stores, and `truncate_metrics` takes."""
+        return (self.path / "metrics.jsonl").stat().st_size
+
+    def truncate_metrics(self, num_bytes: int) -> None:
+        """Cut metrics.jsonl back to where it stood at a checkpoint.
+
+        Raises:
+            DataError: the file is shorter than that, or the cut would fall inside a line.
+        """
+        path = self.path / "metrics.jsonl"
+        size = self.metrics_bytes
+        if num_bytes > size:
+            raise DataError(
+                f"{path} has {size} bytes, but the checkpoint was written after {num_bytes}: rows are missing"
+            )
+        if num_bytes > 0:
+            with path.open("rb") as stream:
+                stream.seek(num_bytes - 1)
+                if stream.read(1) != b"\n":
+                    raise DataError(f"{path}: byte {num_bytes}, where the checkpoint was written, is inside a line")
+        self._metrics.truncate(num_bytes)
+        self.sync()
+
+    def sync(self) -> None:
+        """Push appended metrics to the disk, so that no checkpoint is ahead of its metrics after a power cut."""
+        with naming(self.path / "metrics.jsonl"):
+            flush_to_disk(self._metrics)
+
+    # ---- rollouts and log
+
+    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """rollouts/step-000012.jsonl, whole or not at all."""
+        path = self.path / "rollouts" / f"{step_name(step)}.jsonl"
+        write_bytes(path, (json_line(row) for row in rows))
+        return path
+
+    def remove_rollouts_after(self, step: int) -> list[Path]:
+        """Remove rollouts of iterations that a resumed run will draw again; returns what was removed."""
+        folder = self.path / "rollouts"
+        removed = []
+        for path in sorted(folder.glob("step-*.jsonl")):
+            number = step_number(path.stem)
+            if number is not None and number > step:
+                path.unlink()
+                removed.append(path)
+        fsync_directory(folder)
+        return removed
+
+    def log_handler(self) -> logging.Handler:
+        """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
+        handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        return handler
+
+
+def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) -> Path:
+    """``runs/<config stem>-<method>-<seed>``; a stem that is no plain file name gets a short hash in its place."""
+    method = config.method.name.rpartition(":")[2]
+    name = f"{stem}-{method}-{config.seed}"
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".-")
+    if slug != name:
+        slug = f"{slug}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return root / slug
+
+
+def step_name(step: int) -> str:
+    """``step-000100``."""
+    return f"step-{step:06d}"
+
+
+def step_number(name: str) -> int | None:
+    """100 for ``step-000100``; None for any other name."""
+    match = re.fullmatch(r"step-([0-9]{6,})", name)
+    return int(match.group(1)) if match else None
+
+
+def read_status(run: Path) -> dict[str, Any]:
+    """status.json as it stands; empty where there is none.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    path = run / "status.json"
+    return read_json(path) if path.exists() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        DataError: not UTF-8, not JSON, or not an object.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(document).__name__}")
+    return document
+
+
+def _refuse_occupied(path: Path) -> None:
+    """Refuse a directory that holds anything but what `create` leaves behind when it is killed half-way."""
+    present = set(os.listdir(path))
+    if "config.yaml" in present:
+        raise UsageError(
+            f"{path} already holds a run: continue it with `quatro train {path} --resume`, "
+            "or choose another directory with -o DIR"
+        )
+    own = {"lock", "environment.json", "status.json", "metrics.jsonl"}
+    empty = {folder for folder in FOLDERS if folder in present and not os.listdir(path / folder)}
+    others = sorted(name for name in present - own - empty if not name.endswith(".tmp"))
+    if others:
+        raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")

@@ -1,0 +1,102 @@
+"""From a configuration to the parts of a run: policy, engine, prompts, reward."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evals.errors import MissingError, UsageError
+from quatro import warmstart
+from quatro.config import Config
+from quatro.data import PromptStream, load_prompts
+from quatro.policy.loading import context_limit, load_model, load_tokenizer, stop_ids
+from quatro.policy.local import LocalPolicy
+from quatro.rewards import Reward, make_reward
+from quatro.rollout.engine import Engine
+from quatro.types import Sampling
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Parts:
+    """Everything the loop works with."""
+
+    config: Config
+    policy: LocalPolicy
+    tokenizer: Any
+    engine: Engine
+    stream: PromptStream
+    reward: Reward
+    sampling: Sampling
+
+    def close(self) -> None:
+        self.reward.close()
+
+
+def assemble(config: Config, *, weights: Path | None = None, progress: warmstart.Progress | None = None) -> Parts:
+    """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
+
+    The reference policy is always the model of the configuration.
+
+    Raises:
+        MissingError: the model, the data, the device or a package is not on this machine.
+        DataError: the prompts are empty, too long or unreadable.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device = find_device(config.device)
+    folder = warmstart.resolve_model(config.model, progress=progress)
+    tokenizer = load_tokenizer(folder)
+    # Weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the computation.
+    model = load_model(folder, torch.float32, device)
+    policy = LocalPolicy(model, config)
+    if weights is not None:
+        model.load_state_dict(load_model(str(weights), torch.float32, device).state_dict())
+    prompts = load_prompts(config.data, tokenizer, context_limit=context_limit(model))
+    return Parts(
+        config=config,
+        policy=policy,
+        tokenizer=tokenizer,
+        engine=make_engine(config, policy, tokenizer),
+        stream=PromptStream(prompts.prompts, config.seed),
+        reward=make_reward(config.reward),
+        sampling=Sampling(
+            temperature=config.rollout.temperature,
+            top_p=config.rollout.top_p,
+            top_k=config.rollout.top_k,
+            max_new_tokens=config.rollout.max_new_tokens,
+        ),
+    )
+
+
+def make_engine(config: Config, policy: LocalPolicy, tokenizer: Any) -> Engine:
+    """The rollout engine of ``config.rollout.engine``, sampling from ``policy``."""
+    if config.rollout.engine == "replay":
+        from quatro.rollout.replay import ReplayEngine
+
+        return ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
+    if config.rollout.engine == "vllm":
+        raise UsageError("rollout.engine vllm is not part of this version; use -s rollout.engine=transformers")
+    from quatro.rollout.transformers import TransformersEngine
+
+    return TransformersEngine(policy.model, tokenizer, eos_ids=stop_ids(tokenizer, policy.model))
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` is the first CUDA device if there is one.
+
+    Raises:
+        MissingError: `cuda` was asked for and there is none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise MissingError(
+            "device is cuda, and PyTorch sees no CUDA device here; use -s device=cpu, or see `quatro doctor`"
+        )
+    return torch.device(name)

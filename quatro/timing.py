@@ -1,0 +1,39 @@
+"""Where an iteration's time goes, phase by phase, on the monotonic clock."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+PHASES = (
+    *("prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "audit"),
+    *("sync", "eval", "checkpoint", "log"),
+)
+
+
+class PhaseTimer:
+    """``with timer("generate"):`` adds to that phase; `take` returns the seconds since the last call and starts anew."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._start = time.monotonic()
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - start
+
+    def take(self, num_tokens: int) -> dict[str, float]:
+        """Fields under perf/: seconds per phase, of the whole step and outside any phase, and tokens per second."""
+        now = time.monotonic()
+        step_s = now - self._start
+        metrics = {f"perf/{phase}_s": self._seconds.get(phase, 0.0) for phase in PHASES}
+        metrics["perf/other_s"] = step_s - sum(self._seconds.values())
+        metrics["perf/step_s"] = step_s
+        metrics["perf/tokens_per_s"] = num_tokens / step_s if step_s > 0 else 0.0
+        self._seconds, self._start = {}, now
+        return metrics

@@ -1,0 +1,186 @@
+"""`quatro doctor`: what is on this machine, what is missing, and what to type about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from quatro_cli.options import Json
+from quatro_cli.output import output
+
+Status = Literal["ok", "absent", "failed"]
+GIB = 2**30
+
+# Oldest versions that work, by extra; "base" comes with every installation. Mirrors pyproject.toml (a test compares).
+PACKAGES: dict[str, dict[str, str]] = {
+    "base": {
+        "typer": "0.20",
+        "rich": "13.7",
+        "pydantic": "2.9",
+        "pyyaml": "6.0",
+        "numpy": "1.26",
+        "pandas": "2.2",
+        "scikit-learn": "1.5",
+        "rapidfuzz": "3.9",
+        "rouge-score": "0.1.2",
+        "math-verify": "0.8",
+    },
+    "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5"},
+    "plot": {"matplotlib": "3.9"},
+    "hub": {"datasets": "3.0"},
+    "vllm": {"vllm": "0.32.0"},
+    "deepspeed": {"deepspeed": "0.19.8"},
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: Status
+    detail: str
+    hint: str = ""
+
+
+def doctor(json: Json = False) -> None:
+    """Check this machine: versions, packages, devices, memory, disk, and the mathematics.
+
+    Ends with 6 if a check failed; packages of extras that are merely absent do not count.
+
+    \b
+    Examples:
+      quatro doctor
+      quatro doctor --json
+    """
+    from evals.errors import PartialFailureError
+
+    checks = list(run_checks())
+    if json:
+        output.json({"schema": 1, "checks": [asdict(check) for check in checks]})
+    else:
+        marks = {"ok": "ok", "absent": "-", "failed": "FAILED"}
+        output.table("", ["check", "", "what was found"], [(c.name, marks[c.status], c.detail) for c in checks])
+        for hint in dict.fromkeys(check.hint for check in checks if check.hint):
+            output.info(hint)
+    failed = [check.name for check in checks if check.status == "failed"]
+    if failed:
+        raise PartialFailureError(f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}")
+
+
+def run_checks() -> Iterator[Check]:
+    yield from _versions()
+    yield from _packages()
+    yield from _hardware()
+    yield _guarded("cache folder", _cache_folder)
+    yield _guarded("dual self-test", _dual_identity)
+    yield _guarded("countdown self-test", _countdown)
+
+
+def _versions() -> Iterator[Check]:
+    from quatro import __version__
+
+    yield Check("quatro", "ok", __version__)
+    is_recent = sys.version_info >= (3, 11)
+    yield Check("python", "ok" if is_recent else "failed", f"{platform.python_version()} ({sys.executable})")
+    yield Check("system", "ok", platform.platform())
+
+
+def _packages() -> Iterator[Check]:
+    for extra, packages in PACKAGES.items():
+        wanted = "quatro" if extra == "base" else f"quatro[{extra}]"
+        for package, oldest in packages.items():
+            hint = f"for {extra}: pip install '{wanted}'"
+            name = package if extra == "base" else f"{package} [{extra}]"
+            try:
+                version = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                yield Check(name, "failed" if extra == "base" else "absent", f"not installed (>= {oldest})", hint)
+                continue
+            if release(version) < release(oldest):
+                yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
+            else:
+                yield Check(name, "ok", version)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers of a version: ``2.13.0+cpu`` is (2, 13, 0)."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-zA-Z]", version)[0]))
+
+
+def _hardware() -> Iterator[Check]:
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS", "not set")
+    yield Check("processor", "ok", f"{num_cores} cores usable, OMP_NUM_THREADS {threads}")
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        yield Check("memory", "ok", f"{total / GIB:.1f} GiB")
+    usage = shutil.disk_usage(Path.cwd())
+    yield Check("disk here", "ok" if usage.free > GIB else "failed", f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}")
+    if find_spec("torch") is not None:
+        yield _guarded("device", _device)
+
+
+def _device() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"cpu with {torch.get_num_threads()} threads; no CUDA device"
+    devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return ", ".join(f"{device.name} ({device.total_memory / GIB:.0f} GiB)" for device in devices)
+
+
+def _cache_folder() -> str:
+    from quatro.warmstart import cache_root
+
+    folder = cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"quatro")
+    return f"{folder} is writable"
+
+
+def _dual_identity() -> str:
+    """The defining property of the dual: the tilted rollouts stay normalised and sit on the trust region."""
+    import numpy as np
+
+    from quatro.dual import solve_dual
+
+    delta = 0.01
+    reward_QN = np.array([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 0, 0, 0, 0, 0]])
+    dual = solve_dual(reward_QN, delta)
+    log_weight_QN = (reward_QN - dual.mu[:, None]) / dual.lam[:, None] - 1
+    weight_QN = np.exp(log_weight_QN)
+    worst = max(
+        float(np.abs(weight_QN.mean(-1) - 1).max()),
+        float(np.abs((weight_QN * log_weight_QN).mean(-1) - delta).max()),
+    )
+    if not worst < 1e-9:
+        raise ArithmeticError(f"weights or KL are off by {worst:.2g}, expected below 1e-9")
+    return f"weights average to 1 and their KL is {delta:g} (error {worst:.1g})"
+
+
+def _countdown() -> str:
+    from evals.countdown import verify
+
+    prompt = "7 2 7 6 2 8 -> 67"
+    right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
+    if not verify(prompt, right) or verify(prompt, wrong):
+        raise ArithmeticError(f"the verifier misjudges {right!r} or {wrong!r} for {prompt!r}")
+    return "a right answer is right, a wrong one wrong"
+
+
+def _guarded(name: str, check: Callable[[], str]) -> Check:
+    # A doctor that dies of the illness is no use: whatever goes wrong here is a finding.
+    try:
+        return Check(name, "ok", check())
+    except Exception as error:
+        return Check(name, "failed", f"{type(error).__name__}: {error}")

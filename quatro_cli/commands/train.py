@@ -1,0 +1,108 @@
+"""`quatro train`: one run, begun or continued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quatro_cli.options import DryRun, Json, Set
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from quatro.config import Config
+
+
+def train(
+    source: Annotated[
+        str, typer.Argument(metavar="CONFIG|RUN", help="A YAML file, the name of a shipped one, or with --resume a run.")
+    ],
+    settings: Set,
+    method: Annotated[
+        str | None, typer.Option("-m", "--method", help="Replace the method block; applied before every -s.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: runs/<config>-<method>-<seed>.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run CONFIG|RUN from its last checkpoint.")] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Fine-tune a model. Ctrl-C once finishes the step and saves; twice stops at once.
+
+    \b
+    Examples:
+      quatro train quickstart -m gspo -s optimizer.lr=1e-4
+      quatro train runs/quickstart-quatro-0 --resume
+    """
+    if resume:
+        config, run_path = _to_resume(source, settings=settings, method=method, out=out)
+    else:
+        config, run_path = _to_begin(source, settings=settings, method=method, out=out)
+    if dry_run:
+        _describe(config, json=json)
+        return
+    _train(config, run_path, resume=resume, json=json)
+
+
+def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
+    from quatro.config import resolve_config
+    from quatro.rundir import default_run_path
+
+    resolved = resolve_config(source, overrides=settings, method=method)
+    return resolved.config, out or default_run_path(resolved.stem, resolved.config)
+
+
+def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
+    from evals.errors import UsageError
+    from quatro.config import load_config
+
+    ignored = [name for name, value in (("-s", settings), ("-m", method), ("-o", out)) if value]
+    if ignored:
+        raise UsageError(
+            f"--resume goes on with the run's own configuration, so {' and '.join(ignored)} would be ignored; "
+            "leave it out, or begin a new run from RUN/config.yaml"
+        )
+    run = Path(source)
+    if not (run / "config.yaml").is_file():
+        raise UsageError(f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`")
+    return load_config(run), run
+
+
+def _describe(config: Config, *, json: bool) -> None:
+    from quatro.dry_run import describe
+
+    described = describe(config)
+    if json:
+        output.json(described.document)
+    else:
+        output.data("\n".join(described.lines))
+
+
+def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
+    import sys
+
+    from quatro.launch import launch
+    from quatro.rundir import RunDir
+    from quatro.stop import StopRequest
+    from quatro_cli.training_view import TrainingView
+
+    run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
+    with run:
+        output.info(f"run: {path}")
+        view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
+        with StopRequest(notify=output.warn) as stop, output.live() as screen:
+
+            def show(metrics: Mapping[str, float]) -> None:
+                screen.update(view.panel(metrics))
+
+            metrics = launch(run, observer=show, stop=stop)
+    if json:
+        output.json({"schema": 1, "run": str(path), "interrupted": stop.requested, "metrics": dict(metrics)})
+    else:
+        output.data(str(path))
+    if stop.requested:
+        output.warn(f"stopped and saved; continue with `quatro train {path} --resume`")
+        raise typer.Exit(stop.exit_code)

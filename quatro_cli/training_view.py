@@ -1,0 +1,111 @@
+"""What a person watching a training run sees: a panel on a terminal, one line a step elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from quatro_cli.output import Panel
+
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 32
+
+
+class TrainingView:
+    """Turns the metrics of each step into a `Panel`; remembers rewards for the sparkline and step times for the ETA."""
+
+    def __init__(self, title: str, *, steps: int, delta: float | None) -> None:
+        self._title = title
+        self._steps = steps
+        self._delta = delta
+        self._rewards: deque[float] = deque(maxlen=SPARK_WIDTH)
+        self._step_s: deque[float] = deque(maxlen=20)
+        self._started = time.monotonic()
+
+    def panel(self, metrics: Mapping[str, float | None]) -> Panel:
+        """``metrics`` of one step, by their names in metrics.jsonl; whatever is missing is shown as a dash."""
+        step = int(metrics.get("step") or 0)
+        reward = metrics.get("reward/mean")
+        if reward is not None and math.isfinite(reward):
+            self._rewards.append(reward)
+        step_s = metrics.get("perf/step_s")
+        if step_s is not None:
+            self._step_s.append(step_s)
+        return Panel(self._title, step, self._steps, self._rows(metrics, step), self._line(metrics, step))
+
+    def _rows(self, metrics: Mapping[str, float | None], step: int) -> list[tuple[str, str]]:
+        def shown(name: str, digits: int = 3) -> str:
+            return number(metrics.get(name), digits)
+
+        rows = [
+            ("step", f"{step}/{self._steps}   elapsed {clock(time.monotonic() - self._started)}   left {self._left(step)}"),
+            ("reward", f"{shown('reward/mean')} ± {shown('reward/std')}   {sparkline(self._rewards)}"),
+            ("accuracy", f"{shown('accuracy/mean')}   mixed groups {percent(metrics.get('groups/mixed_share'))}"),
+            ("entropy", f"{shown('entropy/token_mean')} nats per token"),
+        ]
+        if metrics.get("dual/lam_mean") is not None:
+            rows.append(("lambda", shown("dual/lam_mean")))
+        if metrics.get("kl/new_old") is not None:
+            rows.append(("KL new‖old", self._radius(metrics.get("kl/new_old"))))
+            rows.append(("KL old‖new", shown("kl/old_new")))
+        if metrics.get("clip_fraction") is not None:
+            rows.append(("clipped", percent(metrics.get("clip_fraction"))))
+        truncated = percent(metrics.get("length/truncated_share"))
+        rows += [
+            ("gradient", f"{shown('grad/norm')}   lr {shown('lr')}"),
+            ("length", f"{shown('length/mean')} tokens   truncated {truncated}"),
+            ("speed", f"{shown('perf/tokens_per_s')} tokens/s   {shown('perf/step_s')} s a step"),
+        ]
+        return rows
+
+    def _radius(self, kl: float | None) -> str:
+        if self._delta is None or kl is None:
+            return number(kl)
+        return f"{number(kl)}   {number(kl / self._delta, 2)} x delta {self._delta:g}"
+
+    def _line(self, metrics: Mapping[str, float | None], step: int) -> str:
+        parts = [f"step {step}/{self._steps}", f"reward {number(metrics.get('reward/mean'))}"]
+        parts.append(f"entropy {number(metrics.get('entropy/token_mean'))}")
+        if metrics.get("dual/lam_mean") is not None:
+            parts.append(f"lambda {number(metrics.get('dual/lam_mean'))}")
+        if metrics.get("kl/new_old") is not None:
+            ratio = metrics.get("kl/ratio_to_delta")
+            beside = f" ({number(ratio, 2)} x delta)" if ratio is not None else ""
+            parts.append(f"kl {number(metrics.get('kl/new_old'))}{beside}")
+        parts += [f"{number(metrics.get('perf/step_s'), 2)} s", f"left {self._left(step)}"]
+        return "  ".join(parts)
+
+    def _left(self, step: int) -> str:
+        if not self._step_s:
+            return "-"
+        return clock((self._steps - step) * sum(self._step_s) / len(self._step_s))
+
+
+def sparkline(values: deque[float] | list[float]) -> str:
+    """One block character a value, lowest to highest; equal values are a line in the middle."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    if high == low:
+        return SPARKS[len(SPARKS) // 2] * len(values)
+    return "".join(SPARKS[round((value - low) / (high - low) * (len(SPARKS) - 1))] for value in values)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

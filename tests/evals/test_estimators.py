@@ -1,0 +1,203 @@
+"""Estimators against enumeration of every draw, and against identities that hold for any counts."""
+
+import json
+import math
+import os
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals import estimators as est
+
+SMALL = [
+    (n, sizes) for n in (1, 2, 5, 7) for sizes in ((), (1,), (2, 1), (2, 2, 1), (5,), (3, 2, 2)) if sum(sizes) <= n
+]
+
+
+def draws(n, k):
+    """Every set of k of n samples, equally likely."""
+    return list(combinations(range(n), k))
+
+
+def cluster_of(n, sizes):
+    """The cluster of each sample, None for a wrong one."""
+    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+    return labels + [None] * (n - len(labels))
+
+
+def expectation(n, k, value):
+    chosen = draws(n, k)
+    return sum((Fraction(value(draw)) for draw in chosen), Fraction(0)) / len(chosen)
+
+
+@pytest.mark.parametrize(("n", "sizes"), SMALL)
+def test_pass_and_ucc_are_expectations_over_all_draws(n, sizes):
+    label = cluster_of(n, sizes)
+    for k in range(1, n + 1):
+        hit = expectation(n, k, lambda draw: any(label[i] is not None for i in draw))
+        met = expectation(n, k, lambda draw: len({label[i] for i in draw} - {None}))
+        assert est.pass_at_k(n, sum(sizes), k) == pytest.approx(float(hit), abs=1e-14)
+        assert est.ucc_at_k(n, sizes, k) == pytest.approx(float(met), abs=1e-14)
+
+
+@pytest.mark.parametrize(("n", "sizes"), SMALL)
+@pytest.mark.parametrize("tau", [0.0, 0.25, 0.5, 2 / 3, 1.0])
+def test_g_pass_is_the_share_of_draws_with_enough_successes(n, sizes, tau):
+    label = cluster_of(n, sizes)
+    for k in range(1, n + 1):
+        enough = expectation(n, k, lambda d: (c := sum(label[i] is not None for i in d)) >= tau * k - 1e-9 and c > 0)
+        assert est.g_pass_at_k(n, sum(sizes), k, tau) == pytest.approx(float(enough), abs=1e-14)
+
+
+def test_g_pass_does_not_ask_for_one_more_because_of_binary_fractions():
+    assert 0.1 * 30 > 3
+    assert est.g_pass_at_k(30, 3, 30, 0.1) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "wrong"), [(1, 1, ()), (4, 2, (2,)), (5, 2, (1, 1)), (7, 2, (2, 2, 1)), (8, 3, (2, 1)), (6, 0, (4,))]
+)
+def test_majority_vote_is_an_expectation_over_all_draws(n, c, wrong):
+    answer = ["right"] * c + [f"wrong {i}" for i, size in enumerate(wrong) for _ in range(size)]
+    answer += [None] * (n - len(answer))
+
+    def vote(draw):
+        counts = Counter(answer[i] for i in draw if answer[i] is not None)
+        winners = [name for name, count in counts.items() if count == max(counts.values())]
+        return Fraction("right" in winners, len(winners)) if winners else 0
+
+    for k in range(1, n + 1):
+        assert est.maj_at_k(n, c, wrong, k) == pytest.approx(float(expectation(n, k, vote)), abs=1e-12)
+
+
+def test_majority_vote_over_many_samples_stays_a_probability():
+    assert est.maj_at_k(256, 128, [1] * 128, 64) == pytest.approx(1.0, abs=1e-9)
+    assert est.maj_at_k(256, 100, [100, 56], 255) == pytest.approx(0.5, abs=1e-9)
+    assert est.maj_at_k(256, 100, [101], 256) == 0.0
+
+
+def test_the_table_keeps_its_digits_for_many_samples():
+    n, ks = 100_000, (1, 7, 4096)
+    table = est.hit_table(n, ks)
+    for row, k in zip(table, ks, strict=True):
+        for s in (0, 1, 3, 1000, n):
+            exact = 1 - Fraction(math.comb(n - s, k), math.comb(n, k))
+            assert row[s] == pytest.approx(float(exact), rel=1e-12, abs=0)
+    np.testing.assert_allclose(est.fail_table(n, ks), 1 - table, atol=1e-15)
+
+
+def test_a_draw_larger_than_the_wrong_answers_cannot_miss():
+    assert est.pass_at_k(256, 1, 256) == 1.0
+    assert est.pass_at_k(10, 3, 8) == 1.0
+    assert est.pass_at_k(10, 0, 10) == 0.0
+
+
+def test_many_problems_at_once_equal_one_by_one():
+    n_P, sizes_P, ks = [5, 7, 9], [(2, 1), (), (3, 3, 3)], [4, 1, 5]
+    pass_PK = est.pass_at_ks(n_P, [sum(sizes) for sizes in sizes_P], ks)
+    ucc_PK = est.ucc_at_ks(n_P, sizes_P, ks)
+    for p, (n, sizes) in enumerate(zip(n_P, sizes_P, strict=True)):
+        for j, k in enumerate(ks):
+            assert pass_PK[p, j] == est.pass_at_k(n, sum(sizes), k)
+            assert ucc_PK[p, j] == pytest.approx(est.ucc_at_k(n, sizes, k), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda: est.pass_at_k(8, 3, 9), ["9", "8"]),
+        (lambda: est.pass_at_k(8, 3, 0), ["0"]),
+        (lambda: est.pass_at_k(8, 9, 1), ["9", "8"]),
+        (lambda: est.pass_at_k(8, -1, 1), ["-1"]),
+        (lambda: est.pass_at_k(0, 0, 1), ["0"]),
+        (lambda: est.ucc_at_k(8, [5, 4], 2), ["9", "8"]),
+        (lambda: est.ucc_at_k(8, [5, -1], 2), ["-1"]),
+        (lambda: est.ucc_at_k(8, [5], 9), ["9", "8"]),
+        (lambda: est.ucr(0, []), ["0"]),
+        (lambda: est.ucr(2, [3]), ["3", "2"]),
+        (lambda: est.pass_at_ks([4, 2], [1, 1], [3]), ["3", "2"]),
+        (lambda: est.ucc_at_ks([4], [[5]], [3]), ["5", "4"]),
+        (lambda: est.hit_table(4, [5]), ["5", "4"]),
+        (lambda: est.g_pass_at_k(4, 1, 2, 1.5), ["1.5"]),
+        (lambda: est.g_pass_at_k(4, 1, 2, math.nan), ["nan"]),
+        (lambda: est.maj_at_k(4, 3, [2], 2), ["5", "4"]),
+        (lambda: est.effective_number([1], -1), ["-1"]),
+        (lambda: est.effective_number([1], math.nan), ["nan"]),
+    ],
+)
+def test_impossible_counts_are_refused_by_value(call, names):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert all(name in str(caught.value) for name in names)
+
+
+def test_effective_numbers_by_hand():
+    assert est.effective_number([4, 4, 4], 0) == pytest.approx(3)
+    for order in (0.5, 1, 2, 50, 5000, math.inf):
+        assert est.effective_number([4, 4, 4], order) == pytest.approx(3)
+    # Shares 3/4 and 1/4: 1 / (9/16 + 1/16) = 1.6, and 1 / (3/4) at infinity.
+    assert est.effective_number([3, 1], 2) == pytest.approx(1.6)
+    assert est.effective_number([3, 1], math.inf) == pytest.approx(4 / 3)
+    assert est.effective_number([3, 1], 1) == pytest.approx(math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25))))
+    assert est.effective_number([3, 1], 1 + 1e-9) == pytest.approx(est.effective_number([3, 1], 1), rel=1e-6)
+    assert est.effective_number([], 2) == 0.0
+
+
+@given(st.lists(st.integers(1, 20), max_size=12), st.integers(0, 30))
+def test_the_identities_hold_for_any_partition(sizes, num_wrong):
+    n = sum(sizes) + num_wrong
+    if n == 0:
+        return
+    ks = list(range(1, n + 1))
+    est.check_identities(
+        [n], [sum(sizes)], [sizes], ks, est.pass_at_ks([n], [sum(sizes)], ks), est.ucc_at_ks([n], [sizes], ks)
+    )
+    assert est.ucc_at_k(n, sizes, n) == pytest.approx(n * est.ucr(n, sizes))
+
+
+@pytest.mark.parametrize(
+    ("change", "identity"),
+    [
+        (dict(ucc=[0.4, 1.0, 2.0]), "UCC@1"),
+        (dict(passed=[0.4, 1.0, 1.0]), "UCC@1"),
+        (dict(passed=[0.75, 1.3, 1.0]), "pass@k <= UCC@k"),
+        (dict(ucc=[0.75, 1.6, 2.0]), "k pass@1"),
+        (dict(ucc=[0.75, 1.25, 2.5]), "clusters"),
+        (dict(ucc=[0.75, 1.25, 1.9]), "UCC@n"),
+        (dict(ucc=[0.75, 1.05, 2.0]), "concave"),
+        (dict(sizes=[(2, 2)]), "clustered"),
+    ],
+)
+def test_a_breach_of_an_identity_is_noticed(change, identity):
+    # n = 4, sizes 2 and 1: UCC = 3/4, then (1 - 1/6) + 1/2 = 4/3, then 2; pass = 3/4, 1, 1.
+    values = dict(sizes=[(2, 1)], passed=[0.75, 1.0, 1.0], ucc=[0.75, 4 / 3, 2.0])
+    est.check_identities([4], [3], values["sizes"], [1, 2, 4], np.array([values["passed"]]), np.array([values["ucc"]]))
+    values |= change
+    with pytest.raises(ArithmeticError, match=identity):
+        est.check_identities(
+            [4], [3], values["sizes"], [1, 2, 4], np.array([values["passed"]]), np.array([values["ucc"]])
+        )
+
+
+def test_public_vectors():
+    folder = os.environ.get("QUATRO_UCC_VECTORS")
+    if not folder:
+        pytest.skip("QUATRO_UCC_VECTORS is not set")
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
+    vectors = [vector for vector in files if "pass_at_k" in vector]
+    if not vectors:
+        pytest.skip(f"{folder} holds no file with pass_at_k rows")
+    for vector in vectors:
+        for n, c, k, value in vector["pass_at_k"]:
+            assert est.pass_at_k(n, c, k) == pytest.approx(float(value), rel=1e-12, abs=1e-13)
+        for n, sizes, k, value in vector.get("ucc_at_k", []):
+            assert est.ucc_at_k(n, sizes, k) == pytest.approx(float(value), rel=1e-12, abs=1e-13)
+        for n, c, k, _ in vector.get("errors", []):
+            with pytest.raises(ValueError):
+                est.pass_at_k(n, c, k)

@@ -1,0 +1,145 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import UsageError
+from quatro.config import load_config, resolve_config
+
+SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write_file(text: str) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(UsageError) as error:
+        load_config(*args, **kwargs)
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("lr: 1", "lr: unknown key; did you mean optimizer.lr?"),
+        ("optimizer: {learning_rate: 1}", "optimizer.learning_rate: unknown key"),
+        ("rollout: {topp: 1}", "rollout.topp: unknown key; did you mean rollout.top_p?"),
+        ("stpes: 3", "stpes: unknown key; did you mean steps?"),
+        ("seed: 1.5", "seed: found 1.5, expected a whole number"),
+        ("seed: true", "seed: found true, expected a whole number"),
+        ("seed: '3'", 'seed: found "3", expected a whole number; did you mean 3 without quotes?'),
+        ("seed: -1", "seed: found -1, expected at least 0"),
+        ("steps: 0", "steps: found 0, expected at least 1"),
+        ("optimizer: {lr: true}", "optimizer.lr: found true, expected a number"),
+        ("optimizer: {lr: .nan}", "optimizer.lr: found .nan, expected a finite number"),
+        ("optimizer: {lr: 1e999}", "optimizer.lr: found .inf, expected a finite number"),
+        ("optimizer: {lr: 0}", "optimizer.lr: found 0, expected more than 0"),
+        ("optimizer: {betas: 0.9}", "optimizer.betas: found 0.9, expected a list"),
+        ("optimizer: {betas: [0.9, 1]}", "optimizer.betas.1: found 1, expected less than 1"),
+        ("optimizer: {betas: [0.9]}", "optimizer.betas"),
+        ("rollout: {top_p: 0}", "rollout.top_p: found 0, expected more than 0"),
+        ("rollout: {top_p: 1.5}", "rollout.top_p: found 1.5, expected at most 1"),
+        ("rollout: {temperature: 0}", "rollout.temperature: found 0, expected more than 0"),
+        (
+            "rollout: {engine: vlm}",
+            "rollout.engine: found vlm, expected one of transformers, vllm, replay; did you mean",
+        ),
+        ("rollout: 3", "rollout: found 3, expected a block of keys"),
+        ("rollout:", "rollout: found null, expected a block of keys"),
+        ("audit: yes", 'audit: found "yes", expected true or false; did you mean true?'),
+        ("rollouts_per_prompt: 1", "rollouts_per_prompt: found 1, expected at least 2"),
+        ("reward: maths", "reward: found maths, expected math, countdown, code or module:function"),
+        ("policy: {zero_stage: 4}", "policy.zero_stage: found 4, expected at most 3"),
+        ("policy: {lora: 16}", "policy.lora: found 16, expected null"),
+        (
+            "minibatch_prompts: 96",
+            "minibatch_prompts: found 96, expected a divisor of prompts_per_step (256), such as 64",
+        ),
+        ("minibatch_prompts: 512", "minibatch_prompts: found 512, expected at most prompts_per_step (256)"),
+        ("rollout: {engine: replay}", "rollout.replay_file: missing"),
+        ("rollout: {replay_file: a.jsonl}", "rollout.replay_file: found a.jsonl, expected null"),
+        ("eval: {every: 5}", "eval.benchmark: missing"),
+        ("data: {prompts: countdown}", "reward: found math, expected countdown"),
+        ("reward: countdown", "reward: found countdown, expected math"),
+        ("data: {prompts: ''}", "data.prompts: found"),
+    ],
+)
+def test_a_wrong_line_is_named_with_what_was_expected(write: Any, line: str, says: str) -> None:
+    path = write(SMALLEST + line + "\n")
+    message = refusal(path)
+    assert f"{says}" in message
+    if not says.startswith("reward: found math"):  # that key is not in the file
+        assert message.startswith(f"{path}:3: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("{name: qatro}", "did you mean 'quatro'?"),
+        ("{name: 3}", "method.name: missing, expected one of quatro"),
+        ("{delta: 1}", "method.name: missing, expected one of quatro"),
+        ("quatro", "method.name: missing, expected one of quatro"),
+        ("{name: quatro, delta: 0}", "method.delta: found 0, expected more than 0"),
+        ("{name: quatro, delta: -0.1}", "method.delta: found -0.1, expected more than 0"),
+        ("{name: quatro, delta: .nan}", "method.delta: found .nan, expected"),
+        ("{name: quatro, delta: .inf}", "method.delta: found .inf, expected a finite number"),
+        ("{name: quatro, delta: '0.1'}", 'method.delta: found "0.1", expected a number'),
+        ("{name: quatro, detla: 1}", "method.detla: unknown key; did you mean method.delta?"),
+        ("{name: quatro, boundary_cap: null, advantage_floor: null}", "method: "),
+        ("{name: gspo, delta: 0.1}", "method.delta: unknown key"),
+        ("{name: 'os.path:join'}", "is not a method"),
+        ("{name: 'no_such_module:Method'}", "cannot be imported"),
+    ],
+)
+def test_a_wrong_method_is_named_too(write: Any, method: str, says: str) -> None:
+    message = refusal(write(f"model: a\nsteps: 0\nmethod: {method}\n"))
+    method_line = message.splitlines()[1]
+    assert ":3: method" in method_line
+    assert says.lower() in method_line.lower()
+    assert ":2: steps: found 0" in message, "the rest of the file is checked as well"
+
+
+def test_model_and_method_are_required(write: Any) -> None:
+    message = refusal(write("steps: 3\n"))
+    assert "model: missing, expected what to fine-tune" in message
+    assert "method.name: missing" in message
+
+
+def test_problems_come_in_the_order_of_the_file_one_line_each(write: Any) -> None:
+    path = write("model: a\nseed: x\nmethod:\n  name: quatro\n  delta: 0\noptimizer:\n  lr: x\n  lrr: 1\nstepz: 1\n")
+    lines = refusal(path, overrides=["audit=1"]).splitlines()
+    assert [line.split(": ")[0].removeprefix(str(path)) for line in lines] == [
+        ":2",
+        ":5",
+        ":7",
+        ":8",
+        ":9",
+        "-s audit=1",
+    ]
+
+
+def test_embedded_models_are_known_and_read_countdown_only(write: Any) -> None:
+    assert "expected one of embedded:countdown, embedded:countdown-hard" in refusal(
+        write("model: embedded:chess\nmethod: {name: quatro}\n")
+    )
+    assert "data.prompts: found math_train, expected countdown" in refusal(
+        write("model: embedded:countdown\nmethod: {name: quatro}\n")
+    )
+
+
+def test_countdown_prompts_are_plain(write: Any) -> None:
+    countdown = SMALLEST + "reward: countdown\ndata: {prompts: countdown}\n"
+    resolved = resolve_config(write(countdown))
+    assert resolved.config.data.template == "plain"
+    assert resolved.origins["data.template"] == "derived"
+    assert "data.template: found qwen-boxed, expected plain" in refusal(
+        write(countdown), overrides=["data.template=qwen-boxed"]
+    )

@@ -1,0 +1,158 @@
+"""What reaches stdout and stderr, on terminals and without."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from quatro_cli.output import Output, Panel, jsonable, visible
+
+HOSTILE = "a\x1b[2Jb [/nope] [bold]c\u202e\u200b\x9b\udc80"
+
+
+def run_script(script: str, **kwargs) -> subprocess.CompletedProcess:
+    code = "from quatro_cli.output import output, Panel\n" + textwrap.dedent(script)
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"} | kwargs.pop("env", {})
+    return subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=False, **kwargs)
+
+
+def on_terminal(script: str, *, columns: int = 80, **environment: str) -> str:
+    """Everything a script writes when both streams are a terminal."""
+    controller, terminal = pty.openpty()
+    settings = {"TERM": "xterm-256color", "COLUMNS": str(columns), **environment}
+    done = run_script(script, stdout=terminal, stderr=terminal, env=settings)
+    os.close(terminal)
+    chunks = []
+    with os.fdopen(controller, "rb") as reader:
+        while True:
+            try:
+                chunk = reader.read1(65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+    assert done.returncode == 0
+    return b"".join(chunks).decode("utf-8")
+
+
+def test_visible_spells_out_whatever_acts_on_a_terminal():
+    shown = visible(HOSTILE)
+    assert shown == "a\\x1b[2Jb [/nope] [bold]c\\u202e\\u200b\\x9b\\udc80"
+    assert visible("two\nlines\t", keep="\n") == "two\nlines\\t"
+
+
+def test_json_is_one_document_with_null_for_what_is_not_finite(capsys):
+    Output().json({"a": float("nan"), "b": [float("inf"), 1.5], "c": HOSTILE, 3: (1, 2)})
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert json.loads(captured.out) == {"a": None, "b": [None, 1.5], "c": HOSTILE, "3": [1, 2]}
+    assert captured.out.isascii()
+    assert "\x1b" not in captured.out
+
+
+def test_numpy_scalars_become_numbers():
+    np = pytest.importorskip("numpy")
+    assert jsonable({"x": np.float32(0.5), "n": np.int64(3), "bad": np.float64("nan")}) == {"x": 0.5, "n": 3, "bad": None}
+
+
+def test_data_goes_to_stdout_and_everything_else_to_stderr(capsys):
+    output = Output()
+    output.data("key: [value]\n")
+    output.info("told")
+    output.warn("careful")
+    output.error("broken")
+    captured = capsys.readouterr()
+    assert captured.out == "key: [value]\n"
+    assert captured.err == "told\nwarning: careful\nerror: broken\n"
+
+
+def test_a_table_in_a_pipe_is_never_cut_and_shows_hostile_cells_as_text(capsys):
+    wide = "w" * 300
+    Output().table("t [/x]", ["name", "k"], [[HOSTILE, 1], [wide, None], ["c", 0.5]])
+    out = capsys.readouterr().out
+    assert wide in out
+    assert "\\x1b[2Jb [/nope] [bold]c" in out
+    assert "\x1b" not in out
+    assert out.splitlines()[0] == "t [/x]"
+    # Numbers are flushed right: every row ends in the same column.
+    assert len({len(line) for line in out.splitlines()[1:]}) == 1
+    assert out.splitlines()[3].endswith("-")
+
+
+def test_no_escape_sequence_without_a_terminal(capsys):
+    output = Output()
+    with output.progress("sampling [/x]", 2) as bar:
+        bar.update(1)
+        bar.update(2, HOSTILE)
+    with output.live() as view:
+        view.update(Panel(HOSTILE, 1, 1, [(HOSTILE, HOSTILE)], f"step {HOSTILE}"))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "\x1b" not in captured.err
+    assert captured.err.splitlines()[0].startswith("sampling [/x]: 2/2")
+
+
+def test_a_fast_run_is_told_in_about_a_hundred_lines_and_ends_with_the_last(capsys):
+    with Output().live() as view:
+        for step in range(1, 1004):
+            view.update(Panel("run", step, 1003, [], f"step {step}"))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) < 150
+    assert lines[-1] == "step 1003"
+
+
+EVERYTHING = """
+output.table("title", ["benchmark", "pass@k"], [["countdown [/nope] \\x1b[2J", "31.4"], ["x", "100.0"]])
+output.warn("careful")
+with output.progress("drawing", 3) as bar:
+    for i in range(4):
+        bar.update(i, "note [/nope]")
+with output.live() as view:
+    view.update(Panel("run [/nope]", 1, 2, [("reward", "0.31 ▁▂▃")], "step 1"))
+output.json({"done": True})
+"""
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_a_terminal_of_any_width_gets_panel_table_and_bar(columns):
+    shown = on_terminal(EVERYTHING, columns=columns)
+    assert "reward" in shown
+    assert "careful" in shown
+    assert "\x1b[2J" not in shown  # only our own escape sequences
+    assert "Traceback" not in shown
+
+
+def test_no_color_is_respected_on_a_terminal():
+    colored, plain = on_terminal("output.error('x')"), on_terminal("output.error('x')", NO_COLOR="1")
+    assert "\x1b[" in colored
+    assert "\x1b[" not in plain
+
+
+def test_closed_stdout_is_no_traceback_and_work_goes_on():
+    # The reader of stdout is gone before the first write.
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run_script("for i in range(3):\n    output.data('x' * 100000)\noutput.info('still here')",
+                      stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.returncode == 0
+    assert done.stderr == b"still here\n"
+
+
+def test_missing_streams_are_no_error():
+    done = subprocess.run(["/bin/sh", "-c", f"{sys.executable} -c 'from quatro_cli.output import output; "
+                           "output.data(\"x\"); output.warn(\"y\")' >&- 2>&-"], check=False, timeout=60)
+    assert done.returncode == 0
+
+
+def test_a_stream_that_cannot_encode_gets_escapes(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    Output().data("δ = 0.1")
+    assert raw.getvalue() == b"\\u03b4 = 0.1\n"

@@ -1,0 +1,158 @@
+"""The layering of ARCHITECTURE 1: who may import whom, and what starting the command line loads."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("evals", "quatro", "quatro_cli")
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+# What a package must never import, at the top or inside a function.
+FORBIDDEN = {
+    "evals": {"torch", "transformers", "vllm", "deepspeed", "quatro", "quatro_cli", "typer", "rich", "click"},
+    "quatro": {"quatro_cli", "typer", "rich", "click"},
+    "quatro_cli": {"click"},
+}
+# What may stand in one file only.
+ONLY_IN = {
+    "vllm": "quatro/rollout/vllm.py",
+    "deepspeed": "quatro/policy/deepspeed.py",
+    "rich": "quatro_cli/output.py",
+}
+# Files of `quatro` that configuration and planning use: no torch at the top.
+WITHOUT_TORCH = (
+    "quatro/__init__.py",
+    "quatro/config.py",
+    "quatro/types.py",
+    "quatro/sweep.py",
+    "quatro/sample.py",
+    "quatro/stop.py",
+    "quatro/rundir.py",
+    "quatro/checkpoint.py",
+    "quatro/methods",
+)
+HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}
+# A method is mathematics: no files, clocks, processes or logging.
+IMPURE = {"os", "io", "pathlib", "time", "datetime", "logging", "subprocess", "tempfile", "shutil", "random", "socket"}
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """Dotted names that a file imports; ``top_only`` leaves out functions and `if TYPE_CHECKING`."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; write the whole name"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        if top_only and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return
+        if top_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def roots(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_imports_point_downwards_only(path):
+    package = relative(path).split("/")[0]
+    assert roots(imports(path)).isdisjoint(FORBIDDEN[package])
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_some_packages_have_one_home(path):
+    for name, home in ONLY_IN.items():
+        assert relative(path) == home or name not in roots(imports(path)), f"{name} belongs in {home}"
+
+
+def test_configuration_and_planning_have_no_torch_at_the_top():
+    paths = [path for path in FILES if relative(path).startswith(WITHOUT_TORCH)]
+    assert len(paths) > 5
+    offenders = [relative(path) for path in paths if roots(imports(path, top_only=True)) & {"torch", "transformers"}]
+    assert offenders == []
+
+
+def test_the_command_line_imports_what_is_heavy_inside_functions():
+    offenders = {
+        relative(path): found
+        for path in FILES
+        if relative(path).startswith("quatro_cli/")
+        and (found := roots(imports(path, top_only=True)) & (HEAVY | {"evals", "quatro"}))
+    }
+    assert offenders == {}
+
+
+def test_methods_are_pure():
+    offenders = {
+        relative(path): found
+        for path in FILES
+        if relative(path).startswith("quatro/methods/") and (found := roots(imports(path)) & IMPURE)
+    }
+    assert offenders == {}
+
+
+def test_matplotlib_is_imported_inside_functions():
+    offenders = [relative(path) for path in FILES if "matplotlib" in roots(imports(path, top_only=True))]
+    assert offenders == []
+
+
+def test_the_checker_sees_an_import_wherever_it_stands(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
+        "def f():\n    from vllm.engine import LLM\nclass A:\n    import rich\n",
+        encoding="utf-8",
+    )
+    assert roots(imports(file)) == {"typing", "torch", "vllm", "rich"}
+    assert roots(imports(file, top_only=True)) == {"typing", "rich"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Top-level modules in sys.modules after `quatro ARGUMENTS` ran to its end."""
+    code = (
+        "import sys\nsys.argv = ['quatro', *sys.argv[1:]]\nfrom quatro_cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print('\\nMODULES', *sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rsplit("MODULES ", 1)[1].split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
+def test_help_loads_nothing_heavy(arguments):
+    assert loaded_by(*arguments) & (HEAVY | {"click"}) == set()
+
+
+@pytest.mark.parametrize("arguments", [("train", "--help"), ("eval", "--help"), ("eval", "ucc", "--help"), ("sample", "--help")])
+def test_help_of_a_command_loads_only_what_typer_loads(arguments):
+    # Typer itself uses pydantic to describe some options.
+    assert loaded_by(*arguments) & ((HEAVY | {"click"}) - {"pydantic"}) == set()
+
+
+def test_a_dry_run_of_a_sweep_loads_no_torch(tmp_path):
+    loaded = loaded_by(
+        "sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--dry-run", "-o", str(tmp_path / "sweep")
+    )
+    assert "pydantic" in loaded
+    assert loaded.isdisjoint({"torch", "transformers"})
