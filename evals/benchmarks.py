@@ -62,7 +62,9 @@ class Benchmark:
 def registry() -> Mapping[str, Benchmark]:
     """The benchmarks by name."""
     tables = tomllib.loads(resources.files("evals").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
-    return {name: Benchmark(name=name, **{**table, "hub": tuple(table.get("hub", ()))}) for name, table in tables.items()}
+    return {
+        name: Benchmark(name=name, **{**table, "hub": tuple(table.get("hub", ()))}) for name, table in tables.items()
+    }
 
 
 def load_problems(
@@ -83,7 +85,9 @@ def load_problems(
         problems = countdown.problems(split or "test")
         return [Problem("countdown", problem.id, problem.prompt, problem.prompt) for problem in problems]
     if split is not None:
-        raise UsageError(f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out")
+        raise UsageError(
+            f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out"
+        )
     if source in registry():
         return _fetch(registry()[source], cache)
     if not source.endswith((".jsonl", ".jsonl.gz")):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.records import Sample, Samples
 from evals.strict_json import shown
+
+if TYPE_CHECKING:
+    from evals.grading.compare import Policy
+    from evals.grading.extraction import ExtractionPolicy
 
 Grade = Callable[[Sample], bool]
 
@@ -59,7 +63,9 @@ def judge(
     return judged
 
 
-def grader_by_benchmark(*, policy: str = "strict", extraction: str = "boxed", grader: str | None = None) -> Grade:
+def grader_by_benchmark(
+    *, policy: Policy = "strict", extraction: ExtractionPolicy = "boxed", grader: str | None = None
+) -> Grade:
     """A grader that looks up each sample's benchmark: the registry's choice, maths for an unknown name.
 
     ``grader`` ("math" or "countdown") overrides the registry; ``policy`` and ``extraction`` concern maths.

@@ -288,7 +288,7 @@ class SampleWriter:
     """Appends rows to one `.jsonl` file; what is already there is in ``present``, so that sampling draws the rest.
 
     Opening takes a lock on the file, checks every row in it as `read_samples` would, and cuts off a last line torn by
-    a crash (named in ``warnings``). Each `write` reaches the disk whole, or is taken back before OSError is raised.
+    a crash (named in ``warnings``). Each `append` reaches the disk whole, or is taken back before OSError is raised.
 
     Raises:
         DataError: a row of the existing file breaks the contract.
@@ -332,22 +332,22 @@ class SampleWriter:
         if not tail or tail.endswith(b"\n"):
             return size
         if tail.strip() and parse_row(tail, f"{self.path}:{number}", may_be_torn=True) is not None:
-            return size + self._append(b"\n", size)
+            return size + self._write(b"\n", size)
         self._file.truncate(size - len(tail))
         self.warnings.append(_torn_line_warning(self.path, number))
         return size - len(tail)
 
-    def write(self, samples: Iterable[Sample]) -> None:
+    def append(self, samples: Iterable[Sample]) -> None:
         """Appends the rows (usually all of one problem) and waits until the disk has them."""
         rows = list(samples)
         keys = [(sample.id, sample.sample_index) for sample in rows]
         twice = [key for key in keys if key in self.present or keys.count(key) > 1]
         if twice:
             raise ValueError(f"sample {twice[0]} stands in {self.path} already; draw only what `present` lacks")
-        self._size += self._append(b"".join(sample.to_json_line() for sample in rows), self._size)
+        self._size += self._write(b"".join(sample.to_json_line() for sample in rows), self._size)
         self.present.update(keys)
 
-    def _append(self, data: bytes, size: int) -> int:
+    def _write(self, data: bytes, size: int) -> int:
         rest = memoryview(data)
         try:
             while rest:  # a raw write may take only a part, near a full disk or a file-size limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -143,19 +143,40 @@ def read_result(path: str | Path) -> Result:
         raise DataError(f"{path}: {key}: {first['msg']}, found {ascii(first['input'])[:80]}") from None
 
 
-def sampling_info(files: Sequence[Path]) -> Mapping[str, Any]:
-    """What all the `sampling.json` beside ``files`` agree on (its keys unchanged); empty where there is none."""
-    agreed: dict[str, Any] | None = None
+def about_samples(files: Sequence[Path]) -> About:
+    """What every `sampling.json` beside ``files`` says; nothing where a folder has none.
+
+    What two of them say differently is unknown.
+
+    Raises:
+        DataError: a `sampling.json` is not JSON, or a value in it has the wrong type.
+    """
+    found = []
     for folder in dict.fromkeys(file.parent for file in files):
         source = folder / "sampling.json"
         if not source.exists():
             return {}
         try:
-            values = json.loads(source.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{source}: not a readable JSON document ({error})") from error
-        if not isinstance(values, dict):
-            raise DataError(f"{source}: expected a JSON object, found {ascii(values)[:80]}")
-        same = values if agreed is None else {key: value for key, value in agreed.items() if values.get(key) == value}
-        agreed = same
-    return agreed or {}
+            found.append(_SamplingFile.model_validate_json(source.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:  # ValidationError is a ValueError
+            raise DataError(f"{source}: not as `quatro sample` writes it ({error})") from error
+    if not found:
+        return {}
+    settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}
+    return {
+        "model": _agreed([one.model for one in found]),
+        "method": _agreed([one.method for one in found]),
+        "sample_seed": _agreed([one.seed for one in found]),
+        "sampling": SamplingInfo(**settings),
+    }
+
+
+class _SamplingFile(_Document):
+    model: str | None = None
+    method: str | None = None
+    seed: int | None = None
+    sampling: SamplingInfo = SamplingInfo()
+
+
+def _agreed(values: Sequence[Any]) -> Any:
+    return values[0] if all(value == values[0] for value in values) else None

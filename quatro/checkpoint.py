@@ -106,8 +106,10 @@ def load(source: RunDir | Path) -> Checkpoint:
         DataError: there is none, or a file is missing, extra or changed; it is named, with both hashes.
     """
     if isinstance(source, RunDir):
-        _remove_partial(source.path / "checkpoints")
-        source = source.path
+        newest = load_newest(source)
+        if newest is None:
+            raise DataError(f"{source.path} has no complete checkpoint")
+        return newest
     if (source / MANIFEST).is_file() or step_number(source.name) is not None:
         return _load_folder(source)
     found = complete_checkpoints(source)
@@ -116,12 +118,21 @@ def load(source: RunDir | Path) -> Checkpoint:
     return _load_folder(found[-1])
 
 
+def load_newest(run: RunDir) -> Checkpoint | None:
+    """As `load`, None where the run has no complete checkpoint; half-written ones are removed all the same.
+
+    Raises:
+        DataError: a file of the newest is missing, extra or changed.
+    """
+    _remove_partial(run.path / "checkpoints")
+    found = complete_checkpoints(run.path)
+    return _load_folder(found[-1]) if found else None
+
+
 def complete_checkpoints(run: Path) -> list[Path]:
     """Checkpoint directories with a manifest, oldest first; they are not verified here."""
-    numbered = [(step_number(path.name), path) for path in (run / "checkpoints").glob("step-*")]
-    return [
-        path for step, path in sorted((step, path) for step, path in numbered if step is not None) if _is_whole(path)
-    ]
+    folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]
+    return sorted(filter(_is_whole, folders), key=lambda path: step_number(path.name) or 0)
 
 
 def verify(path: Path) -> int:

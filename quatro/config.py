@@ -36,11 +36,18 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration, the stem of the file it came from, and for each dotted key what set it."""
+    """A configuration, the file it came from, and for each dotted key what set it.
+
+    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`.
+    """
 
     config: Config
-    stem: str
+    path: Path
     origins: Mapping[str, str]
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
 
 
 class Difference(NamedTuple):
@@ -86,12 +93,12 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         problems += error.errors()  # type: ignore[arg-type]
     if problems:
         raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
-    return ResolvedConfig(config, path.stem, _origins(config, raw, locations, preset_origins))
+    return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins))
 
 
-def config_to_yaml(config: Config) -> str:
-    """The whole resolved configuration; loading it gives an equal one."""
-    return to_yaml(config.model_dump(mode="python"))
+def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
+    """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins."""
+    return to_yaml(config.model_dump(mode="python"), comments=comments)
 
 
 def diff_configs(a: Config, b: Config) -> list[Difference]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from evals.errors import UsageError
+from evals.prompts import TEMPLATES
 from quatro.methods import METHODS
 from quatro.methods.base import Aggregate
 from quatro.methods.base import Method as MethodBase
@@ -43,6 +44,12 @@ Text = Annotated[str, AfterValidator(_clean_text)]
 def _known_model(value: str) -> str:
     if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
         raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
+    return value
+
+
+def _known_template(value: str) -> str:
+    if value not in TEMPLATES:
+        raise ValueError(f"expected one of {', '.join(TEMPLATES)}")
     return value
 
 
@@ -83,7 +90,9 @@ class Block(BaseModel):
 
 class DataConfig(Block):
     prompts: Text = Field("math_train", description="prompts to train on: math_train, countdown, or a .jsonl file")
-    template: Text = Field("qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`")
+    template: Annotated[str, AfterValidator(_known_template)] = Field(
+        "qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`"
+    )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens")
     too_long: Literal["refuse", "skip"] = Field(
         "refuse", description="a longer prompt stops the run, or is left out and counted; it is never cut"

@@ -4,7 +4,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import distributions
@@ -13,10 +12,11 @@ from typing import Any
 
 import quatro
 
+_NOT_COMPARED = ("time", "argv", "packages")
+
 
 def collect_environment(argv: Sequence[str], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything about this process that can change a result. ``extra`` adds what only the caller knows (device)."""
-    torch = sys.modules.get("torch")  # asked only if it is there: this module works without it
+    """What of this process can change a result. ``extra`` adds what only the caller knows (device, threads)."""
     return {
         "time": now(),
         "argv": list(argv),
@@ -26,18 +26,17 @@ def collect_environment(argv: Sequence[str], extra: Mapping[str, Any] | None = N
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads() if torch is not None else None,
         **(extra or {}),
         "packages": dict(sorted({found.name: found.version for found in distributions() if found.name}.items())),
     }
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Keys that differ, packages one by one; when and how the process was started does not count."""
+    """Keys of ``after`` that were different, packages one by one; when and how it was started does not count."""
 
     def flat(environment: Mapping[str, Any]) -> dict[str, Any]:
         packages = {f"packages.{name}": version for name, version in environment.get("packages", {}).items()}
-        others = {key: environment[key] for key in environment if key not in ("time", "argv", "packages", "resumed")}
+        others = {key: environment[key] for key in environment if key in after and key not in _NOT_COMPARED}
         return {**others, **packages}
 
     left, right = flat(before), flat(after)

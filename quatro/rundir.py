@@ -129,15 +129,12 @@ class RunDir:
         path = self.path / "environment.json"
         document = read_json(path) if path.exists() else collect_environment(argv)
         current = collect_environment(argv)
-        differing = changes(document, current)
-        if current["threads"] is None:  # torch is not loaded yet
-            differing.pop("threads", None)
-        entry = {"time": current["time"], "argv": current["argv"], "changes": differing}
+        entry = {"time": current["time"], "argv": current["argv"], "changes": changes(document, current)}
         write_json(path, {**document, "resumed": [*document.get("resumed", []), entry]})
 
     # ---- metrics
 
-    def log_metrics(self, row: Mapping[str, Any]) -> None:
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl; a write that fails leaves the lines before it as they were.
 
         Raises:
@@ -168,9 +165,8 @@ class RunDir:
         path = self.path / "metrics.jsonl"
         size = self.metrics_bytes
         if num_bytes > size:
-            raise DataError(
-                f"{path} has {size} bytes, but the checkpoint was written after {num_bytes}: rows are missing"
-            )
+            raise DataError(f"{path} has {size} bytes, but {num_bytes} when the checkpoint was written: rows are gone")
+
         if num_bytes > 0:
             with path.open("rb") as stream:
                 stream.seek(num_bytes - 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ from evals.errors import DataError, UsageError
 from evals.records import Sample, SampleWriter
 from quatro.atomic import write_json
 from quatro.rollout.streams import sample_seed
-from quatro.types import Prompt, Sampling
+from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from quatro.rewards import Reward
     from quatro.rollout.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 ROWS_PER_CALL = 1024  # what a crash can lose, against how well an engine batches
 
@@ -78,43 +81,43 @@ def sample_benchmark(
     claim_folder(folder, settings_of(sampling, seed=seed, template=template, source=source), n=n)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     with SampleWriter(path) as writer:
+        for warning in writer.warnings:
+            logger.warning(warning)
         missing = {
             prompt.id: [index for index in range(n) if (prompt.id, index) not in writer.present] for prompt in prompts
         }
-        num_missing = sum(map(len, missing.values()))
         num_wanted = len(prompts) * n
-        num_drawn = 0
+        num_present = num_wanted - sum(map(len, missing.values()))
+        num_done = num_present
         for chunk in _chunks([prompt for prompt in prompts if missing[prompt.id]], missing):
-            num_before = num_wanted - num_missing + num_drawn
 
-            def report(num_finished: int, num_tokens: int, num_before: int = num_before) -> None:
+            def report(num_finished: int, num_tokens: int, num_before: int = num_done) -> None:
                 if progress is not None:
                     progress(num_before + num_finished, num_wanted)
 
-            seeds = [
-                [sample_seed(seed, benchmark, prompt.id, index) for index in missing[prompt.id]] for prompt in chunk
-            ]
+            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in missing[prompt.id]] for prompt in chunk]
             rollouts = engine.generate(chunk, seeds, sampling, progress=report)
             correct = reward.score(chunk, rollouts).correct if reward is not None else None
-            rows = []
             for i, prompt in enumerate(chunk):
-                for j, (index, rollout) in enumerate(zip(missing[prompt.id], rollouts[i], strict=True)):
-                    rows.append(
-                        Sample(
-                            benchmark=benchmark,
-                            id=prompt.id,
-                            sample_index=index,
-                            completion=rollout.text,
-                            answer=prompt.answer,
-                            prompt=prompt.text,
-                            finish_reason=rollout.finish_reason,
-                            correct=correct[i][j] if correct is not None else None,
-                        )
-                    )
-            writer.append(rows)
-            num_drawn += len(rows)
-            report(0, 0, num_wanted - num_missing + num_drawn)
-    return Drawn(path, len(prompts), num_drawn, num_wanted - num_missing)
+                verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
+                drawn = zip(missing[prompt.id], rollouts[i], verdicts, strict=True)
+                writer.append(_sample(prompt, index, rollout, verdict) for index, rollout, verdict in drawn)
+                num_done += len(rollouts[i])
+            report(0, 0, num_done)
+    return Drawn(path, len(prompts), num_done - num_present, num_present)
+
+
+def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None) -> Sample:
+    return Sample(
+        benchmark=prompt.benchmark,
+        id=prompt.id,
+        sample_index=index,
+        completion=rollout.text,
+        answer=prompt.answer,
+        prompt=prompt.text,
+        finish_reason=rollout.finish_reason,
+        correct=is_correct,
+    )
 
 
 def default_tag(sampling: Sampling, *, step: int | None = None) -> str:
@@ -130,7 +133,7 @@ def default_tag(sampling: Sampling, *, step: int | None = None) -> str:
 def file_stem(name: str) -> str:
     """``name`` where it is a safe file name, else a slug of it with a short hash."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:60]
-    if slug == name:
+    if slug and slug == name:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{slug}-{digest}" if slug else digest

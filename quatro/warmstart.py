@@ -25,7 +25,7 @@ from evals import countdown
 from evals.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,6 @@ def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) 
     """Supervised learning on random chains; writes the model and its tokenizer to ``folder``."""
     import torch
     from torch.nn.functional import cross_entropy
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     logger.info("warm start: %d steps x %d rows of random chains", recipe.steps, recipe.rows)
     rows = countdown.warmstart_rows(
@@ -123,20 +122,6 @@ def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) 
     token_ids = torch.from_numpy(rows.token_ids).view(recipe.steps, recipe.rows, -1)
     mask = torch.from_numpy(rows.answer_mask).view(recipe.steps, recipe.rows, -1)
     tokenizer = make_tokenizer(recipe.max_positions)
-    config = Qwen2Config(
-        vocab_size=len(countdown.TOKENS),
-        hidden_size=recipe.hidden_size,
-        intermediate_size=recipe.mlp_size,
-        num_hidden_layers=recipe.num_layers,
-        num_attention_heads=recipe.num_heads,
-        num_key_value_heads=recipe.num_heads,
-        max_position_embeddings=recipe.max_positions,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=countdown.EOS_ID,
-        pad_token_id=countdown.PAD_ID,
-        dtype="float32",
-    )
 
     # One thread: the result must not depend on how many cores this machine has.
     threads = torch.get_num_threads()
@@ -144,7 +129,7 @@ def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) 
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            model = Qwen2ForCausalLM(config)
+            model = make_model(recipe)
         optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.999), weight_decay=0.0)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _warmup_cosine(step, recipe))
         for step in range(recipe.steps):
@@ -162,6 +147,27 @@ def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) 
         torch.set_num_threads(threads)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def make_model(recipe: WarmStart) -> Qwen2ForCausalLM:
+    """The untrained architecture, initialised from torch's global generator."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(countdown.TOKENS),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.mlp_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        num_key_value_heads=recipe.num_heads,
+        max_position_embeddings=recipe.max_positions,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=countdown.EOS_ID,
+        pad_token_id=countdown.PAD_ID,
+        dtype="float32",
+    )
+    return Qwen2ForCausalLM(config)
 
 
 def make_tokenizer(max_positions: int) -> PreTrainedTokenizerFast:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quatro.yaml_loader import plain_scalar
@@ -37,16 +37,26 @@ def scalar_text(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} has no YAML form: {value!r}")
 
 
-def to_yaml(data: Mapping[str, Any], *, indent: int = 0) -> str:
-    """A block mapping, nested mappings indented by two."""
+def to_yaml(data: Mapping[str, Any], *, comments: Mapping[str, str] | None = None) -> str:
+    """A block mapping, nested mappings indented by two; ``comments`` stand behind the lines of dotted keys."""
+    rows = list(_rows(data))
+    width = max((len(text) for key, text in rows if comments and key in comments), default=0)
     lines = []
+    for key, text in rows:
+        comment = " ".join((comments or {}).get(key, "").split())
+        shown = "".join(character if character.isprintable() else "?" for character in comment)
+        lines.append(f"{text:{width}}  # {shown}\n" if shown else f"{text}\n")
+    return "".join(lines)
+
+
+def _rows(data: Mapping[str, Any], above: str = "", indent: int = 0) -> Iterator[tuple[str, str]]:
     for key, value in data.items():
         head = f"{' ' * indent}{_text(key)}:"
         if isinstance(value, Mapping) and value:
-            lines.append(f"{head}\n{to_yaml(value, indent=indent + 2)}")
+            yield f"{above}{key}", head
+            yield from _rows(value, f"{above}{key}.", indent + 2)
         else:
-            lines.append(f"{head} {scalar_text(value)}\n")
-    return "".join(lines)
+            yield f"{above}{key}", f"{head} {scalar_text(value)}"
 
 
 def _float_text(value: float) -> str:

@@ -71,7 +71,9 @@ def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _R
             for factor in (Fraction(1), Fraction(100), Fraction(1, 100))
         )
     is_integer = other.value.denominator == 1
-    return rule.relative_tolerance > 0 and not is_integer and _is_close(value.value, other.value, rule.relative_tolerance)
+    return (
+        rule.relative_tolerance > 0 and not is_integer and _is_close(value.value, other.value, rule.relative_tolerance)
+    )
 
 
 def _is_close(value: Fraction, other: Fraction, relative_tolerance: float) -> bool:

@@ -47,10 +47,7 @@ _CHARACTERS: dict[int, str] = {
     **{ord(sign): " \\cdot " for sign in "×⋅·∙∗✕"},
     **{ord(sign): " " for sign in "\u00a0\u2009\u202f\u200b\u3000\u2061\ufeff"},
     **{fullwidth: chr(fullwidth - 0xFEE0) for fullwidth in range(0xFF01, 0xFF5F)},
-    **{
-        ord(sign): f"{{}}^{{{digit}}}" if sign in "⁰" else f"^{{{digit}}}"
-        for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")
-    },
+    **{ord(sign): f"{{}}^{{{digit}}}" if sign in "⁰" else f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
     ord("÷"): "/",
     ord("π"): "\\pi ",
     ord("θ"): "\\theta ",
@@ -80,9 +77,23 @@ _MACROS = {
     **dict.fromkeys(["left", "right", "displaystyle", "textstyle", "limits", "bf", "rm", "it"], ""),
     **dict.fromkeys(["big", "Big", "bigl", "bigr", "Bigl", "Bigr", "bigg", "Bigg", "biggl", "biggr"], ""),
     **dict.fromkeys(["quad", "qquad", "thinspace", "nobreak", "enspace"], " "),
-    **{"leq": "\\le", "leqslant": "\\le", "geq": "\\ge", "geqslant": "\\ge", "neq": "\\ne", "varnothing": "\\emptyset"},
-    **{"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")"},
-    **{"bmatrix": "pmatrix", "div": "/", "degree": "^\\circ", "bigcup": "\\cup", "colon": ":"},
+    "leq": "\\le",
+    "leqslant": "\\le",
+    "geq": "\\ge",
+    "geqslant": "\\ge",
+    "neq": "\\ne",
+    "varnothing": "\\emptyset",
+    "lbrace": "\\{",
+    "rbrace": "\\}",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lparen": "(",
+    "rparen": ")",
+    "bmatrix": "pmatrix",
+    "div": "/",
+    "degree": "^\\circ",
+    "bigcup": "\\cup",
+    "colon": ":",
 }
 # A matrix ends its rows with two backslashes: matched first, so that the second one starts nothing.
 _ESCAPE = re.compile(r"\\\\|\\([A-Za-z]+)|\\[!,;:> \n()\[\]]|~")
@@ -100,7 +111,9 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:,\\!|\\!,|\{,\}|\\,(?=\d{3}(?!\d)))\s*(?=\d{
 _THOUSANDS_WHOLE = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _SPACED_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d ])", re.ASCII)
 
-_TRAILING_UNIT = re.compile(r"\\(?:text|mathrm|mbox|textrm|textnormal)\s*\{([^{}]*)\}\s*(?:\^\s*\{?\s*(-?\d)\s*\}?)?\s*$")
+_TRAILING_UNIT = re.compile(
+    r"\\(?:text|mathrm|mbox|textrm|textnormal)\s*\{([^{}]*)\}\s*(?:\^\s*\{?\s*(-?\d)\s*\}?)?\s*$"
+)
 _TRAILING_WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:\s[a-z]{2,}\.?)*)(?:\^\s*\{?\s*(\d)\s*\}?)?$")
 _PERCENT = re.compile(r"\s*(?:\\%|%|\\?\s*(?:percent|percentage|pct)\.?)\s*$")
 _DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$")
@@ -111,7 +124,8 @@ _UNIT_LETTERS = frozenset("mgshNJKWVLCF")
 _OPENING = frozenset(["(", "[", "{", "\\{", "\\begin"])
 _CLOSING = frozenset([")", "]", "}", "\\}", "\\end"])
 _TOKENS = re.compile(r"\\[A-Za-z]+|\\.|\s+|[^\s\\]|\\", re.DOTALL)
-_NAME = re.compile(r"(?:[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]+|_\{[^{}]*\}|_\d)+")
+# Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
+_NAME = re.compile(r"(?:[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++|_\{[^{}]*\}|_\d)++")
 _SIMPLE_NAME = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
 _PRODUCT_SIGN = re.compile(r"\*(?!\d)", re.ASCII)
 _PRODUCT_OF_COMMAND = re.compile(r"(\\[A-Za-z]+)\*(?=[A-Za-z])")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -32,3 +32,9 @@ class Engine(Protocol):
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors)."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep for the engine to go on from here (JSON values); mostly nothing."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -13,7 +13,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.records import Samples
-    from evals.results import Result, Row
+    from evals.results import About, Result, Row
 
 Number = TypeVar("Number", int, float)
 
@@ -126,22 +126,13 @@ def _read(files: list[Path], benchmarks: list[str]) -> Samples:
     return read_samples(files, benchmarks=split(benchmarks) or None, keep_extra=True)
 
 
-def _about(samples: Samples, label: str | None, *, regrade: bool) -> dict[str, Any]:
+def _about(samples: Samples, label: str | None, *, regrade: bool) -> About:
     """The head of the document: what sampling.json says, and who judged."""
-    from pydantic import ValidationError
-
-    from evals.errors import DataError
     from evals.grading import GRADER_VERSION
-    from evals.results import GraderInfo, SamplingInfo, sampling_info
+    from evals.results import GraderInfo, about_samples
 
-    info = sampling_info(samples.files)
-    about: dict[str, Any] = {"label": label, "model": info.get("model"), "method": info.get("method")}
-    try:
-        sampling = SamplingInfo(**{"n": None, **(info.get("sampling") or {})})
-    except (ValidationError, TypeError) as error:
-        where = samples.files[0].parent / "sampling.json"
-        raise DataError(f"{where}: `sampling` is not as `quatro sample` writes it: {error}") from error
-    about |= {"seed_of_samples": info.get("seed"), "sampling": sampling}
+    about = about_samples(samples.files)
+    about["label"] = label
     if regrade or any(row.correct is None for row in samples.rows):
         about["grader"] = GraderInfo(version=GRADER_VERSION, policy="strict")
     return about

@@ -161,15 +161,15 @@ def _find_model(name: str) -> _Model:
     path = Path(name)
     if not (path / "config.yaml").is_file():
         return _Model(name, Source(model=name))
-    from quatro.checkpoint import latest_checkpoint
+    from quatro.checkpoint import load
     from quatro.config import load_config
 
     config = load_config(path)
-    checkpoint = latest_checkpoint(path)
+    checkpoint = load(path)
     method = config.method
     label = method.name if method.kl_radius is None else f"{method.name} delta={method.kl_radius:g}"
     return _Model(
-        load=str(checkpoint.folder / "model"),
+        load=str(checkpoint.model),
         source=Source(model=config.model, method=label),
         run=path,
         step=checkpoint.step,

@@ -51,13 +51,15 @@ def test_pass_and_ucc_are_expectations_over_all_draws(n, sizes):
 def test_g_pass_is_the_share_of_draws_with_enough_successes(n, sizes, tau):
     label = cluster_of(n, sizes)
     for k in range(1, n + 1):
-        enough = expectation(n, k, lambda d: (c := sum(label[i] is not None for i in d)) >= tau * k - 1e-9 and c > 0)
+        needed = max(1, tau * k - 1e-9)
+        enough = expectation(n, k, lambda draw, needed=needed: sum(label[i] is not None for i in draw) >= needed)
         assert est.g_pass_at_k(n, sum(sizes), k, tau) == pytest.approx(float(enough), abs=1e-14)
 
 
 def test_g_pass_does_not_ask_for_one_more_because_of_binary_fractions():
-    assert 0.1 * 30 > 3
-    assert est.g_pass_at_k(30, 3, 30, 0.1) == 1.0
+    assert 0.07 * 100 > 7
+    assert est.g_pass_at_k(100, 7, 100, 0.07) == 1.0
+    assert est.g_pass_at_k(100, 6, 100, 0.07) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -164,19 +166,19 @@ def test_the_identities_hold_for_any_partition(sizes, num_wrong):
 @pytest.mark.parametrize(
     ("change", "identity"),
     [
-        (dict(ucc=[0.4, 1.0, 2.0]), "UCC@1"),
-        (dict(passed=[0.4, 1.0, 1.0]), "UCC@1"),
-        (dict(passed=[0.75, 1.3, 1.0]), "pass@k <= UCC@k"),
-        (dict(ucc=[0.75, 1.6, 2.0]), "k pass@1"),
-        (dict(ucc=[0.75, 1.25, 2.5]), "clusters"),
-        (dict(ucc=[0.75, 1.25, 1.9]), "UCC@n"),
-        (dict(ucc=[0.75, 1.05, 2.0]), "concave"),
-        (dict(sizes=[(2, 2)]), "clustered"),
+        ({"ucc": [0.4, 1.0, 2.0]}, "UCC@1"),
+        ({"passed": [0.4, 1.0, 1.0]}, "UCC@1"),
+        ({"passed": [0.75, 1.34, 1.0]}, "pass@k <= UCC@k"),
+        ({"ucc": [0.75, 1.6, 2.0]}, "k pass@1"),
+        ({"ucc": [0.75, 1.25, 2.5]}, "clusters"),
+        ({"ucc": [0.75, 1.25, 1.9]}, "UCC@n"),
+        ({"ucc": [0.75, 1.05, 2.0]}, "concave"),
+        ({"sizes": [(2, 2)]}, "clustered"),
     ],
 )
 def test_a_breach_of_an_identity_is_noticed(change, identity):
     # n = 4, sizes 2 and 1: UCC = 3/4, then (1 - 1/6) + 1/2 = 4/3, then 2; pass = 3/4, 1, 1.
-    values = dict(sizes=[(2, 1)], passed=[0.75, 1.0, 1.0], ucc=[0.75, 4 / 3, 2.0])
+    values = {"sizes": [(2, 1)], "passed": [0.75, 1.0, 1.0], "ucc": [0.75, 4 / 3, 2.0]}
     est.check_identities([4], [3], values["sizes"], [1, 2, 4], np.array([values["passed"]]), np.array([values["ucc"]]))
     values |= change
     with pytest.raises(ArithmeticError, match=identity):

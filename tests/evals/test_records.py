@@ -271,10 +271,10 @@ def test_the_writer_continues_where_a_crash_stopped_it(tmp_path, write):
     with SampleWriter(path) as writer:
         assert writer.present == {("p0", 0), ("p0", 1)}
         assert f"{path}:3" in writer.warnings[0]
-        writer.write([Sample("aime24", "p0", 2, "again", "7")])
+        writer.append([Sample("aime24", "p0", 2, "again", "7")])
         assert ("p0", 2) in writer.present
         with pytest.raises(ValueError, match="already"):
-            writer.write([Sample("aime24", "p0", 2, "again", "7")])
+            writer.append([Sample("aime24", "p0", 2, "again", "7")])
     assert [sample.completion for sample in read_samples([path]).rows] == ["text 0", "text 1", "again"]
 
 
@@ -282,7 +282,7 @@ def test_the_writer_ends_a_complete_last_line_that_lacks_its_newline(write):
     path = write(*GOOD, end=b"")
     with SampleWriter(path) as writer:
         assert writer.warnings == []
-        writer.write([Sample("aime24", "p0", 2, "c", "7")])
+        writer.append([Sample("aime24", "p0", 2, "c", "7")])
     assert len(read_samples([path]).rows) == 3
 
 
@@ -303,7 +303,7 @@ def test_a_second_writer_is_locked_out(tmp_path):
 def test_a_failed_write_names_the_file_and_leaves_whole_rows(tmp_path, monkeypatch):
     path = tmp_path / "s.jsonl"
     with SampleWriter(path) as writer:
-        writer.write([Sample("aime24", "p0", 0, "a", "7")])
+        writer.append([Sample("aime24", "p0", 0, "a", "7")])
         before = path.read_bytes()
         with monkeypatch.context() as patch:
 
@@ -312,9 +312,9 @@ def test_a_failed_write_names_the_file_and_leaves_whole_rows(tmp_path, monkeypat
 
             patch.setattr(os, "fsync", no_space)
             with pytest.raises(OSError, match=r"s\.jsonl"):
-                writer.write([Sample("aime24", "p0", 1, "b", "7")])
+                writer.append([Sample("aime24", "p0", 1, "b", "7")])
         assert path.read_bytes() == before
-        writer.write([Sample("aime24", "p0", 1, "b", "7")])
+        writer.append([Sample("aime24", "p0", 1, "b", "7")])
     assert len(read_samples([path]).rows) == 2
 
 

@@ -69,6 +69,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("eval: {every: 5}", "eval.benchmark: missing"),
         ("data: {prompts: countdown}", "reward: found math, expected countdown"),
         ("reward: countdown", "reward: found countdown, expected math"),
+        ("data: {template: plan}", "data.template: found plan, expected one of qwen-boxed, "),
         ("data: {prompts: ''}", "data.prompts: found"),
     ],
 )

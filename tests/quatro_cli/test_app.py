@@ -1,0 +1,145 @@
+"""The command line as a whole: help, exit codes, and how long it takes to say hello."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro import __version__
+from quatro_cli.app import app
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [
+    (), ("train",), ("sample",), ("sweep",), ("doctor",), ("eval",), ("eval", "passk"), ("eval", "ucc"), ("plot",),
+    ("plot", "training"), ("config",), ("runs",),
+]
+
+runner = CliRunner()
+
+
+def quatro(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "quatro_cli.app", *arguments], cwd=ROOT, capture_output=True, text=True,
+                          timeout=120, check=False, **options)
+
+
+def test_version_goes_to_stdout():
+    done = quatro("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"quatro {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_fits_a_screen_and_shows_two_examples(command):
+    result = runner.invoke(app, [*command, "--help"], env={"COLUMNS": "100", "TERMINAL_WIDTH": "100"})
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    examples = [line for line in lines if re.match(r"\s+quatro \w", line)]
+    assert len(examples) >= 2
+    assert "<class" not in result.stdout
+
+
+def test_help_is_there_before_one_has_let_go_of_the_key():
+    # The best of several: the machine may be busy, the code may not.
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert quatro("--help").returncode == 0
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nonsense"], 2, "No such command"),
+        (["train"], 2, "Missing argument"),
+        (["train", "no-such-config"], 2, "no-such-config"),
+        (["train", "quickstart", "-s", "optimizer.lr=fast", "--dry-run"], 2, "optimizer.lr"),
+        (["train", "quickstart", "-s", "stepz=3", "--dry-run"], 2, "steps"),
+        (["train", "nowhere", "--resume"], 2, "run directory"),
+        (["train", "quickstart", "--resume", "-s", "steps=3"], 2, "ignored"),
+        (["sweep", "quickstart", "-g", "method.delta"], 2, "method.delta=0.1,0.01"),
+        (["sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--seeds", "a", "--dry-run"], 2, "whole numbers"),
+        (["sample", "m"], 2, "-b"),
+        (["sample", "m", "-b", "countdown", "--top-p", "0"], 2, "top_p"),
+        (["sample", "m", "-b", "countdown", "--engine", "magic"], 2, "transformers"),
+        (["sample", "m", "-b", "nothing-such"], 2, "nothing-such"),
+        (["eval", "passk", "nowhere.jsonl"], 4, "nowhere.jsonl"),
+        (["plot", "training", "nowhere"], 2, "nowhere"),
+    ],
+)
+def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exception_nobody_expected_is_one_and_no_traceback(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("quatro_cli.commands.doctor.run_checks", lambda: 1 / 0)
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    assert "this is a bug: ZeroDivisionError" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_foreign_package_named_evals_is_refused_before_anything_else(tmp_path):
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals/__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from quatro_cli.app import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, cwd=tmp_path,
+                          timeout=60, check=False)
+    assert done.returncode == 3
+    assert str(tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m quatro_cli.app --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_results_that_cannot_be_written_are_not_a_success():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([sys.executable, "-m", "quatro_cli.app", "sweep", "quickstart", "-g", "seed=0,1",
+                               "--dry-run"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                              check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_output_is_utf8_in_an_ascii_locale():
+    environment = {**os.environ, "LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", "quatro_cli.app", "train", "modèle"], cwd=ROOT, capture_output=True,
+                          timeout=60, check=False, env=environment)
+    assert done.returncode == 2
+    assert "modèle".encode() in done.stderr
+
+
+def test_ctrl_c_before_anything_began_is_130():
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time, quatro_cli.commands.doctor as d\n"
+         "def wait():\n    print('ready', flush=True); time.sleep(60)\n"
+         "d.run_checks = wait\nfrom quatro_cli.app import main\nimport sys; sys.argv = ['quatro', 'doctor']\nmain()"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert said == "error: interrupted\n"

@@ -1,0 +1,160 @@
+"""`quatro eval`: tables for people, documents for programs, and files that were made to hurt."""
+
+import json
+import os
+from math import comb
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+def write_samples(path: Path, counts: dict[str, list[str]], *, right: set[str], benchmark: str = "toy") -> Path:
+    """One row per text; a row is correct where its text is in ``right``."""
+    with path.open("w", encoding="utf-8") as file:
+        for id, texts in counts.items():
+            for index, text in enumerate(texts):
+                row = {"benchmark": benchmark, "id": id, "sample_index": index, "completion": text, "answer": "1"}
+                file.write(json.dumps({**row, "correct": text in right}) + "\n")
+    return path
+
+
+@pytest.fixture
+def samples(tmp_path) -> Path:
+    return write_samples(
+        tmp_path / "toy.jsonl",
+        {"a": ["x", "x", "y", "bad"], "b": ["bad", "bad", "bad", "z"], "c": ["bad"] * 4},
+        right={"x", "y", "z"},
+    )
+
+
+def document(*arguments: str) -> dict:
+    result = runner.invoke(app, ["eval", *arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_pass_at_k_is_the_mean_over_all_problems(samples):
+    found = document("passk", str(samples), "--k", "1,2,4")
+    value = {row["k"]: row["value"] for row in found["rows"] if row["benchmark"] == "toy"}
+    expected = {k: ((1 - comb(1, k) / comb(4, k)) + (1 - comb(3, k) / comb(4, k))) / 3 for k in (1, 2, 4)}
+    assert value == pytest.approx(expected)
+    assert found["metric"] == "pass@k"
+    assert {row["benchmark"] for row in found["rows"]} == {"toy", "average"}
+
+
+def test_ucc_counts_clusters_of_correct_samples(samples):
+    found = document("ucc", str(samples), "--similarity", "exact", "--k", "1,4", "--per-problem")
+    value = {row["k"]: row["value"] for row in found["rows"] if row["benchmark"] == "toy" and row["metric"] == "ucc@k"}
+    assert value == pytest.approx({1: (3 + 1) / 4 / 3, 4: (2 + 1) / 3})
+    assert {problem["id"]: problem["clusters"] for problem in found["problems"]} == {"a": [2, 1], "b": [1], "c": []}
+
+
+def test_the_table_shows_percent_and_the_warnings_go_elsewhere(samples):
+    rows = samples.read_text(encoding="utf-8").splitlines(keepends=True)
+    samples.write_text("".join(rows[1:]), encoding="utf-8")
+    result = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1"])
+    assert result.exit_code == 0
+    assert "Pass@k in %" in result.stdout
+    assert "30.6" in result.stdout  # problem a lost its first sample: (2/3 + 1/4 + 0) / 3
+    assert "warning" not in result.stdout
+    assert "not contiguous" in result.stderr
+
+
+def test_several_similarities_and_thresholds_are_all_there(samples):
+    found = document("ucc", str(samples), "--similarity", "tfidf,edit", "--threshold", "0.5,0.9", "--k", "2")
+    assert {(row["similarity"], row["threshold"]) for row in found["rows"]} == {
+        (similarity, threshold) for similarity in ("tfidf", "edit") for threshold in (0.5, 0.9)
+    }
+    shown = runner.invoke(app, ["eval", "ucc", str(samples), "--similarity", "tfidf,edit", "--k", "2"]).stdout
+    assert "tfidf >= 0.9" in shown
+    assert "edit >= 0.8" in shown
+
+
+def test_intervals_stand_beside_values(samples):
+    found = document("passk", str(samples), "--k", "1", "--ci", "--seed", "3")
+    row = found["rows"][0]
+    assert row["ci_low"] <= row["value"] <= row["ci_high"]
+    shown = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1", "--ci", "--seed", "3"]).stdout
+    assert f"[{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}]" in shown
+
+
+def test_the_document_says_how_samples_were_drawn_and_by_whom_they_were_judged(samples, tmp_path):
+    about = {"schema": 1, "model": "m", "method": "quatro delta=0.01", "seed": 5,
+             "sampling": {"n": 4, "temperature": 1.0, "top_p": 0.7, "top_k": 0, "max_tokens": 10, "prompt": "plain"}}
+    (tmp_path / "sampling.json").write_text(json.dumps(about), encoding="utf-8")
+    found = document("passk", str(samples), "--label", "Ours")
+    assert (found["label"], found["model"], found["method"], found["seed"]) == ("Ours", "m", "quatro delta=0.01", 5)
+    assert found["sampling"]["top_p"] == 0.7
+    assert found["grader"] == {"version": None, "policy": None}
+    assert document("passk", str(samples), "--regrade")["grader"]["policy"] == "strict"
+
+
+def test_regrade_overrules_the_rows(tmp_path):
+    path = tmp_path / "m.jsonl"
+    row = {"benchmark": "toy", "id": "a", "sample_index": 0, "completion": "\\boxed{1}", "answer": "1", "correct": False}
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert document("passk", str(path))["rows"][0]["value"] == 0
+    assert document("passk", str(path), "--regrade")["rows"][0]["value"] == 1
+
+
+def test_out_writes_what_json_prints(samples, tmp_path):
+    printed = document("passk", str(samples), "-o", str(tmp_path / "results/r.json"))
+    assert json.loads((tmp_path / "results/r.json").read_text(encoding="utf-8")) == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["passk", "--k", "8"], "k = 8"),
+        (["passk", "--k", "0"], "at least 1"),
+        (["passk", "--k", "a"], "--k a"),
+        (["passk", "-b", "aime24"], "aime24"),
+        (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
+        (["ucc", "--similarity", "cosine"], "cosine"),
+        (["ucc", "--linkage", "single"], "single"),
+        (["ucc", "--tokens", "words"], "words"),
+        (["ucc", "--threshold", "high"], "--threshold high"),
+    ],
+)
+def test_an_option_that_cannot_be_met_is_refused_with_2(samples, arguments, said):
+    result = runner.invoke(app, ["eval", arguments[0], str(samples), *arguments[1:]])
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def bad_inputs() -> list:
+    folder = os.environ.get("QUATRO_BAD_INPUTS")
+    if not folder or not (Path(folder) / "manifest.jsonl").is_file():
+        return [pytest.param(None, marks=pytest.mark.skip(reason="QUATRO_BAD_INPUTS names no folder with a manifest"))]
+    lines = (Path(folder) / "manifest.jsonl").read_text(encoding="utf-8").splitlines()
+    return [pytest.param(case, id=case["file"]) for case in map(json.loads, filter(None, lines))]
+
+
+EXIT_CODES = {"ok": 0, "warn_skip": 0, "error_file_line": 4, "error_file": 4, "refuse": 2}
+
+
+@pytest.mark.parametrize("case", bad_inputs())
+@pytest.mark.parametrize("command", ["passk", "ucc"])
+def test_hostile_files_end_as_they_should(case, command, tmp_path):
+    path = Path(os.environ["QUATRO_BAD_INPUTS"]) / case["file"]
+    options = []
+    if case["expect"] == "refuse":
+        named = case["command"].split()
+        options = named[named.index("passk") + 1 :]
+    result = runner.invoke(app, ["eval", command, str(path), *options, "-o", str(tmp_path / "r.json")])
+    assert result.exit_code == EXIT_CODES[case["expect"]], result.output
+    everything = result.stdout + result.stderr
+    assert "\x1b" not in everything
+    for text in case["must_not"]:
+        assert text not in everything
+    for text in case["must_mention"]:
+        assert text in result.stderr
+    if case["line"] is not None:
+        assert f"{path.name}:{case['line']}" in result.stderr
+    assert {file.name for file in tmp_path.iterdir()} <= {"r.json"}
