@@ -72,9 +72,9 @@ def load_problems(
 ) -> list[Problem]:
     """Problems of a registry name, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
 
-    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. ``cache`` is the Hub's cache folder.
-    A row of a file needs one of problem, question, prompt; `answer`, or a `solution` whose last box is the answer; and
-    may have an `id` (otherwise its line number). A file named like a benchmark gets that benchmark's fixes of rows.
+    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. ``cache`` is the Hub's cache
+    folder. A row of a file needs one of problem, question, prompt; `answer`, or a `solution` whose last box is the
+    answer; and may have an `id` (otherwise its line number). A file named like a benchmark gets its fixes of rows.
 
     Raises:
         UsageError: ``source`` is neither a benchmark nor the name of a `.jsonl` file, or has no such ``split``.
@@ -185,7 +185,7 @@ def _hub_problems(benchmark: Benchmark, rows: list[dict[str, Any]]) -> list[Prob
         fields = {"id": f"{benchmark.name}/{number}", "problem": row.get(benchmark.problem_field, "")}
         if benchmark.solution_field is not None:
             fields["solution"] = row.get(benchmark.solution_field)
-        else:
+        elif benchmark.answer_field is not None:
             fields["answer"] = row.get(benchmark.answer_field)
         problem = _problem_of(fields, benchmark.name, number, f"{benchmark.hub[0]}:{number}")
         if problem.answer or not benchmark.skip_empty_answer:

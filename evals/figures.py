@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import DataError, UsageError
 
@@ -101,6 +101,7 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     """
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     for run in runs:
         if not run.rows:
@@ -109,14 +110,16 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     if not drawn:
         wanted = ", ".join(name for panel in panels for name in panel.metrics)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(cast("Any", STYLE)):
         num_columns = min(3, len(drawn))
         num_rows = math.ceil(len(drawn) / num_columns)
         has_free_cell = len(drawn) < num_rows * num_columns
         num_keys = len(runs) + (2 if any("kl/new_old" in panel.metrics for panel in drawn) else 0)
         legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(num_keys / num_columns)
-        figure = Figure(figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # type: ignore[union-attr]
+        figure = Figure(
+            figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches),
+            layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
+        )
         axes = list(figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).flat)
         for position, axis in enumerate(axes):
             if position >= len(drawn):
@@ -150,7 +153,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with open(handle, "wb") as file:
-            with matplotlib.rc_context(STYLE):
+            with matplotlib.rc_context(cast("Any", STYLE)):
                 figure.savefig(file, format=kind, metadata=metadata[kind])
             file.flush()
             os.fsync(file.fileno())
@@ -163,8 +166,8 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
     """Steps and values where the metric is a finite number."""
-    pairs = [(row["step"], row.get(metric)) for row in rows if "step" in row]
-    finite = [(float(step), float(value)) for step, value in pairs if _is_finite(value)]
+    pairs = [(row["step"], row[metric]) for row in rows if "step" in row and _is_finite(row.get(metric))]
+    finite = [(float(step), float(value)) for step, value in pairs]
     return [step for step, _ in finite], [value for _, value in finite]
 
 
@@ -219,7 +222,11 @@ def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int
         every = max(1, len(steps) // 6)
         # Markers of different runs stand at different steps, so that equal curves do not cover each other.
         look |= {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
-        look |= {"markevery": (position * every // 4 % every, every), "markeredgecolor": "white", "markeredgewidth": 0.4}
+        look |= {
+            "markevery": (position * every // 4 % every, every),
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.4,
+        }
     axis.plot(steps, means, color=color, **look)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "ResolvedConfig",
     "config_to_yaml",
     "diff_configs",
+    "find_config",
     "load_config",
     "resolve_config",
     "schema_json",

@@ -76,7 +76,8 @@ def _expected(problem: Mapping[str, Any]) -> str:
         return _EXPECTED[kind]
     for bound, words in _BOUND_WORDS.items():
         if bound in context:
-            return f"{words} {context[bound]:g}"
+            limit = context[bound]
+            return f"{words} {limit if isinstance(limit, int) else f'{limit:g}'}"
     if kind == "literal_error":
         return f"one of {', '.join(_choices(problem))}"
     return re.sub(r"^Input should (be|have) ", "", problem["msg"])

@@ -165,7 +165,7 @@ class Config(Block):
     dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="number format of weights and activations")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of data order and sampling")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order and sampling")
     steps: int = Field(100, ge=1, description="iterations; each draws one batch of rollouts")
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"

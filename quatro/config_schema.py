@@ -58,4 +58,4 @@ def _schema_type(schema: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     words = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    return "".join(f" {sign} {schema[word]:g}" for word, sign in words.items() if word in schema)
+    return "".join(f" {sign} {schema[word]}" for word, sign in words.items() if word in schema)

@@ -95,7 +95,9 @@ def sample_benchmark(
                 if progress is not None:
                     progress(num_before + num_finished, num_wanted)
 
-            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in missing[prompt.id]] for prompt in chunk]
+            seeds = [
+                [sample_seed(seed, benchmark, prompt.id, index) for index in missing[prompt.id]] for prompt in chunk
+            ]
             rollouts = engine.generate(chunk, seeds, sampling, progress=report)
             correct = reward.score(chunk, rollouts).correct if reward is not None else None
             for i, prompt in enumerate(chunk):

@@ -47,6 +47,8 @@ def assemble(config: Config, *, weights: Path | None = None, progress: warmstart
         MissingError: the model, the data, the device or a package is not on this machine.
         DataError: the prompts are empty, too long or unreadable.
     """
+    if config.policy.kind == "deepspeed":
+        raise UsageError("policy.kind deepspeed is not part of this version; use -s policy.kind=local")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = find_device(config.device)

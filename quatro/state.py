@@ -54,7 +54,7 @@ def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
     Raises:
         DataError: the checkpoint is damaged; nothing of it was loaded.
     """
-    found = checkpoint.load(run) if checkpoint.complete_checkpoints(run.path) else None
+    found = checkpoint.load_newest(run)
     parts = assemble(config, weights=found.model if found else None)
     device = {"device": str(parts.policy.device), "threads": torch.get_num_threads()}
     for key, (before, after) in run.add_to_environment(device).items():

@@ -310,7 +310,9 @@ def _point_name(setting: Mapping[str, str], short: Mapping[str, str]) -> str:
     parts = [value if key == METHOD_AXIS else f"{short[key]}={value}" for key, value in setting.items()]
     name = "-".join(parts) or "point"
     safe = re.sub(r"[^A-Za-z0-9._=-]+", "_", name)[:120]
-    return safe if safe == name else f"{safe}-{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    return (
+        safe if safe == name else f"{safe}-{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    )
 
 
 def _run_point(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from quatro_cli import errors
-from quatro_cli.commands import doctor, eval, plot, sample, sweep, train
+from quatro_cli.commands import config, demo, doctor, eval, plot, runs, sample, sweep, train
 from quatro_cli.output import output
 
 SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
@@ -80,11 +81,12 @@ def _root(
 app.command("train")(train.train)
 app.command("sample")(sample.sample)
 app.command("sweep")(sweep.sweep)
+app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(eval.app, name="eval")
 app.add_typer(plot.app, name="plot")
-
-
+app.add_typer(config.app, name="config")
+app.add_typer(runs.app, name="runs")
 
 
 def _listen_to_logs() -> None:
@@ -101,6 +103,9 @@ def main() -> None:
         # Identical output in every locale; what UTF-8 cannot hold (lone surrogates) is spelled out.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if not output.is_terminal("stderr"):
+        # transformers and the Hub client draw bars of their own, which have no place in a log.
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     app(prog_name="quatro")
 
 

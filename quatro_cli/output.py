@@ -99,8 +99,6 @@ class Output:
         on_terminal = self.is_terminal("stdout")
         cells = [[_cell(value) for value in row] for row in rows]
         table = Table(
-            title=Text(visible(title)) if title else None,
-            title_justify="left",
             box=box.SIMPLE_HEAD if on_terminal else None,
             padding=(0, 2, 0, 0),
             pad_edge=False,
@@ -111,7 +109,8 @@ class Output:
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
-        self._write("stdout", "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
+        head = f"{visible(title)}\n" if title else ""  # not the table's own title, which is cut to the table's width
+        self._write("stdout", head + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
 
     # ---- stderr: everything else
 
@@ -247,7 +246,9 @@ def _cell(value: object) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or re.fullmatch(r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?", cell) is not None
+    number = r"[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?\s?%?"
+    interval = r"( \[.*\])?"
+    return cell == "-" or re.fullmatch(number + interval, cell) is not None
 
 
 def _drawn_panel(panel: Panel) -> RenderableType:
@@ -272,12 +273,13 @@ class _PlainBar:
     def __init__(self, output: Output, description: str, total: int) -> None:
         self._output, self._description, self._total = output, description, total
         self._said_at = time.monotonic()
+        self._said = -1
 
     def update(self, done: int, note: str = "") -> None:
         now = time.monotonic()
-        if done < self._total and now - self._said_at < PLAIN_INTERVAL_S:
+        if done == self._said or (done < self._total and now - self._said_at < PLAIN_INTERVAL_S):
             return
-        self._said_at = now
+        self._said, self._said_at = done, now
         self._output.info(f"{self._description}: {done}/{self._total}{'  ' + note if note else ''}")
 
 

@@ -40,7 +40,10 @@ class TrainingView:
             return number(metrics.get(name), digits)
 
         rows = [
-            ("step", f"{step}/{self._steps}   elapsed {clock(time.monotonic() - self._started)}   left {self._left(step)}"),
+            (
+                "step",
+                f"{step}/{self._steps}   elapsed {clock(time.monotonic() - self._started)}   left {self._left(step)}",
+            ),
             ("reward", f"{shown('reward/mean')} ± {shown('reward/std')}   {sparkline(self._rewards)}"),
             ("accuracy", f"{shown('accuracy/mean')}   mixed groups {percent(metrics.get('groups/mixed_share'))}"),
             ("entropy", f"{shown('entropy/token_mean')} nats per token"),

@@ -144,15 +144,15 @@ def test_help_loads_nothing_heavy(arguments):
     assert loaded_by(*arguments) & (HEAVY | {"click"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [("train", "--help"), ("eval", "--help"), ("eval", "ucc", "--help"), ("sample", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("train", "--help"), ("eval", "--help"), ("eval", "ucc", "--help"), ("sample", "--help")]
+)
 def test_help_of_a_command_loads_only_what_typer_loads(arguments):
     # Typer itself uses pydantic to describe some options.
     assert loaded_by(*arguments) & ((HEAVY | {"click"}) - {"pydantic"}) == set()
 
 
 def test_a_dry_run_of_a_sweep_loads_no_torch(tmp_path):
-    loaded = loaded_by(
-        "sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--dry-run", "-o", str(tmp_path / "sweep")
-    )
+    loaded = loaded_by("sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--dry-run", "-o", str(tmp_path / "sweep"))
     assert "pydantic" in loaded
     assert loaded.isdisjoint({"torch", "transformers"})

@@ -73,12 +73,11 @@ def _box_content(text: str, start: int, end: int) -> str | None:
 
 
 def _after_answer_is(completion: str) -> str | None:
-    found = None
-    for found in _ANSWER_IS.finditer(completion):
-        pass
-    if found is None:
+    phrases = list(_ANSWER_IS.finditer(completion))
+    if not phrases:
         return None
-    rest = completion[found.end() : found.end() + MAX_ANSWER_CHARS]
+    start = phrases[-1].end()
+    rest = completion[start : start + MAX_ANSWER_CHARS]
     opening = re.match(r"\$\$?|\\\(|\\\[", rest)
     if opening:
         closing = {"\\(": "\\)", "\\[": "\\]"}.get(opening.group(), opening.group())

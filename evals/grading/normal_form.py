@@ -9,7 +9,7 @@ unions, matrices, names (``x=``) and units. The forms in which benchmarks store 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from evals.grading.numbers import Number, parse_number
@@ -125,8 +125,8 @@ _OPENING = frozenset(["(", "[", "{", "\\{", "\\begin"])
 _CLOSING = frozenset([")", "]", "}", "\\}", "\\end"])
 _TOKENS = re.compile(r"\\[A-Za-z]+|\\.|\s+|[^\s\\]|\\", re.DOTALL)
 # Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
-_NAME = re.compile(r"(?:[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++|_\{[^{}]*\}|_\d)++")
-_SIMPLE_NAME = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
+_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++|_\{[^{}]*\}|_\d)++")
+_SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
 _PRODUCT_SIGN = re.compile(r"\*(?!\d)", re.ASCII)
 _PRODUCT_OF_COMMAND = re.compile(r"(\\[A-Za-z]+)\*(?=[A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt|equiv|sim)(?![A-Za-z])")
@@ -186,7 +186,7 @@ def parse_answer(text: str) -> list[Item]:
     text = clean(text)
     as_list = _parse_top(text)
     as_one = _parse_element(text, MAX_DEPTH)
-    if not _THOUSANDS_WHOLE.fullmatch(as_one.text):
+    if ", " in text or not _THOUSANDS_WHOLE.fullmatch(as_one.text):
         return [as_list]
     joined = as_one.text.replace(",", "")
     return [as_list, Item(parse_number(joined) or joined, joined, as_one.name, as_one.unit, as_one.is_percent)]
@@ -209,22 +209,21 @@ def _parse_element(text: str, depth: int) -> Item:
     text, unit, is_percent = _strip_unit(text.strip())
     name, text = _strip_name(text)
     text = _strip_braces(text)
-    value: Number | str | Group | None = None
-    if depth < MAX_DEPTH:
-        value = _parse_group(text, depth)
-    if isinstance(value, Item):
-        return Item(value.value, value.text, name, unit or value.unit, is_percent or value.is_percent)
+    structure = _parse_group(text, depth) if depth < MAX_DEPTH else None
+    if isinstance(structure, Item):
+        return replace(structure, name=name, unit=unit or structure.unit, is_percent=is_percent or structure.is_percent)
     normal = canonical(text)
-    if value is None:
-        value = parse_number(normal)
-    if value is None and len(normal) == 3 and normal[0] == "(" and normal[2] == ")":
+    value = structure or parse_number(normal)
+    if value is not None:
+        return Item(value, normal, name, unit, is_percent)
+    if len(normal) == 3 and normal[0] == "(" and normal[2] == ")":
         normal = normal[1]  # (C) is the choice C
-    if value is None:
-        normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
-    return Item(normal if value is None else value, normal, name, unit, is_percent)
+    normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
+    return Item(normal, normal, name, unit, is_percent)
 
 
 def _parse_group(text: str, depth: int) -> Group | Item | None:
+    """The structure of ``text``; an Item for a value in parentheses; None for an expression without structure."""
     unions = _split(text, ("\\cup",))
     if len(unions) > 1:
         return Group("union", tuple(_parse_element(part, depth + 1) for part in unions))

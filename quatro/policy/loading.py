@@ -1,3 +1,156 @@
-"""Tokenizers and models from folders or the Hub."""
-def context_limit(model):
-    return model.config.max_position_embeddings
+"""Models and tokenizers from a folder or the Hub, with errors that come before any work and name what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from evals.errors import DataError, MissingError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# Stop tokens of the Qwen family that a tokenizer or generation config may leave out.
+EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
+# What save_pretrained writes for a tokenizer without a class of its own. AutoTokenizer would put the model type's
+# pre-tokeniser (Qwen's, say) in place of the one in tokenizer.json: other ids for the same text.
+PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+
+T = TypeVar("T")
+
+
+def load_config(name: str) -> PreTrainedConfig:
+    """The model configuration of a folder or Hub id.
+
+    Raises:
+        MissingError: no such folder, no ``config.json`` in it, or the Hub cannot be reached and has no cached copy.
+        DataError: the file is there and unreadable.
+    """
+    from transformers import AutoConfig
+
+    _require(name, ("config.json",), what="model")
+    return _load(name, "model configuration", lambda: AutoConfig.from_pretrained(name))
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or Hub id, exactly as saved even where it is not the one of the model type.
+
+    Raises:
+        MissingError: no such folder, no tokenizer in it, or the Hub cannot be reached and has no cached copy.
+        DataError: the files are unreadable, or the tokenizer has no eos token.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    _require(name, TOKENIZER_FILES, what="tokenizer")
+    loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(name) else AutoTokenizer
+    tokenizer = _load(name, "tokenizer", lambda: loader.from_pretrained(name))
+    if tokenizer.eos_token_id is None:
+        raise DataError(
+            f"the tokenizer of {name} has no eos token, so no response could ever end by itself; "
+            'name one as "eos_token" in its tokenizer_config.json'
+        )
+    return tokenizer
+
+
+def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
+    """The causal language model of a folder or Hub id, in eval mode.
+
+    Raises:
+        MissingError: no such folder, no weights in it, or the Hub cannot be reached and has no cached copy.
+        DataError: the files are unreadable, or weights of the architecture are absent from them.
+    """
+    from transformers import AutoModelForCausalLM
+
+    config = load_config(name)
+    _require(name, WEIGHT_FILES, what="weights")
+    loader: Any = AutoModelForCausalLM  # its annotations forget the pair that output_loading_info asks for
+    model, report = _load(
+        name, "model", lambda: loader.from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
+    )
+    absent = sorted(report["missing_keys"])
+    if absent:
+        # transformers would fill them with random numbers and go on.
+        raise DataError(
+            f"the weights of {name} lack {len(absent)} of the model's tensors ({', '.join(absent[:3])}"
+            f"{', ...' if len(absent) > 3 else ''}); download or save the complete model"
+        )
+    return model.to(device).eval()
+
+
+def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """Ids that end a response, ascending: every eos of tokenizer, config and generation config, and Qwen's two.
+
+    Ids outside the model's vocabulary are left out: it cannot draw them.
+    """
+    vocabulary = tokenizer.get_vocab()
+    ids = {tokenizer.eos_token_id, *(vocabulary.get(token) for token in EXTRA_STOP_TOKENS)}
+    for source in (model.config, getattr(model, "generation_config", None)):
+        eos = getattr(source, "eos_token_id", None)
+        ids.update(eos if isinstance(eos, list | tuple) else [eos])
+    size = model.get_input_embeddings().num_embeddings
+    return tuple(sorted(i for i in ids if i is not None and 0 <= i < size))
+
+
+def context_limit(model: Any) -> int | None:
+    """Most tokens, prompt and response together, that ``model`` (or a model configuration) was built for; None if
+    its configuration names no limit."""
+    config = getattr(model, "config", model)
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        limit = getattr(text_config, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+    return None
+
+
+def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
+    """Refuses a local path that does not exist or holds none of the files; a Hub id passes."""
+    folder = Path(name)
+    if folder.is_dir():
+        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+            raise MissingError(
+                f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
+                "point at a folder written by save_pretrained"
+            )
+    elif folder.exists():
+        raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
+    elif not _may_be_hub_id(name):
+        raise MissingError(f"no folder {name} here; give the folder of a {what}, a Hub id, or embedded:countdown")
+
+
+def _may_be_hub_id(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) <= 2 and all(parts) and not name.startswith((".", "~", "/")) and "\\" not in name
+
+
+def _is_plain_tokenizer(name: str) -> bool:
+    file = Path(name) / "tokenizer_config.json"
+    if not file.is_file() or not (Path(name) / "tokenizer.json").is_file():
+        return False
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} is not valid JSON ({error}); copy it again from where the model came") from error
+    return settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES
+
+
+def _load(name: str, what: str, load: Callable[[], T]) -> T:
+    # transformers, tokenizers and safetensors each raise types of their own (some are bare Exception), with one
+    # meaning here: these files do not make a model.
+    try:
+        return load()
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        if Path(name).is_dir():
+            raise DataError(f"the {what} in {name} cannot be read: {type(error).__name__}: {reason}") from error
+        raise MissingError(
+            f"the {what} of {name!r} is neither a folder here nor in the Hub's cache, and fetching it "
+            f"failed: {reason}; on a machine with network run `hf download {name}`, or give a local folder"
+        ) from error

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evals.errors import DivergedError
 from quatro import ops
 from quatro.collate import Rows
 from quatro.config import Config
@@ -206,8 +207,16 @@ class LocalPolicy:
             parameter.copy_(value)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
-        """A plain Hugging Face folder: anything that loads models loads it."""
+        """A plain Hugging Face folder: anything that loads models loads it.
+
+        Raises:
+            DivergedError: a weight is not finite; nothing is written.
+        """
         from transformers.utils import logging as hf_logging
+
+        for name, parameter in self.model.named_parameters():
+            if not bool(parameter.isfinite().all()):
+                raise DivergedError(f"weight {name} holds NaN or infinity: no checkpoint is written")
 
         hf_logging.disable_progress_bar()
         self.model.save_pretrained(folder)
@@ -230,7 +239,7 @@ class LocalPolicy:
         entries: dict[int, dict[str, Any]] = {}
         for key, value in [*tensors.items(), *plain["scalars"].items()]:
             number, name = key.split("/", 1)
-            entries.setdefault(int(number), {})[name] = value
+            entries.setdefault(int(number), {})[name] = value.clone() if isinstance(value, Tensor) else value
         self.optimizer.load_state_dict({"state": entries, "param_groups": state["param_groups"]})
         self.schedule.last_epoch = plain["schedule_steps"]
         pairs = zip(self.schedule.base_lrs, self.schedule.lr_lambdas, strict=True)

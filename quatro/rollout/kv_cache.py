@@ -66,29 +66,37 @@ class PreallocatedLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys, self.values = (
-            torch.empty((self.max_slots, s.shape[1], self.max_tokens, s.shape[3]), dtype=s.dtype, device=s.device)
-            for s in (key_states, value_states)
-        )
+        if torch.is_autocast_enabled(self.device.type):
+            # Attention would cast the whole cache at every step; casting what enters it gives the same numbers.
+            self.dtype = torch.get_autocast_dtype(self.device.type)
+        self.keys, self.values = self._buffer(key_states), self._buffer(value_states)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
+        keys, values = self.buffers()
         num_slots, start = key_states.shape[0], self.length
         self.length += key_states.shape[2]
-        self.keys[:num_slots, :, start : self.length] = key_states
-        self.values[:num_slots, :, start : self.length] = value_states
+        keys[:num_slots, :, start : self.length] = key_states
+        values[:num_slots, :, start : self.length] = value_states
         if start == 0:
             return key_states, value_states
-        return self.keys[:num_slots, :, : self.length], self.values[:num_slots, :, : self.length]
+        return keys[:num_slots, :, : self.length], values[:num_slots, :, : self.length]
 
-    def copy_slots(self, source: Tensor, target: Tensor) -> None:
-        assert self.keys is not None and self.values is not None
-        for buffer in (self.keys, self.values):
+    def buffers(self) -> tuple[Tensor, Tensor]:
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
+    def copy_slots(self, source: Tensor, target: Tensor | slice) -> None:
+        for buffer in self.buffers():
             used = buffer[:, :, : self.length]
-            used.index_copy_(0, target, used.index_select(0, source))
+            moved = used.index_select(0, source)
+            if isinstance(target, slice):
+                used[target] = moved
+            else:
+                used.index_copy_(0, target, moved)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0
@@ -99,17 +107,27 @@ class PreallocatedLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return self.max_tokens
 
+    def _buffer(self, states: Tensor) -> Tensor:
+        shape = (self.max_slots, states.shape[1], self.max_tokens, states.shape[3])
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
 
 class PreallocatedCache(Cache):
-    """A layer per attention layer of the model, made when the first forward pass asks for it."""
+    """A `PreallocatedLayer` for each of the model's ``num_layers`` attention layers."""
 
-    def __init__(self, max_slots: int, max_tokens: int) -> None:
-        super().__init__(layer_class_to_replicate=lambda: PreallocatedLayer(max_slots, max_tokens))
+    def __init__(self, num_layers: int, max_slots: int, max_tokens: int) -> None:
+        self.slot_layers = [PreallocatedLayer(max_slots, max_tokens) for _ in range(num_layers)]
+        super().__init__(layers=[*self.slot_layers])
 
     def copy_slots(self, source: Ints, target: Ints) -> None:
+        """Slot ``target[i]`` becomes a copy of slot ``source[i]``; no slot is in both, and ``target`` ascends."""
         if len(source) == 0:
             return
-        device = self.layers[0].keys.device
-        source_ids, target_ids = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
-        for layer in self.layers:
-            layer.copy_slots(source_ids, target_ids)
+        device = self.slot_layers[0].device
+        source_ids = torch.from_numpy(source).to(device)
+        first, last = int(target[0]), int(target[-1])
+        # Targets ascend; those of a growing batch have no gaps, and a block is written twice as fast as single slots.
+        is_block = last - first + 1 == len(target)
+        where = slice(first, last + 1) if is_block else torch.from_numpy(target).to(device)
+        for layer in self.slot_layers:
+            layer.copy_slots(source_ids, where)

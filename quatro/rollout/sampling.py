@@ -44,8 +44,9 @@ def draw_tokens(
         assert logp1_SV is not None
         logp_SV = logp1_SV
     else:
-        logp_SV = (logits_SV / sampling.temperature).log_softmax(-1)
-    prob_SV = logp_SV.exp()
+        logits_SV = logits_SV / sampling.temperature
+        logp_SV = logits_SV.log_softmax(-1)
+    prob_SV = logits_SV.softmax(-1)
     entropy_S = None
     if with_entropy:
         assert logp1_SV is not None
@@ -76,6 +77,10 @@ def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[
     at_B = torch.minimum(start_B + uniform_B * (end_B - start_B), below_end_B)
     # right=True: the first partial sum above the point, so a flat step (weight 0) is never the one.
     column_B = torch.searchsorted(line, at_B, right=True) - slot_B * num_columns
+    if line.device.type != "cpu":
+        # A parallel scan adds in another order: a step of weight 0 need not be flat to the last bit.
+        is_impossible_B = weight_SC[slot_B, column_B.clamp(0, num_columns - 1)] == 0
+        column_B = torch.where(is_impossible_B, weight_SC.argmax(-1)[slot_B], column_B)
     # NaN sends the search anywhere; the caller stops on the mass, and until then the index must be a valid one.
     return column_B.clamp(0, num_columns - 1), end_S[-1]
 

@@ -42,7 +42,9 @@ def uniforms(seeds: NDArray[np.uint64], step: int | NDArray[np.uint64]) -> NDArr
 
 def _hash64(purpose: bytes, numbers: tuple[int, ...], texts: tuple[str, ...]) -> int:
     """blake2b of the fields, each with a fixed width or its length in front, so that no two lists of fields agree."""
-    digest = hashlib.blake2b(struct.pack(f"<{len(numbers)}Q", *(n & _MASK_64 for n in numbers)), digest_size=8, person=purpose)
+    digest = hashlib.blake2b(
+        struct.pack(f"<{len(numbers)}Q", *(n & _MASK_64 for n in numbers)), digest_size=8, person=purpose
+    )
     for text in texts:
         encoded = text.encode("utf-8")
         digest.update(struct.pack("<Q", len(encoded)) + encoded)

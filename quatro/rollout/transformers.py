@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,10 @@ from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
+
+# The KV cache of 2^17 tokens takes 3.8 GB for Qwen2.5-1.5B in bfloat16 (28 KiB a token).
+MAX_BATCH_TOKENS = 1 << 17
+MAX_BATCH_ROWS = 2048
 
 # Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one
 # slice are what the engine holds beside the model (16 bytes an entry).
@@ -93,7 +97,11 @@ class TransformersEngine:
     """Draws from ``model`` as it is at the time of the call; train/eval mode of its modules is put back afterwards.
 
     ``max_batch_tokens`` bounds rows x (prompt + response tokens) of the KV cache, ``max_batch_rows`` the rows.
-    ``collect_entropy`` asks for the exact entropy of every next-token distribution at temperature 1.
+    ``collect_entropy`` asks for the exact entropy of every next-token distribution at temperature 1. ``compute`` is
+    the context in which the model computes (autocast, if the policy trains under it).
+
+    Raises:
+        UsageError: no eos id, or layers that do not keep keys and values.
     """
 
     def __init__(
@@ -103,9 +111,10 @@ class TransformersEngine:
         *,
         eos_ids: Sequence[int],
         device: torch.device | str | None = None,
-        max_batch_tokens: int = 1 << 16,
-        max_batch_rows: int = 512,
+        max_batch_tokens: int = MAX_BATCH_TOKENS,
+        max_batch_rows: int = MAX_BATCH_ROWS,
         collect_entropy: bool = True,
+        compute: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -114,6 +123,7 @@ class TransformersEngine:
         self.max_batch_tokens = max_batch_tokens
         self.max_batch_rows = max_batch_rows
         self.collect_entropy = collect_entropy
+        self.compute = compute
         if not self.eos_ids:
             raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
         layer_types = set(getattr(model.config, "layer_types", None) or ())
@@ -123,15 +133,20 @@ class TransformersEngine:
                 f"model type {model.config.model_type!r} has layers of type {', '.join(sorted(unknown))}, "
                 "for which the transformers engine has no cache; set rollout.engine=vllm"
             )
-        accepted = inspect.signature(model.forward).parameters
-        takes_anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+        accepted = inspect.signature(_unwrapped(model).forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        del takes_anything
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Nothing to do: the engine samples from the policy's own tensors."""
         return {}
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: what is drawn depends on seeds and weights alone."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take over, see `state`."""
 
     def generate(
         self,
@@ -158,7 +173,7 @@ class TransformersEngine:
             max_batch_rows=self.max_batch_rows,
             max_batch_tokens=self.max_batch_tokens,
         )
-        with _eval_mode(self.model), torch.inference_mode():
+        with _eval_mode(self.model), _without_graph(self.model), self.compute():
             for shares in batches:
                 rows = _new_rows(shares, seeds, limits, with_entropy=self.collect_entropy)
                 self._decode([prompts[share.prompt] for share in shares], rows, sampling, report)
@@ -200,7 +215,8 @@ class TransformersEngine:
         for slot, prompt in enumerate(prompts):
             input_ids[slot, pad_S[slot] :] = prompt.token_ids
 
-        cache = PreallocatedCache(len(rows.seed_B), longest + int(rows.limit_B.max()))
+        num_layers = self.model.config.get_text_config().num_hidden_layers
+        cache = PreallocatedCache(num_layers, len(rows.seed_B), longest + int(rows.limit_B.max()))
         logits_SV = self._forward(input_ids, 0, cache, pad_S if is_ragged else None)
         is_stop_id = np.zeros(logits_SV.shape[-1], dtype=bool)
         is_stop_id[[i for i in self.eos_ids if i < len(is_stop_id)]] = True
@@ -287,7 +303,8 @@ class TransformersEngine:
     def _rollouts(self, rows: _Rows, text_of: dict[tuple[int, ...], str]) -> Iterator[Rollout]:
         tokens, logps = rows.token_BT.tolist(), rows.logp_BT.tolist()
         entropies = None if rows.entropy_BT is None else rows.entropy_BT.tolist()
-        for row, (length, is_stopped) in enumerate(zip(rows.length_B.tolist(), rows.is_stopped_B.tolist(), strict=True)):
+        ends = zip(rows.length_B.tolist(), rows.is_stopped_B.tolist(), strict=True)
+        for row, (length, is_stopped) in enumerate(ends):
             ids = tuple(tokens[row][:length])
             said = ids[:-1] if is_stopped else ids
             text = text_of.get(said)
@@ -339,3 +356,19 @@ def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _without_graph(model: Any) -> AbstractContextManager[Any]:
+    """inference_mode, a fifth faster on tiny models, unless the forward leaves tensors behind that training meets.
+
+    These rotary embeddings replace their own buffer during a forward pass, and DeepSpeed ZeRO-3 gathers parameters.
+    """
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    is_kept = rope.get("rope_type") in ("dynamic", "longrope") or any(hasattr(p, "ds_id") for p in model.parameters())
+    return torch.no_grad() if is_kept else torch.inference_mode()
+
+
+def _unwrapped(model: Any) -> Any:
+    """The Hugging Face model inside DeepSpeed's or DDP's engine and peft's adapter model."""
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -124,7 +124,11 @@ def _hardware() -> Iterator[Check]:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         yield Check("memory", "ok", f"{total / GIB:.1f} GiB")
     usage = shutil.disk_usage(Path.cwd())
-    yield Check("disk here", "ok" if usage.free > GIB else "failed", f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}")
+    yield Check(
+        "disk here",
+        "ok" if usage.free > GIB else "failed",
+        f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}",
+    )
     if find_spec("torch") is not None:
         yield _guarded("device", _device)
 

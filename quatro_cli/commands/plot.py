@@ -27,7 +27,8 @@ def _plot() -> None:
 def training(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories; several are overlaid.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: RUN/figures/training.png.")
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG, PDF. Default: RUN/figures/training.png."),
     ] = None,
 ) -> None:
     """Reward, entropy, lambda, realised KL against delta, clipped share and length over the steps.

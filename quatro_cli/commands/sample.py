@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,7 +38,7 @@ def sample(
     top_p: Annotated[float, typer.Option("--top-p", help="Nucleus mass; 1 keeps every token.")] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Most likely tokens kept; 0 keeps all.")] = 0,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else 1024.")
+        int | None, typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else the benchmark's.")
     ] = None,
     template: Annotated[
         str | None, typer.Option("--template", help="Prompt template. Default: the run's, else the benchmark's.")
@@ -45,10 +46,11 @@ def sample(
     seed: Seed = 0,
     tag: Annotated[str | None, typer.Option("--tag", help="Folder of the samples. Default: of the settings.")] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG, else samples/MODEL/TAG.")
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG."),
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="What draws: transformers.")] = "transformers",
-    grade: Annotated[bool, typer.Option("--grade", help="Judge each sample at once; `eval` does it otherwise.")] = False,
+    grade: Annotated[bool, typer.Option("--grade", help="Judge each sample; `eval` does it otherwise.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Draw n samples of every problem of a benchmark; type it again to draw only what is missing.
@@ -75,14 +77,15 @@ def sample(
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
     found = _find_model(model)
-    sampling = Sampling(temperature, top_p, top_k, max_tokens or found.max_tokens or 1024)
+    longest = max_tokens or found.max_tokens or max(_longest_answer(name) for name in names)
+    sampling = Sampling(temperature, top_p, top_k, longest)
     folder = out or _default_folder(model, found) / (tag or default_tag(sampling, step=found.step))
     problems = {name: load_problems(name) for name in names}
     templates = {name: template or found.template or _template_of(name) for name in names}
     if len(set(templates.values())) > 1:
         raise UsageError(
-            f"{', '.join(names)} have different prompt templates ({', '.join(templates.values())}), and one folder holds "
-            "samples of one; sample them one by one, or choose with --template"
+            f"{', '.join(names)} have different prompt templates ({', '.join(templates.values())}), and one folder "
+            "holds samples of one; sample them one by one, or choose with --template"
         )
     if dry_run:
         for name in names:
@@ -181,13 +184,20 @@ def _find_model(name: str) -> _Model:
 def _default_folder(name: str, found: _Model) -> Path:
     from quatro.sample import file_stem
 
-    return found.run / "samples" if found.run is not None else Path("samples") / file_stem(name.replace("/", "_"))
+    return found.run / "samples" if found.run is not None else Path("samples") / file_stem(re.sub(r"[/:]+", "-", name).strip("-."))
 
 
 def _template_of(benchmark: str) -> str:
     from evals.benchmarks import registry
 
     return registry()[benchmark].template if benchmark in registry() else "qwen-boxed"
+
+
+def _longest_answer(benchmark: str) -> int:
+    """Tokens that a complete answer may need, the stop token included."""
+    from evals.countdown import MAX_ANSWER_TOKENS
+
+    return MAX_ANSWER_TOKENS + 1 if _grader_of(benchmark) == "countdown" else 1024
 
 
 def _grader_of(benchmark: str) -> str:

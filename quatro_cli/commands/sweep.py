@@ -74,10 +74,15 @@ def _seeds(text: str) -> list[int]:
 def _show(plan: Plan, folder: Path, outcomes: list[Outcome], *, json: bool) -> None:
     if json:
         points = [
-            {"name": o.point.name, "settings": o.point.settings, "status": o.status, "reason": o.reason} for o in outcomes
+            {"name": o.point.name, "settings": o.point.settings, "status": o.status, "reason": o.reason}
+            for o in outcomes
         ]
         output.json({"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed, "points": points})
         return
-    collapsed = f", {plan.num_collapsed} combinations collapsed" if plan.num_collapsed else ""
+    collapsed = (
+        f" ({plan.num_collapsed} more collapsed: they differ only in keys their method lacks)"
+        if plan.num_collapsed
+        else ""
+    )
     title = f"{len(plan.points)} runs in {folder}{collapsed}"
     output.table(title, ["point", "status", "reason"], [(o.point.name, o.status, o.reason) for o in outcomes])

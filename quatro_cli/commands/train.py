@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def train(
     source: Annotated[
-        str, typer.Argument(metavar="CONFIG|RUN", help="A YAML file, the name of a shipped one, or with --resume a run.")
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a shipped one by name, or with --resume a run."),
     ],
     settings: Set,
     method: Annotated[
@@ -26,7 +27,7 @@ def train(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: runs/<config>-<method>-<seed>.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run CONFIG|RUN from its last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue RUN from its last checkpoint.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -67,7 +68,9 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
         )
     run = Path(source)
     if not (run / "config.yaml").is_file():
-        raise UsageError(f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`")
+        raise UsageError(
+            f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`"
+        )
     return load_config(run), run
 
 
@@ -84,11 +87,17 @@ def _describe(config: Config, *, json: bool) -> None:
 def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
     import sys
 
+    from quatro.dry_run import describe
     from quatro.launch import launch
     from quatro.rundir import RunDir
     from quatro.stop import StopRequest
     from quatro_cli.training_view import TrainingView
+    from quatro_cli.warm import ensure_model
 
+    # Whatever a run can be refused for is refused before it has a directory.
+    described = describe(config)
+    output.info("\n".join([*described.arithmetic, *described.notes]))
+    ensure_model(config.model)
     run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")

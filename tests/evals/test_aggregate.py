@@ -13,7 +13,7 @@ from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.judging import grader_by_benchmark, judge
 from evals.records import Sample, Samples, read_samples
-from evals.results import GraderInfo, Result, read_result, about_samples
+from evals.results import GraderInfo, Result, about_samples, read_result
 
 
 def samples(*problems):

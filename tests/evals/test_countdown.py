@@ -17,6 +17,7 @@ from evals.countdown import (
     PROMPT_TOKENS,
     TOKEN_IDS,
     TOKENS,
+    CountdownProblem,
     count_solutions,
     decode,
     encode,
@@ -229,15 +230,15 @@ def test_every_operation_that_keeps_the_total_in_range_is_equally_likely() -> No
     assert np.abs(counts / counts.sum() - 1 / 3).max() < 4 * (2 / 9 / counts.sum()) ** 0.5
 
 
-def test_held_out_prompts_would_turn_up_without_the_exclusion(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain_rows = warmstart_rows(np.random.default_rng(2), 100)
-    prompts = {split_row(row)[0] for row in chain_rows.token_ids[:50]}
-    held_out = tuple(p for p in problems("train")[:1])
-    drawn = [prompt.split() for prompt in prompts]
-    fake = [held_out[0]._replace(digits=tuple(map(int, words[:6])), target=int(words[-1])) for words in drawn]
-    monkeypatch.setattr("evals.countdown.problems", lambda split: fake)
-    again = warmstart_rows(np.random.default_rng(2), 100)
-    assert prompts.isdisjoint(split_row(row)[0] for row in again.token_ids)
+def test_a_held_out_prompt_is_never_a_warmstart_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = {split_row(row)[0] for row in warmstart_rows(np.random.default_rng(2), 100).token_ids[:50]}
+    held_out = []
+    for prompt in sorted(drawn):
+        *digits, _, target = prompt.split()
+        held_out.append(CountdownProblem("x", prompt, tuple(int(digit) for digit in reversed(digits)), int(target)))
+    monkeypatch.setattr("evals.countdown.problems", lambda split: held_out)
+    again = warmstart_rows(np.random.default_rng(2), 100)  # the same draws, of which these 50 are now forbidden
+    assert drawn.isdisjoint(split_row(row)[0] for row in again.token_ids)
 
 
 def test_the_harder_base_sees_the_asked_share_of_wrong_targets() -> None:

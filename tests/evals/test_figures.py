@@ -11,16 +11,23 @@ pytest.importorskip("matplotlib")
 
 
 def rows(steps: int, **metrics) -> list[dict]:
-    return [{"step": step, **{name.replace("__", "/"): value(step) for name, value in metrics.items()}}
-            for step in range(1, steps + 1)]
+    return [
+        {"step": step, **{name.replace("__", "/"): value(step) for name, value in metrics.items()}}
+        for step in range(1, steps + 1)
+    ]
 
 
 def quatro(label="quatro", delta=0.01, steps=30) -> TrainingRun:
     return TrainingRun(
         label,
-        rows(steps, reward__mean=lambda t: t / 100, entropy__token_mean=lambda t: 1 - t / 100,
-             dual__lam_mean=lambda t: 3.0, kl__new_old=lambda t: delta * (1 + 0.1 * math.sin(t)),
-             kl__old_new=lambda t: delta * 0.9),
+        rows(
+            steps,
+            reward__mean=lambda t: t / 100,
+            entropy__token_mean=lambda t: 1 - t / 100,
+            dual__lam_mean=lambda t: 3.0,
+            kl__new_old=lambda t: delta * (1 + 0.1 * math.sin(t)),
+            kl__old_new=lambda t: delta * 0.9,
+        ),
         delta,
     )
 
@@ -30,8 +37,17 @@ def axes_by_title(figure) -> dict:
 
 
 def test_series_leaves_out_unknown_and_non_finite_values():
-    found = series([{"step": 1, "x": 2.0}, {"step": 2, "x": None}, {"step": 3, "x": float("nan")}, {"step": 4},
-                    {"step": 5, "x": True}, {"step": 6, "x": 3}], "x")
+    found = series(
+        [
+            {"step": 1, "x": 2.0},
+            {"step": 2, "x": None},
+            {"step": 3, "x": float("nan")},
+            {"step": 4},
+            {"step": 5, "x": True},
+            {"step": 6, "x": 3},
+        ],
+        "x",
+    )
     assert found == ([1.0, 6.0], [2.0, 3.0])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -214,6 +214,7 @@ OVERRIDES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(OVERRIDES)
 def test_a_written_config_loads_as_the_same_config(tmp_path_factory: Any, overrides: dict[str, Any]) -> None:
     texts = [f"{key}={json.dumps(value)}" for key, value in overrides.items() if key != "model"]

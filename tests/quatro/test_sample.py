@@ -42,8 +42,15 @@ PROMPTS = [Prompt("toy", f"p{i}", f"problem {i}", str(i), f"text {i}", (1, 2)) f
 
 def draw(folder, *, engine=None, n=3, prompts=PROMPTS, seed=7, sampling=None, template="plain", model="m", **more):
     return sample_benchmark(
-        engine or FakeEngine(), prompts, n=n, sampling=sampling or Sampling(), seed=seed, template=template,
-        source=Source(model=model), folder=folder, **more,
+        engine or FakeEngine(),
+        prompts,
+        n=n,
+        sampling=sampling or Sampling(),
+        seed=seed,
+        template=template,
+        source=Source(model=model),
+        folder=folder,
+        **more,
     )
 
 
@@ -95,13 +102,15 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"sampling": Sampling(top_p=0.7)}, "top_p: there 1.0, asked 0.7"),
-     ({"sampling": Sampling(temperature=0.5)}, "temperature"),
-     ({"sampling": Sampling(top_k=50)}, "top_k"),
-     ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
-     ({"seed": 8}, "seed: there 7, asked 8"),
-     ({"template": "qwen-boxed"}, "prompt"),
-     ({"model": "other"}, "model: there m, asked other")],
+    [
+        ({"sampling": Sampling(top_p=0.7)}, "top_p: there 1.0, asked 0.7"),
+        ({"sampling": Sampling(temperature=0.5)}, "temperature"),
+        ({"sampling": Sampling(top_k=50)}, "top_k"),
+        ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
+        ({"seed": 8}, "seed: there 7, asked 8"),
+        ({"template": "qwen-boxed"}, "prompt"),
+        ({"model": "other"}, "model: there m, asked other"),
+    ],
 )
 def test_other_settings_into_the_same_folder_are_refused(tmp_path, change, named):
     draw(tmp_path)
@@ -123,8 +132,9 @@ def test_samples_of_unknown_origin_are_not_added_to(tmp_path):
 
 def test_a_reward_says_which_samples_are_correct(tmp_path):
     def score(prompts, groups):
-        return SimpleNamespace(correct=[[prompt.id == "p1" for _ in group]
-                                        for prompt, group in zip(prompts, groups, strict=True)])
+        return SimpleNamespace(
+            correct=[[prompt.id == "p1" for _ in group] for prompt, group in zip(prompts, groups, strict=True)]
+        )
 
     draw(tmp_path, reward=SimpleNamespace(score=score))
     assert {row.id for row in read_samples([tmp_path / "toy.jsonl"]).rows if row.correct} == {"p1"}

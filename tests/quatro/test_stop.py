@@ -22,15 +22,17 @@ def test_the_first_signal_is_a_request_with_its_exit_code(number, code):
 
 
 def test_the_second_interrupt_stops_at_once():
-    with pytest.raises(KeyboardInterrupt), StopRequest():
+    with StopRequest():
         os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_the_second_termination_exits_with_143():
-    with pytest.raises(SystemExit) as ended, StopRequest():
+    with StopRequest():
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as ended:
+            os.kill(os.getpid(), signal.SIGTERM)
     assert ended.value.code == 143
 
 

@@ -77,7 +77,9 @@ def test_a_malformed_axis_is_refused(text):
 
 
 def test_the_grid_is_the_product_of_its_axes(base):
-    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01")), Axis("optimizer.lr", ("1e-4", "3e-4"))], seeds=[0, 1])
+    plan = plan_sweep(
+        base, [Axis("method.delta", ("0.1", "0.01")), Axis("optimizer.lr", ("1e-4", "3e-4"))], seeds=[0, 1]
+    )
     assert len(plan.points) == 8
     assert plan.num_collapsed == 0
     assert {(p.config.method.delta, p.config.optimizer.lr, p.config.seed) for p in plan.points} == {
@@ -89,7 +91,10 @@ def test_the_grid_is_the_product_of_its_axes(base):
 def test_an_axis_of_one_method_collapses_for_the_others(base):
     plan = plan_sweep(base, [Axis("method.name", ("quatro", "gspo")), Axis("method.delta", ("0.1", "0.01", "0.001"))])
     assert [point.name for point in plan.points] == [
-        "quatro-delta=0.1", "quatro-delta=0.01", "quatro-delta=0.001", "gspo",
+        "quatro-delta=0.1",
+        "quatro-delta=0.01",
+        "quatro-delta=0.001",
+        "gspo",
     ]
     assert plan.num_collapsed == 2
     assert plan.points[-1].config.method.name == "gspo"
@@ -165,8 +170,11 @@ def test_the_same_folder_for_another_configuration_is_refused(base, tmp_path, tr
     command, _ = trainer
     run_sweep(plan_sweep(base, [Axis("method.delta", ("0.01",))]), tmp_path / "s", train_command=command)
     with pytest.raises(UsageError, match="another configuration"):
-        run_sweep(plan_sweep(base, [Axis("method.delta", ("0.01",))], overrides=["steps=3"]), tmp_path / "s",
-                  train_command=command)
+        run_sweep(
+            plan_sweep(base, [Axis("method.delta", ("0.01",))], overrides=["steps=3"]),
+            tmp_path / "s",
+            train_command=command,
+        )
 
 
 def test_more_values_extend_a_sweep(base, tmp_path, trainer):
@@ -192,9 +200,24 @@ def test_the_summary_holds_means_of_the_last_steps_and_no_formulas(base, tmp_pat
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [("=1+1", "'=1+1"), ("+x", "'+x"), ("-x", "'-x"), ("@x", "'@x"), ("\tx", "'\tx"), ("\rx", "'\rx"), ("x=1", "x=1"),
-     ("-0.5", "-0.5"), ("-1e-6", "-1e-6"), ("+3", "+3"), (-0.25, "-0.25"), (-3, "-3"), (None, ""), (float("nan"), ""),
-     ("-1+cmd", "'-1+cmd"), ("-", "'-")],
+    [
+        ("=1+1", "'=1+1"),
+        ("+x", "'+x"),
+        ("-x", "'-x"),
+        ("@x", "'@x"),
+        ("\tx", "'\tx"),
+        ("\rx", "'\rx"),
+        ("x=1", "x=1"),
+        ("-0.5", "-0.5"),
+        ("-1e-6", "-1e-6"),
+        ("+3", "+3"),
+        (-0.25, "-0.25"),
+        (-3, "-3"),
+        (None, ""),
+        (float("nan"), ""),
+        ("-1+cmd", "'-1+cmd"),
+        ("-", "'-"),
+    ],
 )
 def test_cells_are_text_or_numbers_never_formulas(value, cell):
     assert csv_cell(value) == cell
@@ -204,8 +227,13 @@ def test_a_stop_begins_no_further_point(base, tmp_path, trainer):
     command, calls = trainer
     stop = StopRequest()
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01", "0.001"))])
-    outcomes = run_sweep(plan, tmp_path / "s", train_command=command, stop=stop,
-                         progress=lambda done, note: stop.request() if done == 1 else None)
+    outcomes = run_sweep(
+        plan,
+        tmp_path / "s",
+        train_command=command,
+        stop=stop,
+        progress=lambda done, note: stop.request() if done == 1 else None,
+    )
     assert len(calls()) == 1
     assert [outcome.status for outcome in outcomes] == ["done", "missing", "missing"]
 

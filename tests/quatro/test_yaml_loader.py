@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.errors import UsageError
@@ -173,12 +173,14 @@ def test_bombs_are_refused_at_once_in_a_short_message(text: str) -> None:
     assert len(str(refusal.value)) < 400
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_document_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert isinstance(parse_yaml(text, "f").data, dict)
 
 
+@settings(deadline=None)
 @given(DATA)
 def test_what_is_written_is_read_back(data: dict[str, object]) -> None:
     text = to_yaml(data)
@@ -187,6 +189,7 @@ def test_what_is_written_is_read_back(data: dict[str, object]) -> None:
     assert repr(found) == repr(data)  # 1 == 1.0 == True, but they are not the same setting
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_written_floats_are_floats_to_readers_of_yaml_1_1(value: float) -> None:
     found = yaml.safe_load(to_yaml({"lr": value}))["lr"]

@@ -16,16 +16,33 @@ from quatro_cli.app import app
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
-    (), ("train",), ("sample",), ("sweep",), ("doctor",), ("eval",), ("eval", "passk"), ("eval", "ucc"), ("plot",),
-    ("plot", "training"), ("config",), ("runs",),
+    (),
+    ("train",),
+    ("sample",),
+    ("sweep",),
+    ("doctor",),
+    ("eval",),
+    ("eval", "passk"),
+    ("eval", "ucc"),
+    ("plot",),
+    ("plot", "training"),
+    ("config",),
+    ("runs",),
 ]
 
 runner = CliRunner()
 
 
 def quatro(*arguments: str, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "quatro_cli.app", *arguments], cwd=ROOT, capture_output=True, text=True,
-                          timeout=120, check=False, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "quatro_cli.app", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
 
 
 def test_version_goes_to_stdout():
@@ -98,8 +115,9 @@ def test_a_foreign_package_named_evals_is_refused_before_anything_else(tmp_path)
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals/__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from quatro_cli.app import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "doctor"], capture_output=True, text=True, cwd=tmp_path,
-                          timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor"], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
     assert done.returncode == 3
     assert str(tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
@@ -115,9 +133,15 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_results_that_cannot_be_written_are_not_a_success():
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run([sys.executable, "-m", "quatro_cli.app", "sweep", "quickstart", "-g", "seed=0,1",
-                               "--dry-run"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
-                              check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "quatro_cli.app", "sweep", "quickstart", "-g", "seed=0,1", "--dry-run"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
@@ -125,18 +149,31 @@ def test_results_that_cannot_be_written_are_not_a_success():
 
 def test_output_is_utf8_in_an_ascii_locale():
     environment = {**os.environ, "LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-m", "quatro_cli.app", "train", "modèle"], cwd=ROOT, capture_output=True,
-                          timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-m", "quatro_cli.app", "train", "modèle"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
     assert done.returncode == 2
     assert "modèle".encode() in done.stderr
 
 
 def test_ctrl_c_before_anything_began_is_130():
     child = subprocess.Popen(
-        [sys.executable, "-c", "import time, quatro_cli.commands.doctor as d\n"
-         "def wait():\n    print('ready', flush=True); time.sleep(60)\n"
-         "d.run_checks = wait\nfrom quatro_cli.app import main\nimport sys; sys.argv = ['quatro', 'doctor']\nmain()"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [
+            sys.executable,
+            "-c",
+            "import time, quatro_cli.commands.doctor as d\n"
+            "def wait():\n    print('ready', flush=True); time.sleep(60)\n"
+            "d.run_checks = wait\nfrom quatro_cli.app import main\nimport sys; sys.argv = ['quatro', 'doctor']\nmain()",
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGINT)

@@ -67,9 +67,8 @@ def test_differences_are_a_table() -> None:
         ["model", "Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-7B"],
         ["rollout.max_new_tokens", "1024", "3072"],
     ]
-    assert json.loads(run_command(config_command.app, "diff", "math-1.5b", "math-7b", "--json")[0])["differences"][
-        1
-    ] == {
+    document = json.loads(run_command(config_command.app, "diff", "math-1.5b", "math-7b", "--json")[0])
+    assert document["differences"][1] == {
         "key": "rollout.max_new_tokens",
         "a": "1024",
         "b": "3072",
@@ -92,12 +91,8 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
     listed = json.loads(run_command(runs_command.app, "list", run.parent, "--json")[0])["runs"]
     one = json.loads(run_command(runs_command.app, "show", run, "--json")[0])
     assert listed == [one]
-    assert (one["status"], one["reason"], one["step"], one["metrics"]["kl/new_old"]) == (
-        "interrupted",
-        "SIGINT",
-        3,
-        None,
-    )
+    assert (one["status"], one["reason"], one["step"]) == ("interrupted", "SIGINT", 3)
+    assert one["metrics"]["kl/new_old"] is None
     shown, _ = run_command(runs_command.app, "show", run)
     assert "interrupted (SIGINT)" in shown
     assert "3 of 100" in shown

@@ -11,8 +11,14 @@ from quatro_cli import errors
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(kinds.UsageError, 2), (kinds.MissingError, 3), (kinds.DataError, 4), (kinds.DivergedError, 5),
-     (kinds.PartialFailureError, 6), (kinds.LockedError, 75)],
+    [
+        (kinds.UsageError, 2),
+        (kinds.MissingError, 3),
+        (kinds.DataError, 4),
+        (kinds.DivergedError, 5),
+        (kinds.PartialFailureError, 6),
+        (kinds.LockedError, 75),
+    ],
 )
 def test_our_errors_carry_their_exit_code_and_message(kind, code, capsys):
     assert errors.report(kind("delta is 0, expected a positive number")) == code
@@ -28,8 +34,12 @@ def test_an_interrupt_is_130(capsys):
 
 @pytest.mark.parametrize(
     ("module", "command"),
-    [("torch", "pip install 'quatro[train]'"), ("transformers.models", "pip install 'quatro[train]'"),
-     ("matplotlib", "pip install 'quatro[plot]'"), ("pandas", "pip install 'quatro'")],
+    [
+        ("torch", "pip install 'quatro[train]'"),
+        ("transformers.models", "pip install 'quatro[train]'"),
+        ("matplotlib", "pip install 'quatro[plot]'"),
+        ("pandas", "pip install 'quatro'"),
+    ],
 )
 def test_a_missing_package_names_the_command_to_type(module, command, capsys):
     assert errors.report(ModuleNotFoundError(f"No module named {module!r}", name=module)) == 3
@@ -45,10 +55,9 @@ def test_a_missing_module_of_ours_is_a_bug(capsys, tmp_path, monkeypatch):
 def test_a_bug_is_short_on_the_terminal_and_whole_in_a_file(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv("QUATRO_DEBUG", raising=False)
-    try:
+    with pytest.raises(KeyError) as raised:
         {}["key \x1b[2J"]
-    except KeyError as error:
-        assert errors.report(error) == 1
+    assert errors.report(raised.value) == 1
     shown = capsys.readouterr().err
     (file,) = tmp_path.iterdir()
     assert "this is a bug: KeyError" in shown
@@ -60,21 +69,19 @@ def test_a_bug_is_short_on_the_terminal_and_whole_in_a_file(capsys, tmp_path, mo
 
 def test_debug_mode_shows_the_traceback(capsys, monkeypatch):
     monkeypatch.setenv("QUATRO_DEBUG", "1")
-    try:
-        raise RuntimeError("boom")
-    except RuntimeError as error:
-        errors.report(error)
+    with pytest.raises(ZeroDivisionError) as raised:
+        1 / 0  # noqa: B018 - the traceback is the point
+    errors.report(raised.value)
     assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /dev/full")
 def test_a_full_disk_names_the_file_although_write_does_not(capsys):
     with open("/dev/full", "wb", buffering=0) as file:
-        try:
+        with pytest.raises(OSError, match="No space") as raised:
             file.write(b"x")
-        except OSError as error:
-            assert error.filename is None
-            assert errors.report(error) == 1
+        assert raised.value.filename is None
+        assert errors.report(raised.value) == 1
     assert capsys.readouterr().err == "error: No space left on device: /dev/full\n"
 
 
@@ -85,7 +92,11 @@ def test_an_io_error_names_its_file(capsys):
 
 def test_out_of_memory_comes_with_a_hint(capsys):
     kind = type("OutOfMemoryError", (RuntimeError,), {})
-    for error in (kind("CUDA out of memory"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
+    for error in (
+        kind("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ):
         assert errors.report(error) == 1
         assert "microbatch_tokens" in capsys.readouterr().err
 

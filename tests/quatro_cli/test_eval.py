@@ -84,8 +84,13 @@ def test_intervals_stand_beside_values(samples):
 
 
 def test_the_document_says_how_samples_were_drawn_and_by_whom_they_were_judged(samples, tmp_path):
-    about = {"schema": 1, "model": "m", "method": "quatro delta=0.01", "seed": 5,
-             "sampling": {"n": 4, "temperature": 1.0, "top_p": 0.7, "top_k": 0, "max_tokens": 10, "prompt": "plain"}}
+    about = {
+        "schema": 1,
+        "model": "m",
+        "method": "quatro delta=0.01",
+        "seed": 5,
+        "sampling": {"n": 4, "temperature": 1.0, "top_p": 0.7, "top_k": 0, "max_tokens": 10, "prompt": "plain"},
+    }
     (tmp_path / "sampling.json").write_text(json.dumps(about), encoding="utf-8")
     found = document("passk", str(samples), "--label", "Ours")
     assert (found["label"], found["model"], found["method"], found["seed"]) == ("Ours", "m", "quatro delta=0.01", 5)
@@ -96,7 +101,14 @@ def test_the_document_says_how_samples_were_drawn_and_by_whom_they_were_judged(s
 
 def test_regrade_overrules_the_rows(tmp_path):
     path = tmp_path / "m.jsonl"
-    row = {"benchmark": "toy", "id": "a", "sample_index": 0, "completion": "\\boxed{1}", "answer": "1", "correct": False}
+    row = {
+        "benchmark": "toy",
+        "id": "a",
+        "sample_index": 0,
+        "completion": "\\boxed{1}",
+        "answer": "1",
+        "correct": False,
+    }
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     assert document("passk", str(path))["rows"][0]["value"] == 0
     assert document("passk", str(path), "--regrade")["rows"][0]["value"] == 1

@@ -58,7 +58,11 @@ def test_json_is_one_document_with_null_for_what_is_not_finite(capsys):
 
 def test_numpy_scalars_become_numbers():
     np = pytest.importorskip("numpy")
-    assert jsonable({"x": np.float32(0.5), "n": np.int64(3), "bad": np.float64("nan")}) == {"x": 0.5, "n": 3, "bad": None}
+    assert jsonable({"x": np.float32(0.5), "n": np.int64(3), "bad": np.float64("nan")}) == {
+        "x": 0.5,
+        "n": 3,
+        "bad": None,
+    }
 
 
 def test_data_goes_to_stdout_and_everything_else_to_stderr(capsys):
@@ -138,16 +142,27 @@ def test_closed_stdout_is_no_traceback_and_work_goes_on():
     # The reader of stdout is gone before the first write.
     reader, writer = os.pipe()
     os.close(reader)
-    done = run_script("for i in range(3):\n    output.data('x' * 100000)\noutput.info('still here')",
-                      stdout=writer, stderr=subprocess.PIPE)
+    done = run_script(
+        "for i in range(3):\n    output.data('x' * 100000)\noutput.info('still here')",
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
     os.close(writer)
     assert done.returncode == 0
     assert done.stderr == b"still here\n"
 
 
 def test_missing_streams_are_no_error():
-    done = subprocess.run(["/bin/sh", "-c", f"{sys.executable} -c 'from quatro_cli.output import output; "
-                           "output.data(\"x\"); output.warn(\"y\")' >&- 2>&-"], check=False, timeout=60)
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            f"{sys.executable} -c 'from quatro_cli.output import output; "
+            'output.data("x"); output.warn("y")\' >&- 2>&-',
+        ],
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0
 
 

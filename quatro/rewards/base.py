@@ -1,0 +1,69 @@
+"""What the loop asks of a reward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from evals.errors import DivergedError
+from quatro.types import Prompt, Rollout
+
+Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
+
+
+@dataclass(frozen=True)
+class Scored:
+    """``reward[i][j]`` and ``correct[i][j]`` belong to rollout j of prompt i; a reward may know no ``correct`` (None).
+
+    ``num_errors`` rollouts whose reward raised or died and ``num_timeouts`` that were killed at their deadline count as
+    reward 0 and are in no other way different from a wrong answer, so they are counted apart.
+    """
+
+    reward: list[list[float]]
+    correct: list[list[bool | None]]
+    num_errors: int = 0
+    num_timeouts: int = 0
+
+
+class Reward(Protocol):
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
+
+        Raises:
+            DataError: a prompt has no usable reference answer.
+            DivergedError: a reward is not finite; the message names the prompt.
+            QuatroError: a user's function raised (policy `fail`); sample and traceback are in the message.
+        """
+
+    def close(self) -> None:
+        """Ends child processes; scoring again starts them anew."""
+
+
+class VerifiedReward:
+    """1 for a correct rollout, 0 for any other."""
+
+    def __init__(self, is_correct: Callable[[Prompt, Rollout], bool]) -> None:
+        self._is_correct = is_correct
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        correct: list[list[bool | None]] = [
+            [self._is_correct(prompt, rollout) for rollout in rollouts]
+            for prompt, rollouts in zip(prompts, completions, strict=True)
+        ]
+        return Scored([[float(bool(verdict)) for verdict in group] for group in correct], correct)
+
+    def close(self) -> None:
+        return None
+
+
+def require_finite(prompts: Sequence[Prompt], reward: Sequence[Sequence[float]]) -> None:
+    """DivergedError that names the first prompt with a reward that is NaN or infinite."""
+    for prompt, values in zip(prompts, reward, strict=True):
+        for index, value in enumerate(values):
+            if not math.isfinite(value):
+                raise DivergedError(
+                    f"the reward of rollout {index} of {prompt.benchmark} {prompt.id!r} is {value}; rewards must be "
+                    "finite numbers"
+                )

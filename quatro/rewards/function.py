@@ -1,0 +1,68 @@
+"""A user's Python function as the reward: `module:function`, called as f(prompt_text, completion_text, answer)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from evals.errors import QuatroError
+from quatro.rewards.base import Groups, Scored, require_finite
+from quatro.rewards.pool import Outcome, WorkerPool
+from quatro.types import Prompt
+
+OnError = Literal["fail", "zero"]
+# With so many failures a run learns nothing and waits for deadlines: it stops even under the policy `zero`.
+MAX_FAILED_SHARE = 0.5
+MIN_FAILED = 16
+
+
+class FunctionReward:
+    """Runs the function in child processes; see `make_reward` for its arguments.
+
+    ``prompt_text`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
+    """
+
+    def __init__(self, spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> None:
+        self.spec = spec
+        self.timeout_s = timeout_s
+        self.on_error = on_error
+        self._pool = WorkerPool(spec, timeout_s=timeout_s, num_workers=num_workers or min(4, os.cpu_count() or 1))
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        calls = [
+            (prompt.text, rollout.text, prompt.answer)
+            for prompt, rollouts in zip(prompts, completions, strict=True)
+            for rollout in rollouts
+        ]
+        outcomes = iter(self._pool.map(calls))
+        by_prompt = [[next(outcomes) for _ in rollouts] for rollouts in completions]
+        flat = [outcome for group in by_prompt for outcome in group]
+        num_errors = sum(outcome.kind == "error" for outcome in flat)
+        num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
+        if num_errors and self.on_error == "fail":
+            raise self._failure(prompts, by_prompt)
+        if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(flat)):
+            raise QuatroError(
+                f"the reward function {self.spec!r} failed on {num_errors + num_timeouts} of {len(flat)} rollouts "
+                f"({num_errors} raised, {num_timeouts} ran longer than {self.timeout_s:g} s)\n"
+                + next((outcome.detail for outcome in flat if outcome.kind == "error"), "")
+            )
+        reward = [[outcome.reward for outcome in group] for group in by_prompt]
+        require_finite(prompts, reward)
+        return Scored(reward, [[None] * len(group) for group in reward], num_errors, num_timeouts)
+
+    def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> QuatroError:
+        prompt, index, outcome = next(
+            (prompt, index, outcome)
+            for prompt, group in zip(prompts, by_prompt, strict=True)
+            for index, outcome in enumerate(group)
+            if outcome.kind == "error"
+        )
+        return QuatroError(
+            f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}:\n"
+            f"{outcome.detail}"
+        )
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,108 @@
+"""Recorded completions in place of sampling: run a reward, an advantage or a whole loop on responses one can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import DataError
+from evals.records import Sample, read_samples
+from quatro.rollout.engine import Progress
+from quatro.types import Prompt, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ReplayEngine:
+    """Deals out the completions of a samples file, each once, by ascending ``sample_index``.
+
+    A prompt finds its completions by benchmark and id; the prompt's benchmark may be empty, then by id alone. Token
+    ids are those of the text, with an eos behind it unless the row's ``finish_reason`` is `length`; log-probs and
+    entropies are unknown.
+
+    Raises:
+        DataError: the file is unreadable or breaks the samples contract.
+    """
+
+    def __init__(self, file: Path, tokenizer: Any) -> None:
+        self.file = file
+        self.tokenizer = tokenizer
+        self._recorded: dict[tuple[str, str], Sequence[Sample]] = {}
+        self._benchmarks: dict[str, list[str]] = {}
+        for benchmark, id, samples in read_samples([file], keep_extra=False).problems():
+            self._recorded[benchmark, id] = samples
+            self._benchmarks.setdefault(id, []).append(benchmark)
+        self._num_dealt: dict[tuple[str, str], int] = {}
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        progress: Progress | None = None,
+    ) -> list[list[Rollout]]:
+        """The next ``len(seeds[i])`` completions of ``prompts[i]``, cut at ``max_new_tokens``; the seeds are unused.
+
+        Raises:
+            DataError: a prompt has too few completions left; none is dealt out then.
+        """
+        dealt = dict(self._num_dealt)
+        groups = [self._deal(prompt, len(group), dealt) for prompt, group in zip(prompts, seeds, strict=True)]
+        self._num_dealt = dealt
+        results: list[list[Rollout]] = []
+        num_finished = num_tokens = 0
+        for samples in groups:
+            rollouts = [self._rollout(sample, sampling.max_new_tokens) for sample in samples]
+            results.append(rollouts)
+            num_finished += len(rollouts)
+            num_tokens += sum(len(rollout.token_ids) for rollout in rollouts)
+            if progress is not None:
+                progress(num_finished, num_tokens)
+        return results
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Nothing to do: recorded completions do not depend on weights."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """How many completions of each problem have been dealt out."""
+        return {"num_dealt": [[benchmark, id, count] for (benchmark, id), count in self._num_dealt.items()]}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._num_dealt = {(benchmark, id): count for benchmark, id, count in state["num_dealt"]}
+
+    def _deal(self, prompt: Prompt, count: int, dealt: dict[tuple[str, str], int]) -> Sequence[Sample]:
+        key = self._key(prompt)
+        samples, start = self._recorded.get(key, ()), dealt.get(key, 0)
+        if start + count > len(samples):
+            raise DataError(
+                f"{self.file} has {len(samples)} completions of {prompt.id!r} ({key[0] or 'any benchmark'}), "
+                f"{start} of them dealt out already, and {count} more are needed; record more, "
+                "or lower steps or rollouts_per_prompt"
+            )
+        dealt[key] = start + count
+        return samples[start : start + count]
+
+    def _key(self, prompt: Prompt) -> tuple[str, str]:
+        if prompt.benchmark:
+            return prompt.benchmark, prompt.id
+        benchmarks = self._benchmarks.get(prompt.id, [""])
+        if len(benchmarks) > 1:
+            raise DataError(
+                f"{self.file} has completions of {prompt.id!r} under several benchmarks ({', '.join(benchmarks)}); "
+                "name the prompt's benchmark"
+            )
+        return benchmarks[0], prompt.id
+
+    def _rollout(self, sample: Sample, max_new_tokens: int) -> Rollout:
+        token_ids = tuple(self.tokenizer.encode(sample.completion, add_special_tokens=False))
+        is_stopped = sample.finish_reason != "length"
+        if is_stopped:
+            token_ids += (self.tokenizer.eos_token_id,)
+        if len(token_ids) <= max_new_tokens:
+            return Rollout(token_ids, sample.completion, "stop" if is_stopped else "length")
+        token_ids = token_ids[:max_new_tokens]
+        return Rollout(token_ids, self.tokenizer.decode(token_ids, skip_special_tokens=True), "length")

@@ -1,0 +1,5 @@
+"""`python -m quatro_cli` is `quatro`."""
+
+from quatro_cli.app import main
+
+main()

@@ -1,0 +1,16 @@
+"""The warm start of an embedded model, with a bar: it happens once and takes about a minute."""
+
+from __future__ import annotations
+
+from quatro_cli.output import output
+
+
+def ensure_model(name: str) -> str:
+    """The folder of ``name``, made first if it is an embedded model that the cache does not hold."""
+    from quatro.warmstart import EMBEDDED, is_cached, resolve_model
+
+    if is_cached(name) or name not in EMBEDDED:
+        return resolve_model(name)
+    output.info(f"{name} is not in the cache: teaching it to write countdown answers (once, about a minute)")
+    with output.progress("warm start", EMBEDDED[name].steps) as bar:
+        return resolve_model(name, progress=lambda step, steps, loss: bar.update(step, f"loss {loss:.2f}"))

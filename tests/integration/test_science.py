@@ -1,0 +1,80 @@
+"""What the method claims, measured on the embedded policy. Thresholds were set over five seeds (see each test)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from quatro.config import load_config
+from quatro.rundir import RunDir
+from quatro.train import train
+
+
+def run_rows(path: Path, *settings: str, method: str | None = None) -> list[dict[str, Any]]:
+    config = load_config("quickstart", overrides=["save_rollouts=false", "threads=1", *settings], method=method)
+    with RunDir.create(path, config) as run:
+        train(config, run)
+    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "low", "high"),
+    [
+        (None, ["method.delta=0.1"], 0.05, 0.2),
+        (None, ["method.delta=0.01"], 0.005, 0.02),
+        (None, ["method.delta=0.001"], 0.0005, 0.01),
+        ("gspo", [], 0.3, 5.0),
+        (None, ["method.delta=0.1", "method.log_ratio=none"], 0.3, 5.0),
+    ],
+    ids=["delta=0.1", "delta=0.01", "delta=0.001", "gspo", "without-log-ratio"],
+)
+def test_the_realised_kl_follows_delta_and_only_with_the_log_ratio(tmp_path, method, settings, low, high):
+    """SCIENCE, test B: 20 iterations of K = 5 full-batch steps; kl/old_new, averaged over them."""
+    rows = run_rows(tmp_path / "run", "steps=20", *settings, method=method)
+    assert len(rows) == 20
+    assert low < mean(row["kl/old_new"] for row in rows) < high
+
+
+def test_smaller_radius_means_larger_lambda(tmp_path):
+    lam = [
+        mean(row["dual/lam_mean"] for row in run_rows(tmp_path / delta, "steps=2", f"method.delta={delta}"))
+        for delta in ("0.1", "0.01", "0.001")
+    ]
+    assert lam[0] < lam[1] < lam[2]
+    assert lam[1] / lam[0] == pytest.approx(3.2, abs=0.6)  # lam ~ sigma / sqrt(2 delta)
+
+
+@pytest.mark.slow
+def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
+    """SCIENCE, test C: 100 iterations, then 256 answers to each of the 200 held-out problems."""
+    from evals.aggregate import passk_result, ucc_result
+    from evals.records import read_samples
+    from quatro_cli.commands.sample import sample
+
+    def measure(name: str, model: str) -> tuple[float, float]:
+        folder = tmp_path / "samples" / name
+        sample(model, benchmarks=["countdown"], n=256, max_tokens=10, out=folder, grade=True)
+        samples = read_samples([folder / "countdown.jsonl"])
+        passk = passk_result(samples, ks=[1]).rows[0].value
+        ucc = next(row.value for row in ucc_result(samples, ks=[256]).rows if row.metric == "ucc@k")
+        return passk, ucc
+
+    arms = {
+        "delta=0.001": ("method.delta=0.001", None),
+        "delta=0.01": ("method.delta=0.01", None),
+        "delta=0.1": ("method.delta=0.1", None),
+        "gspo": ("seed=0", "gspo"),
+    }
+    found = {"base": measure("base", "embedded:countdown")}
+    for name, (setting, method) in arms.items():
+        run_rows(tmp_path / name, setting, method=method)
+        found[name] = measure(name, str(tmp_path / name))
+    ucc = [found[name][1] for name in arms]
+    assert ucc == sorted(ucc, reverse=True)
+    assert found["base"][1] > ucc[0]
+    assert found["delta=0.01"][0] > found["base"][0] > found["gspo"][0]

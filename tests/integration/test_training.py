@@ -1,0 +1,232 @@
+"""`train` as a whole, on a tiny random policy: determinism, resume, replay, live rewards, safety."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from evals.errors import DivergedError
+from quatro.config import load_config
+from quatro.rundir import RunDir
+from quatro.stop import StopRequest
+from quatro.train import train
+
+RECIPE_SECONDS = 240  # a child process that takes longer is stuck
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from quatro import warmstart
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    recipe = warmstart.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = warmstart.make_model(recipe)
+    model.save_pretrained(folder)
+    warmstart.make_tokenizer(recipe.max_positions).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A run of a second. The reward is the share of tokens that are digits, so groups are mixed from the start."""
+    (tmp_path / "digit_reward.py").write_text(
+        "def share(prompt, completion, answer):\n"
+        "    words = completion.split()\n"
+        "    return sum(word.isdigit() for word in words) / max(1, len(words))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    return [
+        f"model={tiny_folder}",
+        "reward=digit_reward:share",
+        *("steps=6", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
+        *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
+    ]
+
+
+def run_training(path: Path, settings: list[str], *, method: str | None = None, **options: Any) -> list[dict[str, Any]]:
+    config = load_config("quickstart", overrides=settings, method=method)
+    with RunDir.create(path, config) as run:
+        train(config, run, **options)
+    return rows_of(path)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def essence(rows: list[dict[str, Any]]) -> list[str]:
+    """All that must repeat: everything but times."""
+    return [json.dumps({k: v for k, v in row.items() if not k.startswith(("perf/", "env/"))}) for row in rows]
+
+
+def weights_of(path: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(path / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
+
+
+def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("method", ["quatro", "gspo"])
+def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(tmp_path, settings, method):
+    one = run_training(tmp_path / "one", settings, method=method)
+    two = run_training(tmp_path / "two", settings, method=method)
+    other = run_training(tmp_path / "other", [*settings, "seed=1"], method=method)
+    assert essence(one) == essence(two)
+    assert same_weights(weights_of(tmp_path / "one", 6), weights_of(tmp_path / "two", 6))
+    assert essence(one) != essence(other)
+    assert (tmp_path / "one/rollouts/step-000006.jsonl").read_bytes() == (
+        tmp_path / "two/rollouts/step-000006.jsonl"
+    ).read_bytes()
+
+
+def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings):
+    whole = run_training(tmp_path / "whole", settings)
+    stop = StopRequest()
+
+    def ask_at_three(metrics: Any) -> None:
+        if metrics["step"] == 3:
+            stop.request()
+
+    assert len(run_training(tmp_path / "cut", settings, observer=ask_at_three, stop=stop)) == 3
+    with RunDir.open(tmp_path / "cut") as run:
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(whole)
+    assert same_weights(weights_of(tmp_path / "whole", 6), weights_of(tmp_path / "cut", 6))
+
+
+def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings):
+    """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
+    settings = [*settings, "checkpoint.every=2", "steps=8"]
+    whole = run_training(tmp_path / "whole", settings)
+    options = [word for setting in settings for word in ("-s", setting)]
+    command = [sys.executable, "-m", "quatro_cli", "train"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    cut = tmp_path / "cut"
+    child = subprocess.Popen(
+        [*command, "quickstart", *options, "-o", str(cut)], env=environment, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + RECIPE_SECONDS
+    while child.poll() is None and time.monotonic() < deadline:
+        if (cut / "metrics.jsonl").exists() and (cut / "metrics.jsonl").read_bytes().count(b"\n") >= 3:
+            child.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    _, errors = child.communicate()
+    assert child.returncode == -signal.SIGKILL, errors.decode()
+    subprocess.run([*command, str(cut), "--resume"], env=environment, check=True, timeout=RECIPE_SECONDS)
+    assert essence(rows_of(cut)) == essence(whole)
+    assert same_weights(weights_of(tmp_path / "whole", 8), weights_of(cut, 8))
+
+
+def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings):
+    rows = run_training(
+        tmp_path / "run",
+        [*settings, "steps=30", "prompts_per_step=16", "minibatch_prompts=16", "optimizer.lr=3e-3", "kl.beta=0"],
+    )
+    first, last = (sum(row["reward/mean"] for row in part) / 5 for part in (rows[:5], rows[-5:]))
+    assert last > first + 0.1
+
+
+def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
+    rows = run_training(tmp_path / "run", [*settings, "audit_rollouts=2", "eval.every=3", "eval.benchmark=countdown", "eval.n=2"])
+    for row in rows:
+        assert row["rollouts"] == 16
+        assert row["optimizer_steps"] == 4
+        assert row["log_ratio/before_max"] < 1e-4
+        assert row["mismatch/dlogp_abs_max"] < 1e-4
+        assert row["kl/new_old"] >= 0
+        assert row["kl/old_new"] >= 0
+        assert row["kl/new_old_fresh"] >= 0
+        assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / 0.01)
+        assert 0 < row["ratio/ess_share_min"] <= 1
+        assert 0 <= row["entropy/token_mean"] <= math.log(232)
+        phases = [value for name, value in row.items() if name.startswith("perf/") and name.endswith("_s") and name not in ("perf/step_s", "perf/tokens_per_s")]
+        assert sum(phases) == pytest.approx(row["perf/step_s"], rel=1e-6)
+    assert [("eval/pass@1" in row) for row in rows] == [False, False, True, False, False, True]
+    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
+    assert len(rollouts) == 16
+    assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])
+
+
+def test_all_equal_rewards_change_no_weight(tmp_path, settings):
+    (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
+    rows = run_training(tmp_path / "run", [*settings, "reward=flat:one", "kl.beta=0", "steps=2"])
+    assert rows[-1]["dual/degenerate_share"] == 1
+    assert rows[-1]["groups/mixed_share"] == 0
+    assert rows[-1]["kl/new_old"] < 1e-9
+    assert same_weights(weights_of(tmp_path / "run", 1), weights_of(tmp_path / "run", 2))
+
+
+def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path, settings, monkeypatch):
+    from quatro.methods.quatro import Quatro
+    from quatro.types import Advantages
+
+    original = Quatro.advantages
+    calls: Iterator[int] = iter(range(100))
+
+    def poisoned(self: Quatro, reward_B: torch.Tensor, group_B: torch.Tensor) -> Advantages:
+        found = original(self, reward_B, group_B)
+        return found if next(calls) < 2 else Advantages(found.value_B * math.nan, found.metrics)
+
+    monkeypatch.setattr(Quatro, "advantages", poisoned)
+    with pytest.raises(DivergedError, match="iteration 3"):
+        run_training(tmp_path / "run", settings)
+    assert len(rows_of(tmp_path / "run")) == 2
+    assert (tmp_path / "run/checkpoints/latest").read_text(encoding="utf-8").strip() == "step-000002"
+    assert list((tmp_path / "run").glob("nonfinite-step-000003.pt"))
+
+
+def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch):
+    from quatro.policy.local import LocalPolicy, Update
+
+    original = LocalPolicy.update
+    calls = iter(range(10_000))
+
+    def sometimes(self: LocalPolicy, rows: Any, objective: Any, **options: Any) -> Update:
+        if next(calls) == 5:
+            rows = rows.with_batch(advantage_B=rows.batch.advantage_B * math.nan)
+        return original(self, rows, objective, **options)
+
+    monkeypatch.setattr(LocalPolicy, "update", sometimes)
+    rows = run_training(tmp_path / "run", [*settings, "on_nonfinite=skip"])
+    assert [row["grad/skipped_steps"] for row in rows] == [0, 1, 0, 0, 0, 0]
+    assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 6).values())
+
+
+def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):
+    run_training(tmp_path / "run", [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=1"])
+    assert "delta cannot act" in caplog.text
+
+
+def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings):
+    """`own`: the update's own detached log-probabilities; the result is that of recomputing them."""
+    single = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=2"]
+    run_training(tmp_path / "own", single)
+    import quatro.inner_loop as module
+
+    choose: Callable[..., str] = lambda self, rows: "recompute"  # noqa: E731
+    original = module.InnerLoop._choose
+    module.InnerLoop._choose = choose  # type: ignore[method-assign]
+    try:
+        run_training(tmp_path / "again", single)
+    finally:
+        module.InnerLoop._choose = original  # type: ignore[method-assign]
+    for name, value in weights_of(tmp_path / "own", 2).items():
+        torch.testing.assert_close(value, weights_of(tmp_path / "again", 2)[name], rtol=0, atol=1e-6)

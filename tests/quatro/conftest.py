@@ -1,0 +1,47 @@
+"""A tiny untrained policy in a plain Hugging Face folder, and configurations that train it in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from quatro.config import Config
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded architecture with random weights, larger than usual so that it is far from uniform."""
+    import torch
+
+    from quatro import warmstart
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    recipe = warmstart.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = warmstart.make_model(recipe)
+        for parameter in model.parameters():
+            parameter.data.mul_(3.0)
+    model.save_pretrained(folder)
+    warmstart.make_tokenizer(recipe.max_positions).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_config(tiny_folder: Path, tmp_path: Path) -> Callable[..., Config]:
+    """``tiny_config("inner_updates=2", method="gspo")``: a few prompts, short responses, one thread."""
+    from quatro.config import load_config
+
+    def make(*settings: str, method: str | None = None) -> Config:
+        defaults = [
+            f"model={tiny_folder}",
+            *("steps=4", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
+            *("optimizer.lr=1e-2", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
+        ]
+        return load_config("quickstart", overrides=[*defaults, *settings], method=method)
+
+    return make

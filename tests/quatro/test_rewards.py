@@ -1,0 +1,241 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evals.errors import DataError, DivergedError, QuatroError, UsageError
+from quatro.rewards import Reward, make_reward
+from quatro.types import FinishReason, Prompt, Rollout
+
+
+def prompt(problem: str, answer: str | None, id: str = "p1") -> Prompt:
+    return Prompt("mine", id, problem, answer, text=f"<user>{problem}", token_ids=(1, 2))
+
+
+def rollout(text: str, finish_reason: FinishReason = "stop") -> Rollout:
+    return Rollout(token_ids=(1,), text=text, finish_reason=finish_reason)
+
+
+def test_math_rewards_are_the_graders_verdicts() -> None:
+    prompts = [prompt("1+1?", "2"), prompt("half?", "\\frac{1}{2}")]
+    groups = [[rollout("\\boxed{2}"), rollout("\\boxed{200}"), rollout("2")], [rollout("\\boxed{0.5}")]]
+    scored = make_reward("math").score(prompts, groups)
+    assert scored.reward == [[1.0, 0.0, 0.0], [1.0]]
+    assert scored.correct == [[True, False, False], [True]]
+    assert (scored.num_errors, scored.num_timeouts) == (0, 0)
+
+
+def test_math_judges_the_completion_without_its_prompt() -> None:
+    scored = make_reward("math").score([prompt("As \\boxed{2}, what is 1+1?", "2")], [[rollout("I do not know")]])
+    assert scored.reward == [[0.0]]
+
+
+@pytest.mark.parametrize("answer", [None, ""])
+def test_math_refuses_a_prompt_without_reference(answer: str | None) -> None:
+    with pytest.raises(DataError, match="p1"):
+        make_reward("math").score([prompt("1+1?", answer)], [[rollout("\\boxed{2}")]])
+
+
+def test_countdown_rewards_correct_chains_that_end() -> None:
+    question, solution = "7 2 7 6 2 8 -> 67", "8 *7 =56 +7 =63 +6 =69 -2 =67"
+    group = [rollout(solution), rollout(solution, "length"), rollout("8 *7 =56"), rollout("")]
+    scored = make_reward("countdown").score([prompt(question, question)], [group])
+    assert scored.reward == [[1.0, 0.0, 0.0, 0.0]]
+    assert scored.correct == [[True, False, False, False]]
+
+
+def test_countdown_names_a_prompt_that_is_none() -> None:
+    with pytest.raises(DataError, match=r"'p1'.*not a countdown prompt"):
+        make_reward("countdown").score([prompt("1+1?", "2")], [[rollout("2")]])
+
+
+@pytest.mark.parametrize("spec", ["maths", "", "module:", ":function"])
+def test_an_unknown_reward_is_refused_with_the_known_ones(spec: str) -> None:
+    with pytest.raises(UsageError, match="math, countdown or module:function"):
+        make_reward(spec)
+
+
+FUNCTIONS = """
+    import os, signal, sys, time
+
+    def length(prompt, completion, answer):
+        print("noise on stdout")
+        return len(completion) + (answer == "yes") + 100 * prompt.startswith("<user>")
+
+    def process_id(prompt, completion, answer):
+        return os.getpid()
+
+    def by_text(prompt, completion, answer):
+        if completion == "hang":
+            while True:
+                pass
+        if completion == "hang in a child":
+            os.system("sleep 1000")
+        if completion == "raise":
+            raise KeyError("no such thing")
+        if completion == "exit":
+            os._exit(7)
+        if completion == "text":
+            return "1.0"
+        if completion == "none":
+            return None
+        if completion == "nan":
+            return float("nan")
+        if completion == "inf":
+            return float("inf")
+        return True
+
+    def modules(prompt, completion, answer):
+        return "torch" in sys.modules
+
+    not_a_function = 3
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reward]]:
+    """Makes rewards from the functions above, which lie in a module of the current directory."""
+    (tmp_path / "my_rewards.py").write_text(textwrap.dedent(FUNCTIONS), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    made: list[Reward] = []
+
+    def make(name: str, **options: object) -> Reward:
+        made.append(make_reward(f"my_rewards:{name}", **{"num_workers": 1, **options}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for reward in made:
+        reward.close()
+
+
+def score_texts(reward: Reward, *texts: str) -> list[float]:
+    return reward.score([prompt("q", None)], [[rollout(text) for text in texts]]).reward[0]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_function_sees_prompt_completion_and_answer(
+    functions: Callable[..., Reward], num_workers: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [prompt("a", "yes"), prompt("b", "no"), prompt("c", None)]
+    groups = [[rollout("x" * n) for n in range(5)], [], [rollout("π\ud800\n" * 50_000)]]
+    scored = functions("length", num_workers=num_workers).score(prompts, groups)
+    assert scored.reward == [[101.0, 102.0, 103.0, 104.0, 105.0], [], [150_100.0]]
+    assert scored.correct == [[None] * 5, [], [None]]
+    captured = capfd.readouterr()
+    assert captured.out == ""  # what the function prints is not data
+    assert "noise" in captured.err
+
+
+def test_workers_are_started_once_and_kept(functions: Callable[..., Reward]) -> None:
+    reward = functions("process_id")
+    first, second = score_texts(reward, "a", "b"), score_texts(reward, "c")
+    assert len({*first, *second}) == 1
+    assert first[0] != os.getpid()
+    reward.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(first[0]), 0)
+    assert score_texts(reward, "d") != second  # scoring after close starts anew
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Reward], num_workers: int) -> None:
+    reward = functions("by_text", timeout_s=0.5, num_workers=num_workers)
+    group = [rollout(text) for text in ("a", "hang", "b", "hang in a child", "c")]
+    scored = reward.score([prompt("q", None)], [group])
+    assert scored.reward == [[1.0, 0.0, 1.0, 0.0, 1.0]]
+    assert (scored.num_errors, scored.num_timeouts) == (0, 2)
+
+
+def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., Reward]) -> None:
+    reward = functions("by_text")
+    prompts = [prompt("q", None, id="first"), prompt("r", None, id="second")]
+    with pytest.raises(QuatroError) as caught:
+        reward.score(prompts, [[rollout("a")], [rollout("a"), rollout("raise")]])
+    assert "rollout 1 of mine 'second'" in str(caught.value)
+    assert "KeyError: 'no such thing'" in str(caught.value)
+    assert "my_rewards.py" in str(caught.value)
+    assert score_texts(reward, "a") == [1.0]  # the worker lives on
+
+
+@pytest.mark.parametrize(("text", "reason"), [("exit", "ended with status 7"), ("text", "'1.0'"), ("none", "None")])
+def test_a_dead_worker_or_another_type_is_an_error_too(
+    functions: Callable[..., Reward], text: str, reason: str
+) -> None:
+    reward = functions("by_text")
+    with pytest.raises(QuatroError, match=reason):
+        score_texts(reward, text)
+    assert score_texts(reward, "a") == [1.0]
+
+
+def test_errors_can_count_as_zero(functions: Callable[..., Reward]) -> None:
+    reward = functions("by_text", on_error="zero")
+    scored = reward.score([prompt("q", None)], [[rollout(text) for text in ("raise", "a", "exit", "b", "none")]])
+    assert scored.reward == [[0.0, 1.0, 0.0, 1.0, 0.0]]
+    assert (scored.num_errors, scored.num_timeouts) == (3, 0)
+
+
+def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., Reward]) -> None:
+    with pytest.raises(QuatroError, match=r"failed on 16 of 20 rollouts \(16 raised(?s:.*)KeyError"):
+        score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_a_reward_that_is_not_finite_names_the_prompt(functions: Callable[..., Reward], text: str) -> None:
+    with pytest.raises(DivergedError, match=rf"rollout 1 of mine 'p1' is {text}") as caught:
+        score_texts(functions("by_text"), "a", text)
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("spec", ["no_such_module:f", "my_rewards:no_such_function", "my_rewards:not_a_function"])
+def test_what_cannot_be_imported_fails_before_the_first_rollout(functions: Callable[..., Reward], spec: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot load the reward function") as caught:
+        make_reward(spec)
+    assert spec in str(caught.value)
+    assert "Error" in str(caught.value)
+
+
+def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[..., Reward]) -> None:
+    assert score_texts(functions("modules"), "a") == [0.0]
+    code = "import sys, quatro.rewards, quatro.rewards.math, quatro.rewards.countdown, quatro.rewards.function;"
+    code += "sys.exit('torch' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
+
+
+def test_a_killed_trainer_leaves_no_worker_behind(functions: Callable[..., Reward]) -> None:
+    code = """
+        import sys
+        from quatro.rewards.pool import WorkerPool
+        pool = WorkerPool("my_rewards:by_text", timeout_s=1000, num_workers=1)
+        sys.stdout.write(f"{pool._workers[0]._process.pid}\\n"); sys.stdout.flush()
+        pool.map([("", "hang", "")])
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert trainer.stdout is not None
+    worker = int(trainer.stdout.readline())
+    time.sleep(0.2)
+    trainer.send_signal(signal.SIGKILL)
+    trainer.wait()
+    try:
+        assert any(is_gone(worker) or time.sleep(0.25) for _ in range(80))
+    finally:
+        if not is_gone(worker):
+            os.kill(worker, signal.SIGKILL)
+    trainer.stdout.close()
+
+
+def is_gone(process_id: int) -> bool:
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] == "Z"  # dead, and only waiting for init to look

@@ -1,0 +1,91 @@
+"""`quatro plot` and `quatro sweep` from the outside."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.config import config_to_yaml, load_config
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "runs/a"
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(config_to_yaml(load_config("quickstart")), encoding="utf-8")
+    rows = [{"step": t, "reward/mean": t / 10, "kl/new_old": 0.01 * t} for t in range(1, 6)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_figure_goes_into_the_run_and_its_path_to_stdout(run):
+    pytest.importorskip("matplotlib")
+    result = runner.invoke(app, ["plot", "training", str(run)])
+    assert result.exit_code == 0, result.output
+    path = run / "figures/training.png"
+    assert result.stdout == f"{path}\n"
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_runs_need_a_place(run):
+    result = runner.invoke(app, ["plot", "training", str(run), str(run)])
+    assert result.exit_code == 2
+    assert "-o" in result.stderr
+
+
+def test_a_figure_of_an_unknown_kind_and_of_a_run_without_steps_are_refused(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert runner.invoke(app, ["plot", "training", str(run), "-o", str(tmp_path / "x.bmp")]).exit_code == 2
+    (run / "metrics.jsonl").unlink()
+    result = runner.invoke(app, ["plot", "training", str(run)])
+    assert result.exit_code == 4
+    assert "no metrics yet" in result.stderr
+
+
+def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
+    arguments = [
+        "sweep",
+        "quickstart",
+        "-g",
+        "method.name=quatro,gspo",
+        "-g",
+        "method.delta=0.1,0.01",
+        "--dry-run",
+        "-o",
+        str(tmp_path / "sweep"),
+    ]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "3 runs" in result.stdout
+    assert "(1 more collapsed" in result.stdout
+    document = json.loads(runner.invoke(app, [*arguments, "--json"]).stdout)
+    assert document["num_collapsed"] == 1
+    assert [point["name"] for point in document["points"]] == ["quatro-delta=0.1", "quatro-delta=0.01", "gspo"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    # A model that is not there: the run fails in its child process, before any training.
+    result = runner.invoke(
+        app,
+        [
+            "sweep",
+            "quickstart",
+            "-g",
+            "seed=0",
+            "-s",
+            "steps=1",
+            "-s",
+            "model=./no-such-model",
+            "-o",
+            str(tmp_path / "sweep"),
+        ],
+    )
+    assert result.exit_code == 6, result.output
+    assert "seed=0" in result.stdout
+    assert "1 of 1 runs" in result.stderr
+    assert (tmp_path / "sweep/summary.csv").is_file()

@@ -1,0 +1,199 @@
+"""`quatro train` from the outside: begin, watch, interrupt, continue. A tiny untrained model, a few steps."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+ROOT = Path(__file__).parents[2]
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """The embedded architecture with random weights: knows nothing, loads in no time."""
+    torch = pytest.importorskip("torch")
+    from quatro.warmstart import WarmStart, make_model, make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    recipe = WarmStart(hidden_size=64, num_layers=1)
+    torch.manual_seed(0)
+    make_model(recipe).save_pretrained(folder)
+    make_tokenizer(recipe.max_positions).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(model) -> list[str]:
+    small = ["prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=4", "inner_updates=2", "steps=2"]
+    return [part for setting in [f"model={model}", *small] for part in ("-s", setting)]
+
+
+def metrics(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def status(run: Path) -> str:
+    return json.loads((run / "status.json").read_text(encoding="utf-8"))["status"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "quatro_cli.app", *arguments]
+
+
+def test_a_run_leaves_its_directory_and_names_it(settings, tmp_path):
+    run = tmp_path / "run"
+    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{run}\n"
+    assert "step 2/2" in result.stderr
+    assert status(run) == "done"
+    assert [row["step"] for row in metrics(run)] == [1, 2]
+    assert "done" in runner.invoke(app, ["runs", "show", str(run)]).stdout
+
+    again = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    assert again.exit_code == 2
+    assert "--resume" in again.stderr
+    assert "-o" in again.stderr
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
+    run = tmp_path / "run"
+    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    before = (run / "metrics.jsonl").read_bytes()
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert status(run) == "done"
+
+
+def test_the_config_of_a_run_begins_another(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = runner.invoke(app, ["train", "quickstart", *settings, "-s", "seed=3"])
+    assert first.stdout == "runs/quickstart-quatro-3\n"
+    second = runner.invoke(app, ["train", "runs/quickstart-quatro-3/config.yaml", "-o", "other", "--json"])
+    assert second.exit_code == 0, second.output
+    document = json.loads(second.stdout)
+    assert document["run"] == "other"
+    assert document["metrics"]["step"] == 2
+    rewards = [[row["reward/mean"] for row in metrics(Path(run))] for run in ("runs/quickstart-quatro-3", "other")]
+    assert rewards[0] == rewards[1]
+
+
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, ["train", "quickstart", *settings, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "4 prompts x 4 rollouts" in result.stdout
+    document = json.loads(runner.invoke(app, ["train", "quickstart", *settings, "--dry-run", "--json"]).stdout)
+    assert document["parameters"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch):
+    from evals.errors import DivergedError
+
+    def diverge(config, run, **options):
+        raise DivergedError("iteration 1: loss is not finite")
+
+    monkeypatch.setattr("quatro.train.train", diverge)
+    run = tmp_path / "run"
+    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    assert result.exit_code == 5
+    assert result.stderr.count("iteration 1: loss is not finite") >= 1
+    assert status(run) == "failed"
+    assert "DivergedError" in (run / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, tmp_path, number, code):
+    run, whole = tmp_path / "cut", tmp_path / "whole"
+    # Enough steps that the signal comes before the last one.
+    several = [*settings, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
+    child = subprocess.Popen(command("train", "quickstart", *several, "-o", str(run)), cwd=ROOT, stderr=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists() or not metrics(run):
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.02)
+    child.send_signal(number)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == code, said
+    assert "Traceback" not in said
+    assert "--resume" in said
+    assert status(run) == "interrupted"
+    done = len(metrics(run))
+    assert 0 < done < 60
+    assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{done:06d}"]
+
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    runner.invoke(app, ["train", "quickstart", *several, "-o", str(whole)])
+    assert status(run) == "done"
+
+    def timeless(rows: list[dict]) -> list[dict]:
+        return [{key: value for key, value in row.items() if not key.startswith("perf/")} for row in rows]
+
+    pairs = zip(timeless(metrics(run)), timeless(metrics(whole)), strict=True)
+    assert [] == [(key, a[key], b.get(key)) for a, b in pairs for key in a if a[key] != b.get(key)]
+
+
+def test_a_second_interrupt_stops_at_once(settings, tmp_path):
+    run = tmp_path / "run"
+    child = subprocess.Popen(command("train", "quickstart", *settings, "-s", "steps=500", "-o", str(run)), cwd=ROOT,
+                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists() or not metrics(run):
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert "Traceback" not in said
+    assert status(run) == "interrupted"
+
+
+def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
+    controller, terminal = pty.openpty()
+    child = subprocess.Popen(
+        command("train", "quickstart", *settings, "-o", str(tmp_path / "run")), cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=terminal, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "40", "NO_COLOR": "1"},
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(controller, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        shown += chunk
+    assert child.wait(timeout=60) == 0
+    text = shown.decode("utf-8", "replace")
+    assert "entropy" in text
+    assert "Traceback" not in text
+
+
+def test_a_run_is_sampled_and_measured(settings, tmp_path):
+    run = tmp_path / "run"
+    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    problems = tmp_path / "toy.jsonl"
+    problems.write_text('{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "7 2 7 6 2 8 -> 67"}\n', encoding="utf-8")
+    drawn = runner.invoke(app, ["sample", str(run), "-b", str(problems), "-n", "3"])
+    assert drawn.exit_code == 0, drawn.output
+    path = run / "samples/T1-p1-step000002/toy.jsonl"
+    assert drawn.stdout == f"{path}\n"
+    measured = runner.invoke(app, ["eval", "passk", str(run), "--json", "--k", "1,3"])
+    assert measured.exit_code == 0, measured.output
+    document = json.loads(measured.stdout)
+    assert document["method"] == "quatro delta=0.01"
+    assert document["sampling"]["n"] == 3
+    assert document["rows"][0]["num_problems"] == 1
