@@ -94,7 +94,8 @@ TRAINING_PANELS = (
 def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TRAINING_PANELS) -> Figure:
     """Curves over steps, one colour and marker a run: faint every step, bold the running mean.
 
-    A panel that no run has numbers for is left out. Dashed horizontal lines in the KL panel are the runs' delta.
+    On a logarithmic axis it is the geometric mean. A panel that no run has numbers for is left out. Dashed horizontal
+    lines in the KL panel are the runs' delta.
 
     Raises:
         DataError: a run has no rows, or no panel has a single finite number.
@@ -215,7 +216,10 @@ def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int
     width = 2 * (len(values) // 24) + 1
     if width > 1 and not is_dashed:
         axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
-    means = running_mean(values, width)
+    if panel.is_log:  # the mean of logarithms: one spike must not lift its whole neighbourhood
+        means = [math.exp(mean) for mean in running_mean([math.log(value) for value in values], width)]
+    else:
+        means = running_mean(values, width)
     # The second direction is thin: it supports the first and must not hide it.
     look: dict[str, Any] = {"linestyle": DASHED, "linewidth": 0.9} if is_dashed else {"linewidth": 1.6}
     if not is_dashed:

@@ -36,11 +36,13 @@ class InnerResult:
 
 
 class InnerLoop:
-    """``old_logp`` is where log pi_old comes from, decided on the first batch (METHODS 1.2):
+    """``old_logp`` is where log pi_old comes from, decided on the first batch (METHODS 1.2).
 
-    `own`: the update's own detached pass, exact when the iteration has a single optimiser step. `engine`: the
-    decoder's, in float32 and once it agreed with the trainer's forward pass to 1e-3 of the smallest advantage that
-    matters. `recompute`: a forward pass in the same micro-batches as the update.
+    Until an iteration's first optimiser step the policy IS pi_old, and a minibatch's own detached forward pass gives
+    log pi_old exactly, in the very micro-batches of the update: log-ratios are 0, not noise that Adam would blow up to
+    a full step. With a single minibatch that is all (`own`). The minibatches after it take the decoder's (`engine`),
+    in float32 and if it agreed with the trainer's forward pass to 1e-3 of the smallest advantage that matters, else a
+    forward pass of the trainer in the same micro-batches (`recompute`).
     """
 
     def __init__(self, config: Config, policy: LocalPolicy, *, dump_folder: Path, old_logp: str | None = None) -> None:
@@ -56,14 +58,18 @@ class InnerLoop:
         if self.old_logp is None:
             self.old_logp = self._choose(rows)
         if self.old_logp == "recompute":
-            return rows.with_batch(old_logp_BT=self.policy.score(rows).logp_BT)
+            logp_BT = torch.zeros_like(rows.batch.old_logp_BT)
+            for index in rows.minibatches(self.config.minibatch_prompts):
+                scored_BT = self.policy.score(rows.select(index)).logp_BT
+                logp_BT[index, : scored_BT.shape[1]] = scored_BT
+            return rows.with_batch(old_logp_BT=logp_BT)
         if self.old_logp == "own":
             return rows.with_batch(old_logp_BT=torch.zeros_like(rows.batch.old_logp_BT))
         return rows
 
     def _choose(self, rows: Rows) -> str:
         config, batch = self.config, rows.batch
-        if config.inner_updates * (config.prompts_per_step // config.minibatch_prompts) == 1:
+        if config.prompts_per_step == config.minibatch_prompts:
             return "own"
         if config.dtype != "float32" or bool(batch.old_logp_BT[batch.mask_BT].isnan().any()):
             return "recompute"
@@ -87,28 +93,33 @@ class InnerLoop:
         before: dict[str, float] = {}
         grad_norms: list[float] = []
         ess_shares: list[float] = []
-        num_skipped = 0
+        num_applied = num_skipped = 0
         old_logp_BT = rows.batch.old_logp_BT.clone()
+        rows = rows.with_batch(old_logp_BT=old_logp_BT)
         entropy_BT = torch.zeros_like(old_logp_BT)
         for epoch in range(self.config.inner_updates):
             for index in rows.minibatches(self.config.minibatch_prompts):
                 minibatch = rows.select(index)
+                is_old_policy = num_applied == 0
                 update = self.policy.update(
-                    minibatch, self.objective, use_own_logp=self.old_logp == "own", need_entropy=epoch == 0
+                    minibatch, self.objective, use_own_logp=is_old_policy, need_entropy=epoch == 0
                 )
                 logp_BT, width = update.forward.logp_BT, update.forward.logp_BT.shape[1]
                 if update.forward.entropy_BT is not None:
                     entropy_BT[index, :width] = update.forward.entropy_BT
-                if self.old_logp == "own":
+                if not before:
+                    # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
+                    given_BT = logp_BT if self.old_logp == "own" else old_logp_BT[index, :width]
+                    noise_B = sequence_log_ratio(logp_BT, given_BT, minibatch.batch.mask_BT)
+                    before = summarise(noise_B, "log_ratio/before")
+                    before |= mismatch(engine_logp_BT[index, :width], logp_BT, minibatch.batch.mask_BT)
+                if is_old_policy:
                     old_logp_BT[index, :width] = logp_BT
                 log_ratio_B = sequence_log_ratio(logp_BT, old_logp_BT[index, :width], minibatch.batch.mask_BT)
-                if not before:
-                    # Before the first step the policy IS pi_old: anything but 0 is numerical noise.
-                    before = summarise(log_ratio_B, "log_ratio/before")
-                    before |= mismatch(engine_logp_BT[index, :width], logp_BT, minibatch.batch.mask_BT)
                 ess_shares.append(effective_sample_share(log_ratio_B))
                 grad_norms.append(update.grad_norm)
-                if self._is_applied(step, update, minibatch):
+                num_applied += update.is_applied
+                if self._is_finite(step, update, minibatch):
                     merged = merge(merged, update.metrics)
                 else:
                     num_skipped += 1
@@ -120,7 +131,8 @@ class InnerLoop:
             "grad/norm": sum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
             "grad/norm_max": max(grad_norms),
             "grad/skipped_steps": float(num_skipped),
-            "optimizer_steps": float(len(grad_norms) - num_skipped),
+            "grad/zero_steps": float(len(grad_norms) - num_skipped - num_applied),
+            "optimizer_steps": float(num_applied),
             "ratio/ess_share_min": min(ess_shares),
         }
         if rows.batch.ref_logp_BT is not None:
@@ -129,7 +141,7 @@ class InnerLoop:
         entropy = ops.masked_sum(entropy_BT, mask_BT).sum().item() / num_tokens
         return InnerResult(old_logp_BT, entropy, metrics)
 
-    def _is_applied(self, step: int, update: Update, minibatch: Rows) -> bool:
+    def _is_finite(self, step: int, update: Update, minibatch: Rows) -> bool:
         if update.is_finite:
             self._num_skipped_in_a_row = 0
             return True

@@ -48,15 +48,15 @@ def train(
     try:
         for step in range(position.step + 1, config.steps + 1):
             metrics = iteration(step, parts, inner, evaluation, run, timer)
-            is_last = step == config.steps or (stop is not None and stop.requested)
             metrics |= timer.take(num_tokens=int(metrics["tokens"]))
             run.append_metrics(metrics)
-            if is_last or (config.checkpoint.every and step % config.checkpoint.every == 0):
-                with timer("checkpoint"):
-                    save(run, parts, step=step, old_logp=inner.old_logp)
             watch(metrics)
             if observer is not None:
                 observer(metrics)
+            is_last = step == config.steps or (stop is not None and stop.requested)
+            if is_last or (config.checkpoint.every and step % config.checkpoint.every == 0):
+                with timer("checkpoint"):
+                    save(run, parts, step=step, old_logp=inner.old_logp)
             if is_last:
                 break
     finally:

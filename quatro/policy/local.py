@@ -40,12 +40,14 @@ class Forward:
 class Update:
     """One optimiser step: metrics of the loss, the gradient's norm before clipping, whether the step was taken.
 
-    ``logp_BT`` are the rows' log-probabilities BEFORE the step, in the order of the rows given.
+    A step is not taken if a loss or gradient is not finite, or if the gradient is exactly zero: momentum alone would
+    move the policy without any evidence. ``logp_BT`` are the rows' log-probabilities BEFORE the step, in the order of the rows given.
     """
 
     metrics: dict[str, Metric]
     grad_norm: float
     is_finite: bool
+    is_applied: bool
     forward: Forward
 
 
@@ -128,8 +130,7 @@ class LocalPolicy:
 
         Every loss term is divided by its weight over the whole minibatch and all ranks, so the gradient depends on
         neither micro-batch size nor world size. ``use_own_logp``: take this pass's own detached log-probabilities as
-        the old ones, which is exact if and only if the iteration has a single optimiser step. A step whose loss or
-        gradient is not finite is not taken.
+        the old ones, which is right as long as the policy still is pi_old.
         """
         weight_sums = self._weight_sums(rows, objective)
         self.optimizer.zero_grad(set_to_none=True)
@@ -159,12 +160,13 @@ class LocalPolicy:
         self._reduce_gradients()
         grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         is_finite = bool(torch.isfinite(grad_norm)) and bool(torch.isfinite(loss_sum))
-        if is_finite:
+        is_applied = is_finite and float(grad_norm) > 0.0
+        if is_applied:
             self.optimizer.step()
             self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
         metrics["loss"] = Metric("sum", loss_sum)
-        return Update(metrics, float(grad_norm), is_finite, Forward(logp_BT, entropy_BT))
+        return Update(metrics, float(grad_norm), is_finite, is_applied, Forward(logp_BT, entropy_BT))
 
     @torch.no_grad()
     def _weight_sums(self, rows: Rows, objective: Objective) -> dict[str, Tensor]:

@@ -30,6 +30,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "pyyaml": "6.0",
         "numpy": "1.26",
         "pandas": "2.2",
+        "scipy": "1.13",
         "scikit-learn": "1.5",
         "rapidfuzz": "3.9",
         "rouge-score": "0.1.2",

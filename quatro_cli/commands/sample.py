@@ -38,7 +38,8 @@ def sample(
     top_p: Annotated[float, typer.Option("--top-p", help="Nucleus mass; 1 keeps every token.")] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Most likely tokens kept; 0 keeps all.")] = 0,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else the benchmark's.")
+        int | None,
+        typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else the benchmark's."),
     ] = None,
     template: Annotated[
         str | None, typer.Option("--template", help="Prompt template. Default: the run's, else the benchmark's.")
@@ -184,7 +185,11 @@ def _find_model(name: str) -> _Model:
 def _default_folder(name: str, found: _Model) -> Path:
     from quatro.sample import file_stem
 
-    return found.run / "samples" if found.run is not None else Path("samples") / file_stem(re.sub(r"[/:]+", "-", name).strip("-."))
+    return (
+        found.run / "samples"
+        if found.run is not None
+        else Path("samples") / file_stem(re.sub(r"[/:]+", "-", name).strip("-."))
+    )
 
 
 def _template_of(benchmark: str) -> str:

@@ -76,7 +76,7 @@ FUNCTIONS = """
             while True:
                 pass
         if completion == "hang in a child":
-            os.system("sleep 1000")
+            os.system("sleep 1000 & echo $! > child.pid; wait")
         if completion == "raise":
             raise KeyError("no such thing")
         if completion == "exit":
@@ -150,6 +150,7 @@ def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Rewar
     scored = reward.score([prompt("q", None)], [group])
     assert scored.reward == [[1.0, 0.0, 1.0, 0.0, 1.0]]
     assert (scored.num_errors, scored.num_timeouts) == (0, 2)
+    assert is_gone(int(Path("child.pid").read_text(encoding="utf-8")))
 
 
 def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., Reward]) -> None:

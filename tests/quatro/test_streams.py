@@ -66,7 +66,9 @@ def test_uniforms_are_uniform_and_uncorrelated(kind):
 def test_every_field_changes_the_seed():
     keys = itertools.product((0, 1, -1), (0, 1), ("a", "ab", ""), (0, 1))
     rollouts = [rollout_seed(run, iteration, key, j) for run, iteration, key, j in keys]
-    samples = [sample_seed(s, b, i, j) for s in (0, 1) for b, i in (("a", "bc"), ("ab", "c"), ("", "abc")) for j in (0, 1)]
+    samples = [
+        sample_seed(s, b, i, j) for s in (0, 1) for b, i in (("a", "bc"), ("ab", "c"), ("", "abc")) for j in (0, 1)
+    ]
     assert len(set(rollouts + samples)) == len(rollouts) + len(samples)
     assert all(0 <= seed <= WORD for seed in rollouts + samples)
 

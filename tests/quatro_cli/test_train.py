@@ -46,6 +46,16 @@ def status(run: Path) -> str:
     return json.loads((run / "status.json").read_text(encoding="utf-8"))["status"]
 
 
+def wait_for_a_step(run: Path, child: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (run / "metrics.jsonl").exists() and metrics(run):
+            return
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.02)
+    raise AssertionError("no step within a minute")
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "quatro_cli.app", *arguments]
 
@@ -114,16 +124,20 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, tmp_path, number, code):
+def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_had_been(
+    settings, tmp_path, number, code
+):
     run, whole = tmp_path / "cut", tmp_path / "whole"
     # Enough steps that the signal comes before the last one.
     several = [*settings, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
-    child = subprocess.Popen(command("train", "quickstart", *several, "-o", str(run)), cwd=ROOT, stderr=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists() or not metrics(run):
-        assert child.poll() is None, child.stderr.read()
-        time.sleep(0.02)
+    child = subprocess.Popen(
+        command("train", "quickstart", *several, "-o", str(run)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_a_step(run, child)
     child.send_signal(number)
     _, said = child.communicate(timeout=60)
     assert child.returncode == code, said
@@ -142,16 +156,19 @@ def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_
         return [{key: value for key, value in row.items() if not key.startswith("perf/")} for row in rows]
 
     pairs = zip(timeless(metrics(run)), timeless(metrics(whole)), strict=True)
-    assert [] == [(key, a[key], b.get(key)) for a, b in pairs for key in a if a[key] != b.get(key)]
+    assert [(key, a[key], b.get(key)) for a, b in pairs for key in a if a[key] != b.get(key)] == []
 
 
 def test_a_second_interrupt_stops_at_once(settings, tmp_path):
     run = tmp_path / "run"
-    child = subprocess.Popen(command("train", "quickstart", *settings, "-s", "steps=500", "-o", str(run)), cwd=ROOT,
-                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists() or not metrics(run):
-        time.sleep(0.02)
+    child = subprocess.Popen(
+        command("train", "quickstart", *settings, "-s", "steps=500", "-o", str(run)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_a_step(run, child)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
@@ -163,8 +180,11 @@ def test_a_second_interrupt_stops_at_once(settings, tmp_path):
 def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
     controller, terminal = pty.openpty()
     child = subprocess.Popen(
-        command("train", "quickstart", *settings, "-o", str(tmp_path / "run")), cwd=ROOT, stdout=subprocess.PIPE,
-        stderr=terminal, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "40", "NO_COLOR": "1"},
+        command("train", "quickstart", *settings, "-o", str(tmp_path / "run")),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "40", "NO_COLOR": "1"},
     )
     os.close(terminal)
     shown = b""
@@ -186,7 +206,9 @@ def test_a_run_is_sampled_and_measured(settings, tmp_path):
     run = tmp_path / "run"
     runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
     problems = tmp_path / "toy.jsonl"
-    problems.write_text('{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "7 2 7 6 2 8 -> 67"}\n', encoding="utf-8")
+    problems.write_text(
+        '{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "7 2 7 6 2 8 -> 67"}\n', encoding="utf-8"
+    )
     drawn = runner.invoke(app, ["sample", str(run), "-b", str(problems), "-n", "3"])
     assert drawn.exit_code == 0, drawn.output
     path = run / "samples/T1-p1-step000002/toy.jsonl"

@@ -1,0 +1,375 @@
+"""The decode loop against plain full forward passes, brute-force enumeration and itself in other batches."""
+
+import itertools
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from evals.errors import DataError, DivergedError, UsageError
+from quatro.rollout.streams import rollout_seed
+from quatro.rollout.transformers import Share, TransformersEngine, plan_batches
+from quatro.types import Prompt, Sampling
+
+EOS = (0, 3)
+VOCABULARY = 23
+
+
+class Letters:
+    """Token i is letter i; ids below 4 are special."""
+
+    def __init__(self):
+        self.num_decoded = 0
+
+    def decode(self, token_ids, skip_special_tokens=False):
+        assert skip_special_tokens
+        self.num_decoded += 1
+        return "".join(chr(ord("a") + i) for i in token_ids if i >= 4)
+
+
+def make_model(kind="qwen2", *, sharpness=6.0, **changes):
+    torch.manual_seed(0)
+    shape = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, eos_token_id=0)  # noqa: C408
+    decoder = {**shape, "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 40, **changes}
+    if kind == "qwen2":
+        model = Qwen2ForCausalLM(Qwen2Config(**decoder))
+    elif kind == "llama-eager":
+        model = LlamaForCausalLM(LlamaConfig(**decoder, attn_implementation="eager"))
+    elif kind == "mistral-sliding":
+        model = MistralForCausalLM(MistralConfig(**decoder, sliding_window=4))
+    elif kind == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=4, n_positions=40))
+    else:
+        raise KeyError(kind)
+    with torch.no_grad():  # random weights are almost uniform: sharpen them, so that prefixes are shared
+        model.get_output_embeddings().weight.mul_(sharpness)
+    return model.eval()
+
+
+def make_prompts(lengths):
+    rng = np.random.default_rng(1)
+    return [
+        Prompt("toy", f"p{i}", "", None, "", tuple(int(t) for t in rng.integers(4, VOCABULARY, length)))
+        for i, length in enumerate(lengths)
+    ]
+
+
+def make_seeds(prompts, n):
+    return [[rollout_seed(0, 0, prompt.id, j) for j in range(n)] for prompt in prompts]
+
+
+def engine(model, **options):
+    return TransformersEngine(model, Letters(), eos_ids=EOS, **options)
+
+
+def full_forward(model, prompt, rollout):
+    """Log-softmax (T, V) in float64 of every response position, from one forward pass over the whole sequence."""
+    ids = torch.tensor([[*prompt.token_ids, *rollout.token_ids]])
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[0]
+    return logits[len(prompt.token_ids) - 1 : -1].double()
+
+
+KINDS = ("qwen2", "llama-eager", "mistral-sliding", "gpt2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [(5, 5, 5), (2, 9, 5, 5)], ids=["equal", "ragged"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_and_entropies_agree_with_a_full_forward_pass(kind, lengths, temperature):
+    model, prompts = make_model(kind), make_prompts(lengths)
+    sampling = Sampling(temperature=temperature, top_p=0.95, max_new_tokens=12)
+    groups = engine(model).generate(prompts, make_seeds(prompts, 6), sampling)
+    assert len({len(r.token_ids) for group in groups for r in group}) > 2, "rows should end at different steps"
+    for prompt, group in zip(prompts, groups, strict=True):
+        for rollout in group:
+            logits = full_forward(model, prompt, rollout)
+            logp = (logits / temperature).log_softmax(-1)
+            expected = logp.gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(rollout.logp).double(), expected, rtol=0, atol=1e-5)
+            logp1 = logits.log_softmax(-1)
+            entropy = -(logp1.exp() * logp1).sum(-1)
+            torch.testing.assert_close(torch.tensor(rollout.entropy).double(), entropy, rtol=0, atol=1e-5)
+
+
+def test_responses_have_the_exact_sequence_probabilities():
+    """Chi-square over all responses of up to 3 tokens of a small vocabulary, enumerated; fixed seeds."""
+    model, (prompt,) = make_model(vocab_size=5, sharpness=12.0), make_prompts([3])
+    prompt = Prompt("toy", "p", "", None, "", (4, 2, 4))
+    probability = {}
+    for length in (1, 2, 3):
+        for ids in itertools.product(range(5), repeat=length):
+            if any(i in EOS for i in ids[:-1]) or (length < 3 and ids[-1] not in EOS):
+                continue
+            with torch.no_grad():
+                logp = model(input_ids=torch.tensor([[*prompt.token_ids, *ids]])).logits[0].double().log_softmax(-1)
+            probability[ids] = math.exp(sum(logp[2 + t, i].item() for t, i in enumerate(ids)))
+    assert sum(probability.values()) == pytest.approx(1, abs=1e-6)
+
+    n = 20_000
+    (group,) = engine(model).generate(
+        [prompt], [[rollout_seed(1, 0, "p", j) for j in range(n)]], Sampling(max_new_tokens=3)
+    )
+    count = dict.fromkeys(probability, 0)
+    for rollout in group:
+        count[rollout.token_ids] += 1
+    expected = {ids: n * p for ids, p in probability.items()}
+    large = [ids for ids in expected if expected[ids] >= 5]
+    chi2 = sum((count[ids] - expected[ids]) ** 2 / expected[ids] for ids in large)
+    degrees = len(large) - 1
+    assert degrees > 10
+    assert chi2 < degrees + 4 * math.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("lengths", [(5, 5, 5), (2, 9, 5, 7)], ids=["equal", "ragged"])
+@pytest.mark.parametrize("sampling", [Sampling(max_new_tokens=10), Sampling(0.8, 0.9, 12, 10)])
+def test_results_do_not_depend_on_how_the_work_is_split(lengths, sampling):
+    model, prompts = make_model(), make_prompts(lengths)
+    seeds = make_seeds(prompts, 7)
+    whole = engine(model).generate(prompts, seeds, sampling)
+    others = [
+        engine(model, max_batch_rows=1).generate(prompts, seeds, sampling),
+        engine(model, max_batch_rows=5).generate(prompts, seeds, sampling),
+        engine(model, max_batch_tokens=60).generate(prompts, seeds, sampling),
+        # Prompts in another order and one at a time.
+        list(reversed(engine(model).generate(prompts[::-1], seeds[::-1], sampling))),
+        [engine(model).generate([p], [s], sampling)[0] for p, s in zip(prompts, seeds, strict=True)],
+        # The rollouts of a group in another order.
+        [group[::-1] for group in engine(model).generate(prompts, [s[::-1] for s in seeds], sampling)],
+    ]
+    for other in others:
+        for group, expected_group in zip(other, whole, strict=True):
+            for rollout, expected in zip(group, expected_group, strict=True):
+                assert rollout.token_ids == expected.token_ids
+                assert rollout.text == expected.text
+                assert rollout.finish_reason == expected.finish_reason
+                np.testing.assert_allclose(rollout.logp, expected.logp, atol=1e-5, rtol=0)
+                np.testing.assert_allclose(rollout.entropy, expected.entropy, atol=1e-5, rtol=0)
+
+
+def test_the_logits_of_a_large_vocabulary_are_sampled_in_slices(monkeypatch):
+    model, prompts = make_model(), make_prompts([5, 5, 5])
+    seeds, sampling = make_seeds(prompts, 7), Sampling(top_p=0.9, max_new_tokens=8)
+    whole = engine(model).generate(prompts, seeds, sampling)
+    monkeypatch.setattr("quatro.rollout.transformers.MAX_SAMPLED_LOGITS", 2 * VOCABULARY)
+    assert engine(model).generate(prompts, seeds, sampling) == whole
+
+
+def test_equal_seeds_give_equal_responses_and_other_seeds_other_ones():
+    model, (prompt,) = make_model(sharpness=1.0), make_prompts([4])
+    draw = engine(model).generate
+    (group,) = draw([prompt], [[5, 6, 5, 7]], Sampling(max_new_tokens=12))
+    assert group[0] == group[2]
+    assert len({rollout.token_ids for rollout in group}) == 3
+    torch.manual_seed(99)  # the global generator plays no part
+    assert draw([prompt], [[5, 6, 5, 7]], Sampling(max_new_tokens=12)) == [group]
+
+
+def test_a_response_ends_at_its_first_stop_token_which_it_contains():
+    model, prompts = make_model(), make_prompts([4, 6])
+    groups = engine(model).generate(prompts, make_seeds(prompts, 40), Sampling(max_new_tokens=9))
+    rollouts = [rollout for group in groups for rollout in group]
+    assert {rollout.finish_reason for rollout in rollouts} == {"stop", "length"}
+    assert {rollout.token_ids[-1] for rollout in rollouts if rollout.finish_reason == "stop"} == set(EOS)
+    for rollout in rollouts:
+        body, last = rollout.token_ids[:-1], rollout.token_ids[-1]
+        assert not set(body) & set(EOS)
+        assert (last in EOS) == (rollout.finish_reason == "stop")
+        assert rollout.finish_reason == "stop" or len(rollout.token_ids) == 9
+        assert len(rollout.logp) == len(rollout.entropy) == len(rollout.token_ids)
+        assert rollout.text == "".join(chr(ord("a") + i) for i in rollout.token_ids if i >= 4)
+
+
+def test_rows_with_equal_tokens_share_forward_passes_and_decoding():
+    model, (prompt,) = make_model(sharpness=25.0), make_prompts([4])
+    rows_fed = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: rows_fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    drawer = engine(model)
+    n = 64
+    (group,) = drawer.generate([prompt], make_seeds([prompt], n), Sampling(max_new_tokens=6))
+    assert rows_fed[0] == (1, 4), "the prompt is prefilled once"
+    for step, (rows, length) in enumerate(rows_fed[1:], start=1):
+        prefixes = {r.token_ids[:step] for r in group if len(r.token_ids) > step}
+        assert length == 1
+        assert len(prefixes) <= rows <= len(prefixes) / 0.8 + 1
+    assert drawer.tokenizer.num_decoded == len(
+        {r.token_ids[: len(r.token_ids) - (r.finish_reason == "stop")] for r in group}
+    )
+    assert rows_fed[1][0] < n
+
+
+def test_truncated_sampling_draws_only_tokens_that_brute_force_keeps():
+    model, prompts = make_model(sharpness=2.0), make_prompts([4, 4])
+    sampling = Sampling(temperature=1.3, top_p=0.6, top_k=5, max_new_tokens=6)
+    for prompt, group in zip(prompts, engine(model).generate(prompts, make_seeds(prompts, 30), sampling), strict=True):
+        for rollout in group:
+            prob = (full_forward(model, prompt, rollout) / 1.3).softmax(-1)
+            for token, row in zip(rollout.token_ids, prob.tolist(), strict=True):
+                best = sorted(row, reverse=True)[:5]
+                # Mass of the five best that lies strictly before this token must be below top_p.
+                before = sum(p for p in best if p > row[token]) / sum(best)
+                assert row[token] in best
+                assert before < 0.6 + 1e-6
+
+
+def test_entropies_only_when_asked_for():
+    model, prompts = make_model(), make_prompts([4])
+    seeds = make_seeds(prompts, 5)
+    ((*bare,),) = engine(model, collect_entropy=False).generate(prompts, seeds, Sampling(max_new_tokens=5))
+    ((*full,),) = engine(model).generate(prompts, seeds, Sampling(max_new_tokens=5))
+    assert all(rollout.entropy is None for rollout in bare)
+    assert [rollout.token_ids for rollout in bare] == [rollout.token_ids for rollout in full]
+    assert [rollout.logp for rollout in bare] == [rollout.logp for rollout in full]
+
+
+def test_modes_gradients_and_weights_are_left_as_they_were():
+    model, prompts = make_model(), make_prompts([4, 6])
+    model.train()
+    model.model.layers[0].eval()  # a caller may have frozen a part
+    modes = [module.training for module in model.modules()]
+    ids = torch.tensor([[5, 6, 7, 8]])
+    before = model(input_ids=ids).logits
+    seen = []
+    model.register_forward_pre_hook(lambda module, args: seen.append(module.training))
+    engine(model).generate(prompts, make_seeds(prompts, 3), Sampling(max_new_tokens=4))
+    assert set(seen) == {False}
+    assert [module.training for module in model.modules()] == modes
+    assert torch.is_grad_enabled()
+    after = model(input_ids=ids).logits
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    after.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_rotary_embedding_that_rewrites_itself_can_still_be_trained_afterwards():
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 6}
+    rope |= {"short_factor": [1.0, 1.0], "long_factor": [2.0, 3.0]}
+    model, prompts = make_model(rope_parameters=rope), make_prompts([4])
+    short = model.model.rotary_emb.inv_freq.clone()
+    engine(model).generate(prompts, make_seeds(prompts, 8), Sampling(max_new_tokens=8))
+    assert not torch.equal(model.model.rotary_emb.inv_freq, short), "the forward should have replaced the buffer"
+    assert not any(buffer.is_inference() for buffer in model.buffers())
+
+
+def test_sync_and_state_have_nothing_to_carry():
+    drawer = engine(make_model())
+    assert drawer.sync(lambda: iter(())) == {}
+    assert drawer.state() == {}
+    drawer.load_state({})
+
+
+def test_progress_counts_every_rollout_and_token():
+    model, prompts = make_model(), make_prompts([4, 6, 4])
+    seen = []
+    groups = engine(model, max_batch_rows=8).generate(
+        prompts, make_seeds(prompts, 5), Sampling(max_new_tokens=7), progress=lambda *counts: seen.append(counts)
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == (15, sum(len(rollout.token_ids) for group in groups for rollout in group))
+
+
+def test_groups_may_be_empty_or_of_different_sizes():
+    model, prompts = make_model(), make_prompts([4, 6, 4])
+    groups = engine(model).generate(prompts, [[1, 2, 3], [], [4]], Sampling(max_new_tokens=3))
+    assert [len(group) for group in groups] == [3, 0, 1]
+    assert engine(model).generate([], [], Sampling()) == []
+
+
+def test_a_prompt_that_fills_the_context_is_refused_by_name():
+    prompts = make_prompts([4, 40])
+    with pytest.raises(DataError, match=r"'p1' of 'toy' has 40 tokens.*context of 40"):
+        engine(make_model()).generate(prompts, make_seeds(prompts, 2), Sampling(max_new_tokens=5))
+    with pytest.raises(DataError, match="'p0' of 'toy' has no tokens"):
+        engine(make_model()).generate(make_prompts([0]), [[1]], Sampling(max_new_tokens=5))
+
+
+def test_a_response_ends_where_the_context_does(caplog):
+    model, prompts = make_model(sharpness=0.0), make_prompts([38, 4])
+    with caplog.at_level(logging.WARNING):
+        near, far = engine(model).generate(prompts, make_seeds(prompts, 30), Sampling(max_new_tokens=6))
+    assert max(len(rollout.token_ids) for rollout in near) == 2
+    assert {rollout.finish_reason for rollout in near} == {"stop", "length"}
+    assert max(len(rollout.token_ids) for rollout in far) == 6
+    assert "1 of 2 prompts leave fewer than max_new_tokens=6" in caplog.text
+
+
+def test_weights_that_are_not_finite_are_a_diverged_run():
+    model, prompts = make_model(), make_prompts([4])
+    with torch.no_grad():
+        model.get_output_embeddings().weight[3, 0] = math.nan
+    with pytest.raises(DivergedError, match="not finite"):
+        engine(model).generate(prompts, make_seeds(prompts, 2), Sampling(max_new_tokens=5))
+    assert not model.training
+
+
+def test_an_engine_without_a_stop_token_is_refused():
+    with pytest.raises(UsageError, match="no stop token"):
+        TransformersEngine(make_model(), Letters(), eos_ids=())
+
+
+def test_layers_without_keys_and_values_are_refused():
+    model = make_model()
+    model.config.layer_types = ["linear_attention", "full_attention"]
+    with pytest.raises(UsageError, match="linear_attention"):
+        engine(model)
+
+
+def test_autocast_is_the_policys_own():
+    """Under `compute` the log-probs are those of a full forward pass under the same autocast."""
+    model, prompts = make_model(), make_prompts([5, 5])
+
+    def compute():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    groups = engine(model, compute=compute).generate(prompts, make_seeds(prompts, 4), Sampling(max_new_tokens=8))
+    plain_gap, autocast_gap = [], []
+    for prompt, group in zip(prompts, groups, strict=True):
+        for rollout in group:
+            drawn = torch.tensor(rollout.logp).double()
+            ids = torch.tensor(rollout.token_ids)[:, None]
+            plain_gap.append((full_forward(model, prompt, rollout).log_softmax(-1).gather(-1, ids)[:, 0] - drawn).abs())
+            with compute():
+                logits = full_forward(model, prompt, rollout)
+            autocast_gap.append((logits.log_softmax(-1).gather(-1, ids)[:, 0] - drawn).abs())
+    assert torch.cat(autocast_gap).mean() < 0.7 * torch.cat(plain_gap).mean()
+    assert torch.cat(plain_gap).max() < 0.3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_hold_every_rollout_once_within_the_limits(seed):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 50, 12).tolist()
+    counts = rng.integers(0, 30, 12).tolist()
+    limits = {"max_batch_rows": int(rng.integers(1, 40)), "max_batch_tokens": int(rng.integers(1, 2000))}
+    batches = plan_batches(lengths, counts, 10, **limits)
+    dealt = [(share.prompt, j) for batch in batches for share in batch for j in range(share.start, share.stop)]
+    assert sorted(dealt) == [(prompt, j) for prompt, count in enumerate(counts) for j in range(count)]
+    for batch in batches:
+        rows = sum(share.stop - share.start for share in batch)
+        longest = max(lengths[share.prompt] for share in batch)
+        assert rows == 1 or (rows <= limits["max_batch_rows"] and rows * (longest + 10) <= limits["max_batch_tokens"])
+
+
+def test_a_group_is_cut_only_if_it_cannot_fit():
+    plan = plan_batches([5, 5, 5], [6, 6, 25], 5, max_batch_rows=10, max_batch_tokens=1000)
+    assert plan == [
+        [Share(0, 0, 6)],
+        [Share(1, 0, 6), Share(2, 0, 4)],
+        [Share(2, 4, 14)],
+        [Share(2, 14, 24)],
+        [Share(2, 24, 25)],
+    ]
