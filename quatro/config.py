@@ -4,11 +4,13 @@ A configuration is built in this order: the file, `-m METHOD` (replaces the whol
 then the method's preset for keys that none of these set, then defaults.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +21,9 @@ from quatro.config_schema import schema_json, schema_text
 from quatro.methods import METHODS
 from quatro.yaml_loader import KeyPath, load_yaml, parse_value
 from quatro.yaml_writer import scalar_text, to_yaml
+
+if TYPE_CHECKING:
+    from quatro.methods.base import Method
 
 __all__ = [
     "Config",
@@ -216,13 +221,19 @@ def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, s
             target = target.setdefault(parent, {}) if isinstance(target, dict) else None
         if isinstance(target, dict) and key not in target:
             target[key] = value
-            origins[".".join((*parents, key))] = f"preset {preset}"
+            origins[".".join((*parents, key))] = _preset_origin(chosen, str(preset), dotted)
     try:
         raw["method"] = chosen.model_validate(block)
     except ValidationError as error:
         raw["method"] = _STAND_IN
         return origins, [{**problem, "loc": ("method", *problem["loc"]), "model": chosen} for problem in error.errors()]
     return origins, []
+
+
+def _preset_origin(chosen: type[Method], preset: str, key: str) -> str:
+    if preset != "paper":
+        return f"preset {preset}"
+    return f"preset paper, {'stated by the paper' if key in chosen.STATED_BY_PAPER else 'our reading'}"
 
 
 _STAND_IN = SimpleNamespace(advantages=None, loss=None)

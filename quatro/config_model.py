@@ -162,7 +162,9 @@ class Config(Block):
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
         description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
     )
-    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="number format of weights and activations")
+    dtype: Literal["bfloat16", "float32"] = Field(
+        "bfloat16", description="number format of the computation; weights and their updates are kept in float32"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order and sampling")

@@ -134,6 +134,8 @@ def batch_arithmetic(config: Config, num_prompts: int) -> list[str]:
 
 def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: PromptSet) -> Memory:
     """An estimate of the peak from first principles; fragmentation and the framework come on top."""
+    from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
+
     number = FLOAT32_BYTES if config.dtype == "float32" else 2
     weights = num_parameters * FLOAT32_BYTES
     longest_prompt = max(len(prompt.token_ids) for prompt in prompts.prompts)
@@ -148,7 +150,8 @@ def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: Pro
     logits = response_tokens * shape.vocab_size * (number + 2 * FLOAT32_BYTES)
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
-    live_rows = min(512, config.prompts_per_step * config.rollouts_per_prompt, max(1, 65536 // longest))
+    batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
+    live_rows = min(batch_rows, config.prompts_per_step * config.rollouts_per_prompt)
     kv_cache = live_rows * longest * layers * 2 * heads * head_dim * number
     return Memory(
         weights=weights,

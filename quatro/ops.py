@@ -115,6 +115,31 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_low: float, clip_hi
     return torch.maximum(plain, clipped), clipped > plain
 
 
+def token_surrogate(
+    logp_BT: Tensor, batch: Batch, *, clip_low: float, clip_high: float, dual_clip: float | None, how: str
+) -> Loss:
+    """PPO's clipped surrogate on token ratios, with verl's dual clip (GRPO and DAPO; paper, Eq. grpo_loss).
+
+    max(-r A, -clip(r) A); where A < 0 at most -c A, so a token that has become much too likely cannot dominate. Token
+    log-ratios are clamped at +-20 as verl does: beyond that a token carries no gradient.
+    """
+    log_ratio_BT = log_ratio(logp_BT, batch).clamp(-20.0, 20.0)
+    advantage_B1 = batch.advantage_B.to(log_ratio_BT.dtype)[:, None]
+    value_BT, clipped_BT = clipped_surrogate(log_ratio_BT.exp(), advantage_B1, clip_low, clip_high)
+    lower_BT = torch.zeros_like(clipped_BT)
+    if dual_clip is not None:
+        bound_B1 = -dual_clip * advantage_B1
+        lower_BT = (advantage_B1 < 0) & (value_BT > bound_B1)
+        value_BT = torch.where(advantage_B1 < 0, torch.minimum(value_BT, bound_B1), value_BT)
+    value, weight = aggregate(value_BT, batch, how)
+    metrics = {
+        "clip_fraction": mean_of(clipped_BT, batch.mask_BT),
+        "clip_fraction_lower": mean_of(lower_BT, batch.mask_BT),
+        "approx_kl": mean_of(-log_ratio_BT, batch.mask_BT),
+    }
+    return Loss([LossTerm("policy", value, weight)], metrics)
+
+
 # --- loss terms the trainer adds for every method -------------------------------------------------------------------
 
 

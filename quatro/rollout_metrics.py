@@ -48,7 +48,7 @@ def rollout_metrics(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout
 def rollout_records(
     prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]], scored: Scored, advantage_B: Any
 ) -> Iterator[dict[str, Any]]:
-    """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), plus what it earned."""
+    """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), and what it earned."""
     advantages = iter(advantage_B.tolist())
     for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
         for index, (rollout, reward, correct) in enumerate(zip(group, rewards, corrects, strict=True)):

@@ -86,7 +86,9 @@ def make_engine(config: Config, policy: LocalPolicy, tokenizer: Any) -> Engine:
         raise UsageError("rollout.engine vllm is not part of this version; use -s rollout.engine=transformers")
     from quatro.rollout.transformers import TransformersEngine
 
-    return TransformersEngine(policy.model, tokenizer, eos_ids=stop_ids(tokenizer, policy.model))
+    return TransformersEngine(
+        policy.model, tokenizer, eos_ids=stop_ids(tokenizer, policy.model), compute=policy.computing
+    )
 
 
 def find_device(name: str) -> torch.device:

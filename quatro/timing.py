@@ -13,7 +13,7 @@ PHASES = (
 
 
 class PhaseTimer:
-    """``with timer("generate"):`` adds to that phase; `take` returns the seconds since the last call and starts anew."""
+    """``with timer("generate"):`` adds to that phase; `take` returns the seconds since its last call."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}

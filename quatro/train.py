@@ -76,7 +76,7 @@ def iteration(
             [rollout_seed(config.seed, step, str(i), j) for j in range(config.rollouts_per_prompt)]
             for i in range(len(prompts))
         ]
-    with timer("generate"), policy.computing():
+    with timer("generate"):
         groups = parts.engine.generate(prompts, seeds, parts.sampling)
     with timer("reward"):
         scored = parts.reward.score(prompts, groups)
@@ -101,7 +101,7 @@ def iteration(
     rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
 
     metrics: Metrics = {"step": float(step), "lr": policy.lr}
-    metrics |= rollout_metrics(prompts, groups, scored) | advantages.metrics | learnt.metrics
+    metrics |= {**rollout_metrics(prompts, groups, scored), **advantages.metrics, **learnt.metrics}
     if math.isnan(metrics["entropy/token_mean"]):
         metrics["entropy/token_mean"] = learnt.entropy
     with timer("audit"):
@@ -111,7 +111,7 @@ def iteration(
             metrics |= trust_region.audit_fresh(step, parts, prompts, snapshot)
     with timer("sync"):
         metrics |= parts.engine.sync(policy.named_weights)
-    with timer("eval"), policy.computing():
+    with timer("eval"):
         metrics |= evaluation.maybe(step)
     with timer("log"):
         if config.save_rollouts:

@@ -97,8 +97,7 @@ def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapsho
         [rollout_seed(config.seed, step, f"audit/{i}", j) for j in range(config.audit_rollouts)]
         for i in range(len(prompts))
     ]
-    with policy.computing():
-        groups = parts.engine.generate(prompts, seeds, parts.sampling)
+    groups = parts.engine.generate(prompts, seeds, parts.sampling)
     num_rows = sum(len(group) for group in groups)
     rows = collate(
         prompts,

@@ -24,6 +24,8 @@ class Method(BaseModel, ABC):
 
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    # Of the keys of preset `paper`, those that the paper states; the others are our reading of it (docs/methods.md).
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset()
 
     name: str
 

@@ -34,6 +34,8 @@ class Gspo(Method):
         "official": {"clip_low": 3e-4, "clip_high": 4e-4, "aggregate": "seq-mean-token-mean", "kl.beta": 0.0},
     }
 
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "kl.beta"})
+
     name: Literal["gspo"] = "gspo"
     preset: Literal["paper", "official"] = Field(
         default="paper",

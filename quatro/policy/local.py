@@ -41,7 +41,7 @@ class Update:
     """One optimiser step: metrics of the loss, the gradient's norm before clipping, whether the step was taken.
 
     A step is not taken if a loss or gradient is not finite, or if the gradient is exactly zero: momentum alone would
-    move the policy without any evidence. ``logp_BT`` are the rows' log-probabilities BEFORE the step, in the order of the rows given.
+    move the policy without any evidence. ``forward`` is the pass BEFORE the step, rows in the order given.
     """
 
     metrics: dict[str, Metric]

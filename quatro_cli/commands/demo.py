@@ -28,9 +28,9 @@ class Arm:
 
 
 def demo(
-    root: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where runs, samples and figures go.")] = Path(
-        "runs/demo"
-    ),
+    root: Annotated[
+        Path, typer.Option("-o", "--out", metavar="DIR", help="Where runs, samples and figures go.")
+    ] = Path("runs/demo"),
     steps: Annotated[int, typer.Option(min=2, help="Training iterations of each run.")] = 100,
     n: Annotated[int, typer.Option("-n", "--n", min=1, help="Samples per problem.")] = 256,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands that it would run.")] = False,
@@ -145,7 +145,11 @@ def _row(
         entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/old_new'):.3f}"
     else:  # the base is the policy that every run's first rollouts are drawn from
         entropy, moved = next(iter(metrics.values()))[0]["entropy/token_mean"], "-"
-    values = (f"{_value(passk, 'pass@k', 1):.3f}", f"{_value(passk, 'pass@k', n):.3f}", f"{_value(ucc, 'ucc@k', n):.2f}")
+    values = (
+        f"{_value(passk, 'pass@k', 1):.3f}",
+        f"{_value(passk, 'pass@k', n):.3f}",
+        f"{_value(ucc, 'ucc@k', n):.2f}",
+    )
     return [label, f"{top_p:g}", *values, f"{entropy:.3f}", moved]
 
 

@@ -74,7 +74,15 @@ def made_up(folder: Path) -> tuple[Path, Path]:
         for index in range(NUM_ROLLOUTS):
             given = a + b if index <= number else a + b + 1
             text = f"We add {a} and {b}{' step by step' * (index % 3)}. So \\boxed{{{given}}}."
-            samples.append({"benchmark": "prompts", "id": f"sum-{number}", "sample_index": index, "completion": text, "answer": str(a + b)})
+            samples.append(
+                {
+                    "benchmark": "prompts",
+                    "id": f"sum-{number}",
+                    "sample_index": index,
+                    "completion": text,
+                    "answer": str(a + b),
+                }
+            )
     return write(folder / "prompts.jsonl", problems), write(folder / "recorded.jsonl", samples)
 
 
@@ -86,7 +94,9 @@ def recorded(folder: Path) -> tuple[Path, Path]:
         for row in map(json.loads, file):
             rows_of[row["id"]].append(row)
     mixed = {id: rows for id, rows in rows_of.items() if 0 < sum(row["source_score"] for row in rows) < len(rows)}
-    problems = [{"id": id, "problem": rows[0]["problem"], "answer": rows[0]["answer_gold"]} for id, rows in mixed.items()]
+    problems = [
+        {"id": id, "problem": rows[0]["problem"], "answer": rows[0]["answer_gold"]} for id, rows in mixed.items()
+    ]
     keep = ("id", "sample_index", "completion")
     samples = [
         {"benchmark": "prompts", "answer": row["answer_gold"], **{key: row[key] for key in keep}}
@@ -172,14 +182,18 @@ def real_prompts(folder: Path) -> str:
     """Short problems of the MATH training set."""
     with (Path(os.environ["QUATRO_DATA"]) / "math_train.jsonl").open(encoding="utf-8") as file:
         rows = [row for row in map(json.loads, file) if row["answer"] and len(row["problem"]) < 80]
-    return str(write(folder / "prompts.jsonl", [{k: row[k] for k in ("id", "problem", "answer")} for row in rows[:200]]))
+    return str(
+        write(folder / "prompts.jsonl", [{k: row[k] for k in ("id", "problem", "answer")} for row in rows[:200]])
+    )
 
 
 needs_data = pytest.mark.skipif("QUATRO_DATA" not in os.environ, reason="QUATRO_DATA names no folder of benchmarks")
 
 
 @pytest.mark.parametrize(
-    "source", [lambda folder: str(made_up(folder)[0]), pytest.param(real_prompts, marks=needs_data)], ids=["own", "MATH"]
+    "source",
+    [lambda folder: str(made_up(folder)[0]), pytest.param(real_prompts, marks=needs_data)],
+    ids=["own", "MATH"],
 )
 def test_live_rollouts_on_maths_prompts_learn_a_python_reward(tmp_path, byte_model, source, monkeypatch):
     (tmp_path / "digits.py").write_text(

@@ -145,7 +145,9 @@ def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings):
 
 
 def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
-    rows = run_training(tmp_path / "run", [*settings, "audit_rollouts=2", "eval.every=3", "eval.benchmark=countdown", "eval.n=2"])
+    rows = run_training(
+        tmp_path / "run", [*settings, "audit_rollouts=2", "eval.every=3", "eval.benchmark=countdown", "eval.n=2"]
+    )
     for row in rows:
         assert row["rollouts"] == 16
         assert row["optimizer_steps"] == 4
@@ -157,9 +159,16 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
         assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / 0.01)
         assert 0 < row["ratio/ess_share_min"] <= 1
         assert 0 <= row["entropy/token_mean"] <= math.log(232)
-        phases = [value for name, value in row.items() if name.startswith("perf/") and name.endswith("_s") and name not in ("perf/step_s", "perf/tokens_per_s")]
+        phases = [
+            value
+            for name, value in row.items()
+            if name.startswith("perf/") and name.endswith("_s") and name not in ("perf/step_s", "perf/tokens_per_s")
+        ]
         assert sum(phases) == pytest.approx(row["perf/step_s"], rel=1e-6)
     assert [("eval/pass@1" in row) for row in rows] == [False, False, True, False, False, True]
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    unknown = [name for name in rows[2] if f"`{name}`" not in documented and not name.startswith("eval/pass@")]
+    assert unknown == []
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
     assert len(rollouts) == 16
     assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])

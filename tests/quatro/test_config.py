@@ -31,6 +31,7 @@ SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 class Peculiar(Method):
     """A method of one's own, with presets."""
 
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"width"})
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {"width": 0.5, "kl.beta": 0.25, "kl.aggregate": "seq-mean-token-sum"},
         "official": {"width": 0.125, "kl.beta": 0.0},
@@ -294,7 +295,8 @@ def test_a_preset_fills_only_what_nobody_set(write: Any, peculiar: str) -> None:
     paper = resolve_config(write(bare))
     assert paper.config.method.model_dump()["width"] == 0.5
     assert (paper.config.kl.beta, paper.config.kl.aggregate) == (0.25, "seq-mean-token-sum")
-    assert paper.origins["method.width"] == paper.origins["kl.beta"] == "preset paper"
+    assert paper.origins["method.width"] == "preset paper, stated by the paper"
+    assert paper.origins["kl.beta"] == "preset paper, our reading"
     assert paper.origins["kl.estimator"] == "default"
 
     official = resolve_config(write(bare), overrides=["method.preset=official", "method.width=2"])

@@ -63,7 +63,7 @@ def test_a_folder_that_does_not_exist_is_named(load, name):
 
 @pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
 def test_a_hub_id_without_network_or_cache_says_what_to_do(load):
-    with pytest.raises(MissingError, match="'nobody/nothing-at-all'.*hf download nobody/nothing-at-all"):
+    with pytest.raises(MissingError, match=r"'nobody/nothing-at-all'.*hf download nobody/nothing-at-all"):
         load("nobody/nothing-at-all")
 
 

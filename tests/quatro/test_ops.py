@@ -99,9 +99,7 @@ def test_k3_has_the_value_it_claims_and_k3_plus_the_gradient_of_k2():
 def test_kl_needs_a_reference():
     logp_BT, batch = make_batch([2, 2])
     with pytest.raises(ValueError, match="reference"):
-        ops.kl_term(
-            logp_BT, Batch(**{**batch.__dict__, "ref_logp_BT": None}), beta=1, estimator="k3", how="token-mean"
-        )
+        ops.kl_term(logp_BT, Batch(**{**batch.__dict__, "ref_logp_BT": None}), beta=1, estimator="k3", how="token-mean")
 
 
 def test_robust_ratio_stops_growing_but_keeps_its_gradient():
@@ -131,6 +129,9 @@ def test_log_probabilities_and_entropy_against_a_plain_softmax():
     )
     torch.testing.assert_close(logp_C, torch.log_softmax(logits_CV / 2, -1)[torch.arange(5), target_C])
     torch.testing.assert_close(entropy_C, torch.distributions.Categorical(logits=logits_CV).entropy())
-    assert ops.logp_and_entropy(
-        logits_CV.bfloat16(), target_C, temperature=1.0, entropy_grad=False, need_entropy=False
-    )[0].dtype is torch.float32
+    assert (
+        ops.logp_and_entropy(logits_CV.bfloat16(), target_C, temperature=1.0, entropy_grad=False, need_entropy=False)[
+            0
+        ].dtype
+        is torch.float32
+    )

@@ -28,7 +28,9 @@ def make_rows(*, num_prompts: int = 4, seed: int = 0) -> Rows:
         return tuple(torch.randint(2, 232, (length,), generator=generator).tolist())
 
     prompts = [Prompt("b", str(i), "p", None, "p", ids(3 + i)) for i in range(num_prompts)]
-    groups = [[Rollout(ids(length), "", "stop") for length in (1 + i, 0 if i == 1 else 5, 2)] for i in range(num_prompts)]
+    groups = [
+        [Rollout(ids(length), "", "stop") for length in (1 + i, 0 if i == 1 else 5, 2)] for i in range(num_prompts)
+    ]
     advantage_B = torch.randn(3 * num_prompts, generator=generator, dtype=torch.float64)
     rows = collate(prompts, groups, advantage_B, max_new_tokens=6)
     old_BT = torch.where(rows.batch.mask_BT, -torch.rand(rows.batch.mask_BT.shape, generator=generator) * 5, torch.nan)
@@ -64,7 +66,9 @@ def test_micro_batch_size_never_changes_the_step(tiny_config, method):
         policy.max_grad_norm = 1e9
         policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
         weights.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
-    moved = (weights[0] - torch.cat([p.flatten() for p in load_model(config.model, torch.float32, "cpu").parameters()])).norm()
+    moved = (
+        weights[0] - torch.cat([p.flatten() for p in load_model(config.model, torch.float32, "cpu").parameters()])
+    ).norm()
     assert moved > 1e-3
     for other in weights[1:]:
         assert (other - weights[0]).norm() < 1e-5 * moved
@@ -91,7 +95,9 @@ def test_own_log_probs_are_the_recomputed_ones(policy, tiny_config):
     rows = make_rows().with_batch(ref_logp_BT=None)
     twin = LocalPolicy(copy.deepcopy(policy.model), tiny_config("kl.beta=0"))
     policy.update(rows, objective, use_own_logp=True, need_entropy=False)
-    twin.update(rows.with_batch(old_logp_BT=twin.score(rows).logp_BT), objective, use_own_logp=False, need_entropy=False)
+    twin.update(
+        rows.with_batch(old_logp_BT=twin.score(rows).logp_BT), objective, use_own_logp=False, need_entropy=False
+    )
     for one, other in zip(policy.model.parameters(), twin.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
