@@ -82,6 +82,25 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     return model.to(device).eval()
 
 
+def has_plain_head(model: Any) -> bool:
+    """Whether logits are the output embedding of the base model's last hidden state, and nothing else.
+
+    It holds for most; some models scale or cap their logits after it. Where it holds, only the positions that matter
+    need to reach the vocabulary. Found out by one forward pass over a few tokens.
+    """
+    import torch
+
+    if not hasattr(model, "base_model") or model.get_output_embeddings() is None:
+        return False
+    device = next(model.parameters()).device
+    ids = torch.arange(min(8, model.get_input_embeddings().num_embeddings), device=device)[None]
+    with torch.no_grad():
+        whole = model(input_ids=ids, use_cache=False).logits
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        short = model.get_output_embeddings()(hidden)
+    return whole.shape == short.shape and torch.allclose(whole, short, rtol=1e-3, atol=1e-4)
+
+
 def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """Ids that end a response, ascending: every eos of tokenizer, config and generation config, and Qwen's two.
 

@@ -18,6 +18,7 @@ from evals.errors import DivergedError
 from quatro import ops
 from quatro.collate import Rows
 from quatro.config import Config
+from quatro.policy.loading import has_plain_head
 from quatro.types import Batch, Loss, Metric
 from quatro.world import World, merge
 
@@ -59,6 +60,7 @@ class LocalPolicy:
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.dtype = config.dtype
+        self._has_plain_head = has_plain_head(self.model)
         self.temperature = config.rollout.temperature
         self.microbatch_tokens = config.microbatch_tokens
         self.max_grad_norm = config.optimizer.max_grad_norm
@@ -92,8 +94,11 @@ class LocalPolicy:
         row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
         position_C = rows.prompt_length_B[row_C] + time_C
         with self.computing():
-            hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
-            logits_CV = model.get_output_embeddings()(hidden[row_C, position_C - 1])
+            if self._has_plain_head:
+                hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
+                logits_CV = model.get_output_embeddings()(hidden[row_C, position_C - 1])
+            else:
+                logits_CV = model(input_ids=rows.ids_BL, use_cache=False).logits[row_C, position_C - 1]
         logp_C, entropy_C = ops.logp_and_entropy(
             logits_CV,
             rows.ids_BL[row_C, position_C],

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evals.errors import DataError, DivergedError, UsageError
-from quatro.policy.loading import context_limit
+from quatro.policy.loading import context_limit, has_plain_head
 from quatro.rollout.engine import Progress
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.sampling import Drawn, draw_tokens
@@ -136,6 +136,8 @@ class TransformersEngine:
         accepted = inspect.signature(_unwrapped(model).forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # For a tiny model the outer forward is a tenth of a step: call what is inside it.
+        self._has_plain_head = has_plain_head(model)
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Nothing to do: the engine samples from the policy's own tensors."""
@@ -256,7 +258,7 @@ class TransformersEngine:
         ``pad_S`` counts the padding on the left of each slot; None where there is none at all.
         """
         end = start + input_ids.shape[1]
-        extra: dict[str, Any] = dict(self._keep_last)
+        extra: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         position = np.arange(start, end)[None, :]
         if pad_S is not None:
             extra["attention_mask"] = torch.from_numpy(np.arange(end) >= pad_S[:, None]).to(self.device)
@@ -264,7 +266,10 @@ class TransformersEngine:
         if self._takes_positions:
             extra["position_ids"] = torch.from_numpy(position).to(self.device)
         ids = torch.from_numpy(input_ids).to(self.device)
-        return self.model(input_ids=ids, past_key_values=cache, use_cache=True, **extra).logits[:, -1]
+        if self._has_plain_head:
+            hidden = self.model.base_model(input_ids=ids, **extra).last_hidden_state
+            return self.model.get_output_embeddings()(hidden[:, -1])
+        return self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
 
     def _draw(
         self, logits_SV: Tensor, slot_L: NDArray[np.int64], uniform_L: NDArray[np.float64], sampling: Sampling

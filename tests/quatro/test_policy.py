@@ -9,7 +9,7 @@ import torch
 
 from quatro.collate import Rows, collate
 from quatro.objective import make_objective
-from quatro.policy.loading import load_model
+from quatro.policy.loading import has_plain_head, load_model
 from quatro.policy.local import LocalPolicy
 from quatro.types import Prompt, Rollout
 
@@ -147,3 +147,33 @@ def test_temperature_divides_the_logits_but_not_the_entropy(tiny_config):
     hot, one = policy.score(rows, need_entropy=True), plain.score(rows, need_entropy=True)
     torch.testing.assert_close(hot.entropy_BT, one.entropy_BT)
     assert not torch.allclose(hot.logp_BT, one.logp_BT)
+
+
+def test_a_model_that_caps_its_logits_is_scored_through_its_whole_forward(tiny_config):
+    """Gemma 2 squeezes logits through tanh after the output embedding: base model and head alone would be wrong."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    shape = Gemma2Config(
+        vocab_size=232,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=32,
+        final_logit_softcapping=2.0,
+        initializer_range=0.5,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Gemma2ForCausalLM(shape).eval()
+    rows = make_rows()
+    scored_BT = LocalPolicy(model, tiny_config()).score(rows).logp_BT
+    row, start = 2, int(rows.prompt_length_B[2])
+    length = int(rows.batch.mask_BT[row].sum())
+    ids = rows.ids_BL[row : row + 1, : start + length]
+    with torch.no_grad():
+        log_probs = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
+    expected = log_probs[torch.arange(length), ids[0, start:]]
+    torch.testing.assert_close(scored_BT[row, :length], expected, atol=2e-5, rtol=1e-5)
+    assert not has_plain_head(model)

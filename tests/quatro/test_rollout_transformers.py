@@ -195,10 +195,10 @@ def test_a_response_ends_at_its_first_stop_token_which_it_contains():
 def test_rows_with_equal_tokens_share_forward_passes_and_decoding():
     model, (prompt,) = make_model(sharpness=25.0), make_prompts([4])
     rows_fed = []
-    model.register_forward_pre_hook(
+    drawer = engine(model)
+    model.base_model.register_forward_pre_hook(
         lambda module, args, kwargs: rows_fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    drawer = engine(model)
     n = 64
     (group,) = drawer.generate([prompt], make_seeds([prompt], n), Sampling(max_new_tokens=6))
     assert rows_fed[0] == (1, 4), "the prompt is prefilled once"
@@ -244,8 +244,9 @@ def test_modes_gradients_and_weights_are_left_as_they_were():
     ids = torch.tensor([[5, 6, 7, 8]])
     before = model(input_ids=ids).logits
     seen = []
-    model.register_forward_pre_hook(lambda module, args: seen.append(module.training))
-    engine(model).generate(prompts, make_seeds(prompts, 3), Sampling(max_new_tokens=4))
+    drawer = engine(model)
+    model.base_model.register_forward_pre_hook(lambda module, args: seen.append(module.training))
+    drawer.generate(prompts, make_seeds(prompts, 3), Sampling(max_new_tokens=4))
     assert set(seen) == {False}
     assert [module.training for module in model.modules()] == modes
     assert torch.is_grad_enabled()
