@@ -5,12 +5,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check test-slow test-gpu bench clean
+.PHONY: help demo test check test-slow test-mutants test-gpu bench clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
 	@echo "make test       install, lint, type-check, run the tests with coverage"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make clean      remove the environment and what tools left behind (runs/ and samples/ stay)"
@@ -34,6 +35,9 @@ test: check
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+test-mutants: $(STAMP)
+	$(BIN)/python tests/mutants.py
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

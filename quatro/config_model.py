@@ -243,6 +243,19 @@ def _check_data(config: Config) -> list[tuple[str, str]]:
     return problems
 
 
+def _check_overlong(config: Config) -> list[tuple[str, str]]:
+    needs = getattr(config.method, "needs", None)
+    limit = config.rollout.max_new_tokens
+    if needs is not None and needs.overlong_buffer is not None and needs.overlong_buffer > limit:
+        return [
+            (
+                "method.overlong_buffer",
+                f"found {needs.overlong_buffer}, expected at most rollout.max_new_tokens ({limit})",
+            )
+        ]
+    return []
+
+
 def _check_replay(config: Config) -> list[tuple[str, str]]:
     rollout = config.rollout
     if rollout.engine == "replay" and rollout.replay_file is None:
@@ -264,6 +277,7 @@ def _check_measuring(config: Config) -> list[tuple[str, str]]:
 _CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
     _check_batch,
     _check_data,
+    _check_overlong,
     _check_replay,
     _check_measuring,
 )

@@ -3,19 +3,17 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from quatro.rewards import Scored
-from quatro.types import Prompt, Rollout
-
-MAX_TRUNCATED_SHARE = 0.5
+from quatro.draw import Drawn
 
 
-def rollout_metrics(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]], scored: Scored) -> dict[str, float]:
-    """Rewards, accuracy, kinds of groups, lengths, truncation and the sampler's exact entropy (NaN where unknown)."""
+def rollout_metrics(drawn: Drawn) -> dict[str, float]:
+    """Unshaped rewards, accuracy, kinds of groups, lengths and the sampler's exact entropy (NaN: unknown)."""
+    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
     correct = [value for group in scored.correct for value in group if value is not None]
     length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
@@ -45,10 +43,9 @@ def rollout_metrics(prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout
     }
 
 
-def rollout_records(
-    prompts: Sequence[Prompt], groups: Sequence[Sequence[Rollout]], scored: Scored, advantage_B: Any
-) -> Iterator[dict[str, Any]]:
+def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
     """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), and what it earned."""
+    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     advantages = iter(advantage_B.tolist())
     for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
         for index, (rollout, reward, correct) in enumerate(zip(group, rewards, corrects, strict=True)):

@@ -11,10 +11,10 @@ import torch
 from quatro import trust_region
 from quatro.collate import collate
 from quatro.config import Config
+from quatro.draw import draw, shaped_rewards
 from quatro.evaluation import Evaluation
 from quatro.health import Watch, startup_warnings
 from quatro.inner_loop import InnerLoop
-from quatro.rollout.streams import rollout_seed
 from quatro.rollout_metrics import rollout_metrics, rollout_records
 from quatro.rundir import RunDir
 from quatro.setup import Parts
@@ -70,18 +70,11 @@ def iteration(
     """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1)."""
     config, policy, method = parts.config, parts.policy, parts.config.method
 
-    with timer("prompts"):
-        prompts = parts.stream.next(config.prompts_per_step)
-        seeds = [
-            [rollout_seed(config.seed, step, str(i), j) for j in range(config.rollouts_per_prompt)]
-            for i in range(len(prompts))
-        ]
-    with timer("generate"):
-        groups = parts.engine.generate(prompts, seeds, parts.sampling)
-    with timer("reward"):
-        scored = parts.reward.score(prompts, groups)
-        reward_B = torch.tensor([value for group in scored.reward for value in group], dtype=torch.float64)
-        group_B = torch.arange(len(groups)).repeat_interleave(config.rollouts_per_prompt)
+    drawn, everything = draw(step, parts, timer)
+    prompts, groups = drawn.prompts, drawn.groups
+    rewards = shaped_rewards(drawn, method.needs, parts.sampling.max_new_tokens)
+    reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
+    group_B = torch.arange(len(groups)).repeat_interleave(config.rollouts_per_prompt)
     with timer("dual"):
         advantages = method.advantages(reward_B, group_B)
 
@@ -95,13 +88,15 @@ def iteration(
         with timer("ref_logp"):
             rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)
 
+    metrics: Metrics = {"step": float(step), "lr": policy.lr}
     snapshot = policy.snapshot() if config.audit_rollouts else None
     with timer("update"):
         learnt = inner.run(step, rows, engine_logp_BT)
     rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
 
-    metrics: Metrics = {"step": float(step), "lr": policy.lr}
-    metrics |= {**rollout_metrics(prompts, groups, scored), **advantages.metrics, **learnt.metrics}
+    metrics |= {**rollout_metrics(everything), **advantages.metrics, **learnt.metrics}
+    if method.needs.dynamic_sampling:
+        metrics["sampling/rounds"] = len(everything) / config.prompts_per_step
     if math.isnan(metrics["entropy/token_mean"]):
         metrics["entropy/token_mean"] = learnt.entropy
     with timer("audit"):
@@ -115,5 +110,5 @@ def iteration(
         metrics |= evaluation.maybe(step)
     with timer("log"):
         if config.save_rollouts:
-            run.write_rollouts(step, rollout_records(prompts, groups, scored, advantages.value_B))
+            run.write_rollouts(step, rollout_records(drawn, advantages.value_B))
     return metrics

@@ -76,6 +76,21 @@ class Advantages:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a method asks of the loop beyond rollouts and rewards; the loop never asks which method it is.
+
+    ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
+    prompts whose rewards differ. ``overlong_buffer``: tokens before the length limit over which a penalty grows to
+    ``overlong_factor`` (0: none; None: a fifth of the limit); it is added before the advantages and to nothing else.
+    """
+
+    dynamic_sampling: bool = False
+    max_sampling_rounds: int = 1
+    overlong_buffer: int | None = 0
+    overlong_factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class LossTerm:
     """``coefficient * sum(value * weight) / W`` where W is the weight summed over minibatch, micro-batches and ranks.
 

@@ -156,3 +156,31 @@ def test_a_dry_run_of_a_sweep_loads_no_torch(tmp_path):
     loaded = loaded_by("sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--dry-run", "-o", str(tmp_path / "sweep"))
     assert "pydantic" in loaded
     assert loaded.isdisjoint({"torch", "transformers"})
+
+
+def test_the_trainer_never_asks_which_method_it_has():
+    """No method's name, and no look at `method.name`, in what drives training."""
+    from quatro.methods import METHODS
+
+    drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
+    # Defaults, examples and the run's default name are not decisions.
+    may_name = {
+        "config_model.py",
+        "config.py",
+        "config_schema.py",
+        "config_errors.py",
+        "sweep.py",
+        "rundir.py",
+        "run_summary.py",
+    }
+    for path in drivers:
+        if path.name in may_name:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "quatro":
+                assert node.value not in METHODS, f"{path}:{node.lineno} names the method {node.value!r}"
+            if isinstance(node, ast.Compare):  # "quatro" is also the package's name: only a question counts
+                assert "'quatro'" not in ast.unparse(node), f"{path}:{node.lineno} asks for the method 'quatro'"
+            if isinstance(node, ast.Attribute) and node.attr == "name":
+                assert not ast.unparse(node).endswith("method.name"), f"{path}:{node.lineno} looks at method.name"

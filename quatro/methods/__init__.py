@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 _LOCATIONS = {
     "quatro": "quatro.methods.quatro:Quatro",
+    "grpo": "quatro.methods.grpo:Grpo",
     "gspo": "quatro.methods.gspo:Gspo",
+    "gmpo": "quatro.methods.gmpo:Gmpo",
+    "gpg": "quatro.methods.gpg:Gpg",
+    "dapo": "quatro.methods.dapo:Dapo",
+    "cispo": "quatro.methods.cispo:Cispo",
 }
 
 

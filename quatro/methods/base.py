@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from quatro.types import Needs
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -33,6 +35,11 @@ class Method(BaseModel, ABC):
     def kl_radius(self) -> float | None:
         """The radius in nats that KL(pi_new || pi_old) is meant to keep per prompt; None where a method has none."""
         return None
+
+    @property
+    def needs(self) -> Needs:
+        """What the loop must do for this method; by default nothing."""
+        return Needs()
 
     @abstractmethod
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from quatro.collate import Rows
     from quatro.config import Config
 
 
@@ -45,3 +46,25 @@ def tiny_config(tiny_folder: Path, tmp_path: Path) -> Callable[..., Config]:
         return load_config("quickstart", overrides=[*defaults, *settings], method=method)
 
     return make
+
+
+@pytest.fixture
+def ragged_rows() -> Rows:
+    """Twelve rows: three a prompt, prompts and responses of different lengths, one response empty."""
+    import torch
+
+    from quatro.collate import collate
+    from quatro.types import Prompt, Rollout
+
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(length: int) -> tuple[int, ...]:
+        return tuple(torch.randint(2, 232, (length,), generator=generator).tolist())
+
+    prompts = [Prompt("b", str(i), "p", None, "p", ids(3 + i)) for i in range(4)]
+    lengths = [(1 + i, 0 if i == 1 else 5, 2) for i in range(4)]
+    groups = [[Rollout(ids(length), "", "stop") for length in group] for group in lengths]
+    advantage_B = torch.randn(12, generator=generator, dtype=torch.float64)
+    rows = collate(prompts, groups, advantage_B, max_new_tokens=6)
+    old_BT = torch.where(rows.batch.mask_BT, -torch.rand(rows.batch.mask_BT.shape, generator=generator) * 5, torch.nan)
+    return rows.with_batch(old_logp_BT=old_BT, ref_logp_BT=old_BT - 0.1)

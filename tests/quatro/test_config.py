@@ -189,7 +189,7 @@ def test_sources_are_a_file_a_run_directory_or_a_shipped_name(tmp_path: Path, wr
     path.rename(tmp_path / "run" / "config.yaml")
     assert load_config(tmp_path / "run") == load_config(tmp_path / "run" / "config.yaml")
     assert "did you mean quickstart?" in refusal("quickstrat")
-    assert "shipped: math-1.5b, math-7b, quickstart" in refusal("nothing/like/this.yaml")
+    assert "shipped: math-1.5b, math-7b, methods/cispo" in refusal("nothing/like/this.yaml")
     assert "directory without config.yaml" in refusal(tmp_path)
 
 

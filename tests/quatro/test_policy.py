@@ -7,11 +7,10 @@ import copy
 import pytest
 import torch
 
-from quatro.collate import Rows, collate
+from quatro.methods import METHODS
 from quatro.objective import make_objective
 from quatro.policy.loading import has_plain_head, load_model
 from quatro.policy.local import LocalPolicy
-from quatro.types import Prompt, Rollout
 
 
 @pytest.fixture
@@ -20,25 +19,8 @@ def policy(tiny_config):
     return LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
 
 
-def make_rows(*, num_prompts: int = 4, seed: int = 0) -> Rows:
-    """Ragged prompts and responses, three a prompt, one of them empty."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def ids(length: int) -> tuple[int, ...]:
-        return tuple(torch.randint(2, 232, (length,), generator=generator).tolist())
-
-    prompts = [Prompt("b", str(i), "p", None, "p", ids(3 + i)) for i in range(num_prompts)]
-    groups = [
-        [Rollout(ids(length), "", "stop") for length in (1 + i, 0 if i == 1 else 5, 2)] for i in range(num_prompts)
-    ]
-    advantage_B = torch.randn(3 * num_prompts, generator=generator, dtype=torch.float64)
-    rows = collate(prompts, groups, advantage_B, max_new_tokens=6)
-    old_BT = torch.where(rows.batch.mask_BT, -torch.rand(rows.batch.mask_BT.shape, generator=generator) * 5, torch.nan)
-    return rows.with_batch(old_logp_BT=old_BT, ref_logp_BT=old_BT - 0.1)
-
-
-def test_log_probs_and_entropy_equal_a_plain_forward_of_each_row_alone(policy):
-    rows = make_rows()
+def test_log_probs_and_entropy_equal_a_plain_forward_of_each_row_alone(policy, ragged_rows):
+    rows = ragged_rows
     scored = policy.score(rows, need_entropy=True)
     for i in range(len(rows)):
         start, length = int(rows.prompt_length_B[i]), int(rows.batch.mask_BT[i].sum())
@@ -53,10 +35,10 @@ def test_log_probs_and_entropy_equal_a_plain_forward_of_each_row_alone(policy):
     assert float(scored.logp_BT.max()) <= 0
 
 
-@pytest.mark.parametrize("method", ["quatro", "gspo"])
-def test_micro_batch_size_never_changes_the_step(tiny_config, method):
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_micro_batch_size_never_changes_the_step(tiny_config, method, ragged_rows):
     config = tiny_config("entropy_coefficient=0.01", "kl.beta=0.1", method=method)
-    rows = make_rows()
+    rows = ragged_rows
     weights = []
     for tokens in (10**6, 20, 1):
         policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
@@ -74,15 +56,15 @@ def test_micro_batch_size_never_changes_the_step(tiny_config, method):
         assert (other - weights[0]).norm() < 1e-5 * moved
 
 
-def test_minibatches_hold_whole_groups_and_every_row_once():
-    rows = make_rows()
+def test_minibatches_hold_whole_groups_and_every_row_once(ragged_rows):
+    rows = ragged_rows
     seen = torch.cat(list(rows.minibatches(3)))
     assert sorted(seen.tolist()) == list(range(12))
     assert [len(index) for index in rows.minibatches(3)] == [9, 3]
 
 
-def test_microbatches_stay_within_the_token_budget():
-    rows = make_rows()
+def test_microbatches_stay_within_the_token_budget(ragged_rows):
+    rows = ragged_rows
     parts = list(rows.microbatches(24))
     assert sorted(torch.cat(parts).tolist()) == list(range(12))
     for index in parts:
@@ -90,9 +72,9 @@ def test_microbatches_stay_within_the_token_budget():
         assert rows.select(index).ids_BL.shape[1] == int(rows.total_length_B[index].max())
 
 
-def test_own_log_probs_are_the_recomputed_ones(policy, tiny_config):
+def test_own_log_probs_are_the_recomputed_ones(policy, tiny_config, ragged_rows):
     objective = make_objective(tiny_config("kl.beta=0"))
-    rows = make_rows().with_batch(ref_logp_BT=None)
+    rows = ragged_rows.with_batch(ref_logp_BT=None)
     twin = LocalPolicy(copy.deepcopy(policy.model), tiny_config("kl.beta=0"))
     policy.update(rows, objective, use_own_logp=True, need_entropy=False)
     twin.update(
@@ -102,8 +84,8 @@ def test_own_log_probs_are_the_recomputed_ones(policy, tiny_config):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
-def test_a_step_that_is_not_finite_is_not_taken(policy, tiny_config):
-    rows = make_rows()
+def test_a_step_that_is_not_finite_is_not_taken(policy, tiny_config, ragged_rows):
+    rows = ragged_rows
     rows = rows.with_batch(advantage_B=torch.full_like(rows.batch.advantage_B, torch.inf))
     before = policy.snapshot()
     update = policy.update(rows, make_objective(tiny_config()), use_own_logp=False, need_entropy=False)
@@ -112,8 +94,8 @@ def test_a_step_that_is_not_finite_is_not_taken(policy, tiny_config):
         assert torch.equal(one, other)
 
 
-def test_optimizer_state_survives_a_round_trip(policy, tiny_config):
-    config, rows = tiny_config("optimizer.warmup_steps=5"), make_rows()
+def test_optimizer_state_survives_a_round_trip(policy, tiny_config, ragged_rows):
+    config, rows = tiny_config("optimizer.warmup_steps=5"), ragged_rows
     objective = make_objective(config)
     policy = LocalPolicy(policy.model, config)
     for _ in range(2):
@@ -127,8 +109,8 @@ def test_optimizer_state_survives_a_round_trip(policy, tiny_config):
         assert torch.equal(one, other)
 
 
-def test_a_snapshot_is_put_in_and_taken_out_again(policy):
-    rows = make_rows()
+def test_a_snapshot_is_put_in_and_taken_out_again(policy, ragged_rows):
+    rows = ragged_rows
     before, old = policy.score(rows).logp_BT, policy.snapshot()
     with torch.no_grad():
         next(policy.model.parameters()).add_(0.1)
@@ -139,17 +121,17 @@ def test_a_snapshot_is_put_in_and_taken_out_again(policy):
     assert not torch.equal(before, after)
 
 
-def test_temperature_divides_the_logits_but_not_the_entropy(tiny_config):
+def test_temperature_divides_the_logits_but_not_the_entropy(tiny_config, ragged_rows):
     config = tiny_config("rollout.temperature=0.5")
     policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
     plain = LocalPolicy(policy.model, tiny_config())
-    rows = make_rows()
+    rows = ragged_rows
     hot, one = policy.score(rows, need_entropy=True), plain.score(rows, need_entropy=True)
     torch.testing.assert_close(hot.entropy_BT, one.entropy_BT)
     assert not torch.allclose(hot.logp_BT, one.logp_BT)
 
 
-def test_a_model_that_caps_its_logits_is_scored_through_its_whole_forward(tiny_config):
+def test_a_model_that_caps_its_logits_is_scored_through_its_whole_forward(tiny_config, ragged_rows):
     """Gemma 2 squeezes logits through tanh after the output embedding: base model and head alone would be wrong."""
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
@@ -167,7 +149,7 @@ def test_a_model_that_caps_its_logits_is_scored_through_its_whole_forward(tiny_c
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Gemma2ForCausalLM(shape).eval()
-    rows = make_rows()
+    rows = ragged_rows
     scored_BT = LocalPolicy(model, tiny_config()).score(rows).logp_BT
     row, start = 2, int(rows.prompt_length_B[2])
     length = int(rows.batch.mask_BT[row].sum())

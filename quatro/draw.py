@@ -1,0 +1,102 @@
+"""The rollouts an iteration learns from: drawn, judged, drawn again where a method wants only prompts with a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evals.errors import UsageError
+from quatro.rewards import Scored
+from quatro.rollout.streams import rollout_seed
+from quatro.setup import Parts
+from quatro.timing import PhaseTimer
+from quatro.types import Needs, Prompt, Rollout
+
+
+@dataclass
+class Drawn:
+    """Prompts with their rollouts and verdicts, side by side."""
+
+    prompts: list[Prompt] = field(default_factory=list)
+    groups: list[list[Rollout]] = field(default_factory=list)
+    scored: Scored = field(default_factory=lambda: Scored([], []))
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def add(self, other: Drawn) -> Drawn:
+        scored = Scored(
+            self.scored.reward + other.scored.reward,
+            self.scored.correct + other.scored.correct,
+            self.scored.num_errors + other.scored.num_errors,
+            self.scored.num_timeouts + other.scored.num_timeouts,
+        )
+        return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored)
+
+    def pick(self, positions: Sequence[int]) -> Drawn:
+        """The prompts at ``positions``; failures are counted over everything drawn, so they stay behind."""
+        return Drawn(
+            [self.prompts[i] for i in positions],
+            [self.groups[i] for i in positions],
+            Scored([self.scored.reward[i] for i in positions], [self.scored.correct[i] for i in positions]),
+        )
+
+
+def draw(step: int, parts: Parts, timer: PhaseTimer) -> tuple[Drawn, Drawn]:
+    """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
+
+    Raises:
+        UsageError: dynamic sampling did not fill the batch within its rounds.
+    """
+    config, needs = parts.config, parts.config.method.needs
+    kept, everything = Drawn(), Drawn()
+    for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
+        batch = _draw_batch(step, number, parts, timer)
+        everything = everything.add(batch)
+        if not needs.dynamic_sampling:
+            return batch, batch
+        kept = kept.add(batch.pick([i for i, rewards in enumerate(batch.scored.reward) if has_signal(rewards)]))
+        if len(kept) >= config.prompts_per_step:
+            return kept.pick(range(config.prompts_per_step)), everything
+    raise UsageError(
+        f"iteration {step}: after {needs.max_sampling_rounds} rounds of {config.prompts_per_step} prompts only "
+        f"{len(kept)} of the {config.prompts_per_step} needed have rewards that differ (dynamic sampling); raise "
+        "method.max_sampling_rounds or rollouts_per_prompt, lower prompts_per_step, take prompts that suit the model, "
+        "or switch it off with -s method.dynamic_sampling=false"
+    )
+
+
+def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer) -> Drawn:
+    config = parts.config
+    with timer("prompts"):
+        prompts = parts.stream.next(config.prompts_per_step)
+        keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
+        seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
+    with timer("generate"):
+        groups = parts.engine.generate(prompts, seeds, parts.sampling)
+    with timer("reward"):
+        return Drawn(prompts, groups, parts.reward.score(prompts, groups))
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether dynamic sampling keeps a prompt: its rewards differ, or there is only one (verl's rule)."""
+    return len(rewards) == 1 or min(rewards) != max(rewards)
+
+
+def shaped_rewards(drawn: Drawn, needs: Needs, max_new_tokens: int) -> list[list[float]]:
+    """Rewards as the advantages see them: with the overlong penalty, where there is one."""
+    buffer = max_new_tokens // 5 if needs.overlong_buffer is None else needs.overlong_buffer
+    return [
+        [
+            reward + overlong_penalty(len(rollout.token_ids), max_new_tokens, buffer, needs.overlong_factor)
+            for reward, rollout in zip(rewards, group, strict=True)
+        ]
+        for rewards, group in zip(drawn.scored.reward, drawn.groups, strict=True)
+    ]
+
+
+def overlong_penalty(length: int, max_new_tokens: int, buffer: int, factor: float) -> float:
+    """0 up to ``max_new_tokens - buffer`` tokens, then falling linearly to ``-factor`` at the limit (DAPO)."""
+    if buffer == 0:
+        return 0.0
+    return min(-(length - (max_new_tokens - buffer)) / buffer * factor, 0.0)

@@ -1,0 +1,91 @@
+"""DAPO: GRPO's surrogate with a wider upper clip, dynamic sampling and soft overlong shaping (semantics of verl)."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from quatro.methods.base import Aggregate, Method
+from quatro.types import Advantages, Batch, Loss, Needs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Dapo(Method):
+    """The token surrogate of GRPO with clip_high above clip_low, averaged over the tokens of the minibatch.
+
+    Its two other parts are needs that the loop meets for any method that declares them: `dynamic_sampling` (draw until
+    the batch is full of prompts whose rewards differ) and `overlong_*` (a penalty that grows over the last tokens
+    before the length limit; accuracy stays unshaped).
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {
+            "clip_low": 0.2,
+            "clip_high": 0.28,
+            "dual_clip": 3.0,
+            "aggregate": "token-mean",
+            "dynamic_sampling": True,
+            "overlong_buffer": 0,
+            "kl.beta": 0.001,
+            "kl.aggregate": "token-mean",
+        },
+        "official": {
+            "clip_low": 0.2,
+            "clip_high": 0.28,
+            "dual_clip": 10.0,
+            "aggregate": "token-mean",
+            "dynamic_sampling": True,
+            "overlong_buffer": None,
+            "kl.beta": 0.0,
+        },
+    }
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+
+    name: Literal["dapo"] = "dapo"
+    preset: Literal["paper", "official"] = Field(
+        default="paper",
+        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
+    )
+    clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
+    clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
+    dual_clip: float | None = Field(
+        default=3.0, gt=1, description="c: a token's loss is at most -c A where A < 0; null is off"
+    )
+    aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
+    standardise: bool = Field(default=True, description="divide the centred reward by the group's standard deviation")
+    dynamic_sampling: bool = Field(
+        default=True, description="draw prompts until prompts_per_step of them have rewards that differ"
+    )
+    max_sampling_rounds: int = Field(default=10, ge=1, description="rounds of drawing after which the run stops")
+    overlong_buffer: int | None = Field(
+        default=0,
+        ge=0,
+        description="tokens before the length limit over which the penalty grows; 0 is off, null is max_new_tokens / 5",
+    )
+    overlong_factor: float = Field(default=1.0, ge=0, description="penalty at the length limit, in units of reward")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.dynamic_sampling, self.max_sampling_rounds, self.overlong_buffer, self.overlong_factor)
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        from quatro.ops import group_zscore
+
+        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
+
+    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        from quatro.ops import token_surrogate
+
+        return token_surrogate(
+            logp_BT,
+            batch,
+            clip_low=self.clip_low,
+            clip_high=self.clip_high,
+            dual_clip=self.dual_clip,
+            how=self.aggregate,
+        )

@@ -1,0 +1,49 @@
+"""GPG: plain policy gradient with a batch-wide correction for prompts without a signal (semantics of verl 0.9.1)."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from quatro.methods.base import Aggregate, Method
+from quatro.types import Advantages, Batch, Loss, LossTerm
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Gpg(Method):
+    """loss = aggregate of -A logp, neither ratio nor clip; A = alpha (R - mean), alpha = B / number of rewards not 0.
+
+    alpha is a constant of the whole batch, over all ranks. A prompt with one rollout has mean 0.
+    """
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"aggregate": "token-mean", "kl.beta": 0.001, "kl.aggregate": "token-mean"},
+        "official": {"aggregate": "token-mean", "kl.beta": 0.0},
+    }
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+
+    name: Literal["gpg"] = "gpg"
+    preset: Literal["paper", "official"] = Field(
+        default="paper",
+        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
+    )
+    aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
+
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        from quatro.ops import group_zscore
+
+        alpha = reward_B.numel() / max(1, int((reward_B != 0).sum()))
+        value_B = alpha * group_zscore(reward_B, group_B, standardise=False)
+        return Advantages(value_B, {"advantage/alpha": alpha})
+
+    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        from quatro import ops
+
+        value_BT = -logp_BT * batch.advantage_B.to(logp_BT.dtype)[:, None]
+        value, weight = ops.aggregate(value_BT, batch, self.aggregate)
+        return Loss([LossTerm("policy", value, weight)], {"approx_kl": ops.approx_kl_metric(logp_BT, batch)})

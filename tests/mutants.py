@@ -1,0 +1,151 @@
+"""Deliberately wrong variants of the methods; each must make a test fail: `make test-mutants`.
+
+Every mutant changes one place in a copy of the packages and runs the tests of the methods on it. A mutant that
+survives is a hole in the tests (exit code 1).
+"""
+
+# ruff: noqa: E501 (a table: one mutant a row)
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+TESTS = ("tests/quatro/methods", "tests/quatro/test_ops.py", "tests/quatro/test_dual.py", "tests/quatro/test_draw.py")
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+OPS, QUATRO, GSPO = "quatro/ops.py", "quatro/methods/quatro.py", "quatro/methods/gspo.py"
+GMPO, CISPO, GPG, DUAL, DRAW = (
+    *("quatro/methods/gmpo.py", "quatro/methods/cispo.py", "quatro/methods/gpg.py"),
+    *("quatro/dual.py", "quatro/draw.py"),
+)
+
+MUTANTS = [
+    Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),
+    Mutant("z-score with epsilon 1e-4", OPS, "epsilon: float = 1e-6", "epsilon: float = 1e-4"),
+    Mutant(
+        "mean subtracted from a group of one", OPS, "torch.where(alone_Q[:, None], reward_QN, centred_QN)", "centred_QN"
+    ),
+    Mutant("no exact test for equal rewards", OPS, "(range_Q == 0) & ~alone_Q", "(range_Q < 0)"),
+    Mutant("padding counts as tokens", OPS, "value_BT, mask_BT.to(value_BT.dtype)", "value_BT, torch.ones_like(value_BT)"),
+    Mutant("padding enters the sequence ratio", OPS, "logp_BT - batch.old_logp_BT, 0.0)", "logp_BT - batch.old_logp_BT, 1.0)"),
+    Mutant(
+        "mean per micro-batch",
+        OPS,
+        "term.weight.sum() if weight_sum is None else weight_sum[term.name]",
+        "term.weight.sum()",
+    ),
+    Mutant("empty rows in sequence means", OPS, "(length_B > 0).to(value_BT.dtype)", "torch.ones_like(value_BT[:, 0])"),
+    Mutant("sum-norm by the batch's width", OPS, "/ batch.max_new_tokens, has", "/ (value_BT.shape[1] + 1), has"),
+    Mutant(
+        "hard clamp of the ratio",
+        OPS,
+        "return detached_B.clamp(max=max_log_ratio).exp() * (1.0 + log_ratio_B - detached_B)",
+        "return log_ratio_B.clamp(max=max_log_ratio).exp()",
+    ),
+    Mutant("optimistic clip", OPS, "return torch.maximum(plain, clipped)", "return torch.minimum(plain, clipped)"),
+    Mutant("upper clip range ignored", OPS, "1.0 + clip_high) * advantage", "1.0 + clip_low) * advantage"),
+    Mutant("no dual clip", OPS, "if dual_clip is not None:", "if False:"),
+    Mutant(
+        "dual clip for positive advantages too",
+        OPS,
+        "torch.where(advantage_B1 < 0, torch.minimum(value_BT, bound_B1), value_BT)",
+        "torch.minimum(value_BT, bound_B1)",
+    ),
+    Mutant("k3 with the sign turned", OPS, "d_BT = (-difference_BT)", "d_BT = (difference_BT)"),
+    Mutant("k3 without its clamp", OPS, ".clamp(-20.0, 20.0)\n    return (d_BT", "\n    return (d_BT"),
+    Mutant("k3+ with the gradient of k3", OPS, "k2_BT + (k3(difference_BT) - k2_BT).detach()", "k3(difference_BT)"),
+    Mutant("sequence KL with its weight attached", OPS, "difference_BT.sum(dim=-1).detach()", "difference_BT.sum(dim=-1)"),
+    Mutant("entropy as a penalty", OPS, "aggregate(-entropy_BT,", "aggregate(entropy_BT,"),
+    Mutant("GSPO's ratio attached", GSPO, "batch.mask_BT).detach()", "batch.mask_BT)"),
+    Mutant("GSPO's ratio not normalised by length", GSPO, "ops.masked_mean(ops.log", "ops.masked_sum(ops.log"),
+    Mutant("QUATRO normalised by length", QUATRO, 'self.ratio == "length-normalised"', 'self.ratio == "sequence"'),
+    Mutant("QUATRO's stabiliser attached", QUATRO, '"detached": log_ratio_B.detach()', '"detached": log_ratio_B'),
+    Mutant("QUATRO's stabiliser with the sign turned", QUATRO, "(advantage_B - stabiliser_B)", "(advantage_B + stabiliser_B)"),
+    Mutant("QUATRO without its stabiliser", QUATRO, "(advantage_B - stabiliser_B)", "advantage_B"),
+    Mutant(
+        "QUATRO drops degenerate groups",
+        QUATRO,
+        "weight_B = torch.ones_like(value_B)\n",
+        "weight_B = (batch.advantage_B != 0).to(value_B.dtype)\n",
+    ),
+    Mutant(
+        "QUATRO averaged over tokens",
+        QUATRO,
+        "weight_B = torch.ones_like(value_B)\n",
+        "weight_B = batch.mask_BT.sum(-1).to(value_B.dtype)\n",
+    ),
+    Mutant("loss_norm sum is rows", QUATRO, 'self.loss_norm == "sum"', 'self.loss_norm == "never"'),
+    Mutant("dual with a sum in place of the mean", DUAL, "(p_NQ * weight_NQ).sum(axis=0) / size_Q", "(p_NQ * weight_NQ).sum(axis=0)"),
+    Mutant("dual in single precision", DUAL, "_TOLERANCE = 1e-13", "_TOLERANCE = 1e-6"),
+    Mutant("dual without its cap", DUAL, "np.minimum(delta_Q, boundary_cap * limit_Q)", "delta_Q"),
+    Mutant("dual over padding", DUAL, "else mask_NQ.astype(np.float64)", "else np.ones_like(z_NQ)"),
+    Mutant("GMPO clips the ratio, not its log", GMPO, "log_ratio_BT.clamp(-self.clip_low, self.clip_high)", "log_ratio_BT.exp().clamp(1 - self.clip_low, 1 + self.clip_high).log()"),
+    Mutant("GMPO with an arithmetic mean", GMPO, "ops.masked_mean(pessimistic_BT, mask_BT).exp()", "ops.masked_mean(pessimistic_BT.exp(), mask_BT)"),
+    Mutant("GMPO clips whatever the sign", GMPO, "sign_B1 * torch.minimum(sign_B1 * log_ratio_BT, sign_B1 * bounded_BT)", "bounded_BT"),
+    Mutant("GMPO leaves empty rows out", GMPO, '"policy", value_B, torch.ones_like(value_B)', '"policy", value_B, mask_BT.any(-1).to(value_B.dtype)'),
+    Mutant("CISPO with the ratio attached", CISPO, "batch).detach().clamp(-20", "batch).clamp(-20"),
+    Mutant("CISPO without its clip", CISPO, "value_BT = -clipped_BT", "value_BT = -ratio_BT"),
+    Mutant("GPG without alpha", GPG, "value_B = alpha * group_zscore", "value_B = group_zscore"),
+    Mutant("GPG's alpha from correct answers only", GPG, "(reward_B != 0).sum()", "(reward_B == 1).sum()"),
+    Mutant("dynamic sampling drops single responses", DRAW, "len(rewards) == 1 or ", ""),
+    Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
+]  # fmt: skip
+
+
+def main() -> int:
+    chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in sys.argv[1:])]
+    survivors = []
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "copy"
+        for folder in ("evals", "quatro", "quatro_cli", "configs", "tests"):
+            shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        if _fails(copy):
+            sys.stderr.write("the tests fail without any mutation\n")
+            return 1
+        for mutant in chosen:
+            path = copy / mutant.file
+            text = path.read_text(encoding="utf-8")
+            if text.count(mutant.old) == 0:
+                sys.stderr.write(f"{mutant.name}: its text is no longer in {mutant.file}\n")
+                survivors.append(mutant.name)
+                continue
+            path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+            is_caught = _fails(copy)
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{'caught  ' if is_caught else 'SURVIVED'}  {mutant.name}\n")
+            sys.stdout.flush()
+            if not is_caught:
+                survivors.append(mutant.name)
+    sys.stdout.write(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants caught\n")
+    return 1 if survivors else 0
+
+
+def _fails(copy: Path) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=600,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+    return done.returncode == 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
