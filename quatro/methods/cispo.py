@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate, Method
-from quatro.types import Advantages, Batch, Loss, LossTerm
+from quatro.methods.base import Aggregate
+from quatro.methods.zscore import GroupZScore
+from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Cispo(Method):
+class Cispo(GroupZScore):
     """loss = aggregate of -stopgrad(clip(r, 1 - low, 1 + high)) A logp: every token keeps a gradient.
 
     The official script has no lower bound in effect (clip_low 10).
@@ -41,12 +42,6 @@ class Cispo(Method):
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
-    standardise: bool = Field(default=True, description="divide the centred reward by the group's standard deviation")
-
-    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
-
-        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         from quatro import ops

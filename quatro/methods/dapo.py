@@ -1,21 +1,17 @@
 """DAPO: GRPO's surrogate with a wider upper clip, dynamic sampling and soft overlong shaping (semantics of verl)."""
 
-# Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate, Method
-from quatro.types import Advantages, Batch, Loss, Needs
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quatro.methods.grpo import Grpo
+from quatro.types import Needs
 
 
-class Dapo(Method):
+class Dapo(Grpo):
     """The token surrogate of GRPO with clip_high above clip_low, averaged over the tokens of the minibatch.
 
     Its two other parts are needs that the loop meets for any method that declares them: `dynamic_sampling` (draw until
@@ -46,18 +42,8 @@ class Dapo(Method):
     }
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
 
-    name: Literal["dapo"] = "dapo"
-    preset: Literal["paper", "official"] = Field(
-        default="paper",
-        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
-    )
-    clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
+    name: Literal["dapo"] = "dapo"  # type: ignore[assignment]
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
-    dual_clip: float | None = Field(
-        default=3.0, gt=1, description="c: a token's loss is at most -c A where A < 0; null is off"
-    )
-    aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
-    standardise: bool = Field(default=True, description="divide the centred reward by the group's standard deviation")
     dynamic_sampling: bool = Field(
         default=True, description="draw prompts until prompts_per_step of them have rewards that differ"
     )
@@ -72,20 +58,3 @@ class Dapo(Method):
     @property
     def needs(self) -> Needs:
         return Needs(self.dynamic_sampling, self.max_sampling_rounds, self.overlong_buffer, self.overlong_factor)
-
-    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
-
-        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
-
-    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
-        from quatro.ops import token_surrogate
-
-        return token_surrogate(
-            logp_BT,
-            batch,
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            dual_clip=self.dual_clip,
-            how=self.aggregate,
-        )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Method
-from quatro.types import Advantages, Batch, Loss, LossTerm
+from quatro.methods.zscore import GroupZScore
+from quatro.types import Batch, Loss, LossTerm
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Gmpo(Method):
+class Gmpo(GroupZScore):
     """loss = mean over ALL rows of -A exp(mean_t d_t), where d_t is a token's log-ratio, clipped pessimistically.
 
     The clip works in log space: d is bounded to [-clip_low, clip_high], and of d and its bounded value the one that
@@ -35,12 +35,6 @@ class Gmpo(Method):
     )
     clip_low: float = Field(default=0.2, ge=0, description="lower bound of a token's log-ratio: -clip_low, in nats")
     clip_high: float = Field(default=0.2, ge=0, description="upper bound of a token's log-ratio, in nats")
-    standardise: bool = Field(default=True, description="divide the centred reward by the group's standard deviation")
-
-    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
-
-        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         import torch

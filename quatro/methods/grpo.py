@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate, Method
-from quatro.types import Advantages, Batch, Loss
+from quatro.methods.base import Aggregate
+from quatro.methods.zscore import GroupZScore
+from quatro.types import Batch, Loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Grpo(Method):
+class Grpo(GroupZScore):
     """loss = aggregate of max(-r A, -clip(r, 1 - low, 1 + high) A), at most -c A where A < 0; r is a token's ratio.
 
     ``standardise: false`` with ``aggregate: seq-mean-token-sum-norm`` is Dr. GRPO; ``seq-mean-token-mean`` is how
@@ -37,7 +38,8 @@ class Grpo(Method):
 
     name: Literal["grpo"] = "grpo"
     preset: Literal["paper", "official"] = Field(
-        default="paper", description="whose settings fill what is not set here; for GRPO the two agree"
+        default="paper",
+        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
     )
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
@@ -45,12 +47,6 @@ class Grpo(Method):
         default=3.0, gt=1, description="c: a token's loss is at most -c A where A < 0; null is off"
     )
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
-    standardise: bool = Field(default=True, description="divide the centred reward by the group's standard deviation")
-
-    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
-
-        return Advantages(group_zscore(reward_B, group_B, standardise=self.standardise))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         from quatro.ops import token_surrogate

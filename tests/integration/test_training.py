@@ -26,20 +26,6 @@ from quatro.train import train
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
 
 
-@pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from quatro import warmstart
-
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    recipe = warmstart.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        model = warmstart.make_model(recipe)
-    model.save_pretrained(folder)
-    warmstart.make_tokenizer(recipe.max_positions).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A run of a second. The reward is the share of tokens that are digits, so groups are mixed from the start."""

@@ -57,8 +57,11 @@ def test_rows_and_groups_in_any_order_give_the_same_advantages(name):
 
 @pytest.mark.parametrize("name", METHOD_NAMES)
 def test_all_equal_rewards_give_zero_advantages(name):
-    value_B = METHODS[name]().advantages(torch.full((8,), 0.7), torch.zeros(8, dtype=torch.long)).value_B
-    assert (value_B == 0).all()
+    for size in range(2, 12):  # the rounded mean of 3 x 0.1 is not 0.1
+        for reward in (0.1, 0.7, 1 / 3):
+            reward_B = torch.full((size,), reward, dtype=torch.float64)
+            value_B = METHODS[name]().advantages(reward_B, torch.zeros(size, dtype=torch.long)).value_B
+            assert (value_B == 0).all()
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)
