@@ -7,7 +7,8 @@ correct, cluster sizes s_j. Means run over all problems of a benchmark; an unsol
 # Axes: P problems, K values of k.
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple, Unpack
 
@@ -15,43 +16,40 @@ import numpy as np
 
 from evals import estimators
 from evals.bootstrap import average_intervals, benchmark_intervals
-from evals.clustering import by_first_appearance, check_linkage, cluster_distinct, cluster_sizes, resolve_threshold
+from evals.counting import Counts, clustering_settings, count_clusters
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.judging import Grade, Judged, is_countdown, judge
+from evals.judging import Grade, Judged, judge
 from evals.records import Samples
 from evals.results import About, GraderInfo, ProblemEntry, Result, Row, SamplingInfo
-from evals.similarity import SIMILARITIES, check_tokens, distinct, similarity_of_distinct
 from evals.strict_json import shown
 
 AVERAGE = "average"
 LARGEST_DEFAULT_K = 256
+BESIDE_PASS = ("maj", "g-pass")
 
 
-class Setting(NamedTuple):
-    """What counts as the same solution; ``threshold`` is None for `exact`."""
+class Estimate(NamedTuple):
+    """A metric of every problem: ``values`` holds a (P, K) array and ``groups`` its P problems for each benchmark.
 
-    similarity: str
-    threshold: float | None
-    linkage: str
-    tokens: str
+    ``ks`` is [None] where the metric has no k; ``extra`` goes into every row. ``is_averaged`` False: a mean over the
+    benchmarks that happen to be here would pass for the mean over all.
+    """
 
-
-class Counts(NamedTuple):
-    """All that the estimators need of one problem; ``sizes`` is None before clustering."""
-
-    benchmark: str
-    id: str
-    n: int
-    correct: int
-    sizes: tuple[int, ...] | None = None
-    found_share: float | None = None
+    metric: str
+    ks: Sequence[int | None]
+    groups: Mapping[str, Sequence[Counts]]
+    values: Mapping[str, Floats]
+    extra: Mapping[str, Any]
+    is_averaged: bool = True
 
 
 def passk_result(
     samples: Samples,
     *,
     ks: Sequence[int] | None = None,
+    also: Sequence[str] = (),
+    taus: Sequence[float] = (0.5,),
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
@@ -60,24 +58,21 @@ def passk_result(
     allow_infra_errors: bool = False,
     **about: Unpack[About],
 ) -> Result:
-    """Pass@k of every benchmark and their average.
+    """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), g-pass (at each of ``taus``).
 
     ``ks`` None means 1, 2, 4, ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with
     ``seed``. ``about`` goes into the document's head: see `About`.
 
     Raises:
-        UsageError: a k is larger than some problem's n.
+        UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
         DataError: a sample cannot be judged.
     """
+    check_beside_pass(also, taus)
     judged = judge(samples, grade=grade, regrade=regrade, allow_infra_errors=allow_infra_errors)
-    ks = _resolve_ks(judged, ks)
-    counts = [Counts(problem.benchmark, problem.id, problem.n, problem.correct) for problem in judged]
-    value_by_benchmark = {
-        name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
-        for name, group in _by_benchmark(counts).items()
-    }
-    rows = _rows("pass@k", ks, _by_benchmark(counts), value_by_benchmark, {}, ci_seed=seed if ci else None)
-    problems = [_entry(problem, {}) for problem in counts] if per_problem else None
+    estimates = passk_estimates(samples, judged, resolve_ks(judged, ks), also=also, taus=taus)
+    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    everyone = [problem for group in estimates[0].groups.values() for problem in group]
+    problems = [_entry(problem, {}) for problem in everyone] if per_problem else None
     return _result("pass@k", samples, rows, problems, about)
 
 
@@ -95,12 +90,13 @@ def ucc_result(
     grade: Grade | None = None,
     regrade: bool = False,
     allow_infra_errors: bool = False,
+    jobs: int = 1,
     **about: Unpack[About],
 ) -> Result:
-    """UCC@k and UCR of every benchmark under every setting (similarity x threshold), and averages over benchmarks.
+    """UCC@k, UCR, clusters and their effective number under every setting (similarity x threshold), and averages.
 
-    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default.
-    The other arguments are those of `passk_result`.
+    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
+    ``jobs`` processes share the problems. The other arguments are those of `passk_result`.
 
     Raises:
         UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`.
@@ -111,84 +107,93 @@ def ucc_result(
         for name in dict.fromkeys(row.benchmark for row in samples.rows)
     }
     judged = judge(samples, grade=grade, regrade=regrade, allow_infra_errors=allow_infra_errors)
-    ks = _resolve_ks(judged, ks)
-    counts_of: dict[Setting, list[Counts]] = {}
-    for problem in judged:
-        for setting, counts in cluster_counts(problem, settings_of[problem.benchmark]).items():
-            counts_of.setdefault(setting, []).append(counts)
+    ks = resolve_ks(judged, ks)
     rows: list[Row] = []
     problems: list[ProblemEntry] = []
-    for setting, all_counts in counts_of.items():
-        groups = _by_benchmark(all_counts)
-        ucc, ucr = {}, {}
-        for name, group in groups.items():
-            ucc[name] = _checked_ucc(group, ks)
-            ucr[name] = np.array([[estimators.ucr(p.n, p.sizes or ())] for p in group])
-        ci_seed = seed if ci else None
-        # A mean over the benchmarks that happen to use this setting would pass for the mean over all.
-        average = len(groups) == len(settings_of)
-        rows += _rows("ucc@k", ks, groups, ucc, setting._asdict(), ci_seed=ci_seed, average=average)
-        rows += _rows("ucr", [None], groups, ucr, setting._asdict(), ci_seed=ci_seed, average=average)
-        problems += [_entry(problem, setting._asdict()) for problem in all_counts]
+    for setting, counts in count_clusters(judged, settings_of, jobs=jobs).items():
+        extra = setting._asdict()
+        for estimate in ucc_estimates(counts, ks, extra, num_benchmarks=len(settings_of)):
+            rows += rows_of(estimate, ci_seed=seed if ci else None)
+        problems += [_entry(problem, extra) for problem in counts]
     return _result("ucc@k", samples, rows, problems if per_problem else None, about)
 
 
-def clustering_settings(
-    benchmark: str,
-    similarities: Sequence[str] | None,
-    thresholds: Sequence[float] | None,
-    linkage: str,
-    tokens: str,
-) -> list[Setting]:
-    """Every combination asked for, with defaults resolved for ``benchmark``; raises UsageError as `cluster` does."""
-    check_linkage(linkage)
-    check_tokens(tokens)
-    settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if is_countdown(benchmark) else ["tfidf"]):
-        if similarity not in SIMILARITIES:
-            raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
-        if similarity == "exact" and thresholds and not similarities:
-            raise UsageError(
-                f"{benchmark} is clustered by `exact` unless told otherwise, which has no threshold (found "
-                f"{thresholds[0]}); add --similarity tfidf or leave --threshold out"
-            )
-        resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
-        for threshold in resolved or [resolve_threshold(similarity, None)]:
-            settings.append(Setting(similarity, threshold, linkage, tokens))
-    return list(dict.fromkeys(settings))
+def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
+    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
+    unknown = [name for name in also if name not in BESIDE_PASS]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
+    outside = [tau for tau in taus if not 0 <= tau <= 1]
+    if outside:
+        raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
 
 
-def cluster_counts(problem: Judged, settings: Sequence[Setting]) -> dict[Setting, Counts]:
-    """Cluster sizes of the correct completions under each setting; one similarity matrix serves all thresholds."""
-    texts = problem.completions
-    if is_countdown(problem.benchmark):  # white space around a chain is not another solution
-        texts = [text.strip() for text in texts]
-    unique = distinct(texts)
-    matrix_of: dict[tuple[str, str], Floats] = {}
-    counts_of = {}
-    for setting in settings:
-        found_share = None
-        if setting.threshold is None:
-            sizes = cluster_sizes(by_first_appearance(unique.which_N))
-            found_share = _found_share(problem, len(sizes)) if is_countdown(problem.benchmark) else None
-        else:
-            key = (setting.similarity, setting.tokens)
-            if key not in matrix_of:
-                matrix_of[key] = similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
-            labels = cluster_distinct(unique, matrix_of[key], threshold=setting.threshold, linkage=setting.linkage)
-            sizes = cluster_sizes(labels)
-        counts_of[setting] = Counts(problem.benchmark, problem.id, problem.n, problem.correct, sizes, found_share)
-    return counts_of
+def passk_estimates(
+    samples: Samples,
+    judged: Sequence[Judged],
+    ks: Sequence[int],
+    *,
+    also: Sequence[str] = (),
+    taus: Sequence[float] = (),
+) -> list[Estimate]:
+    """Pass@k of every problem, then maj@k and G-Pass@k where asked for."""
+    votes: list[tuple[int, ...] | None] = [None] * len(judged)
+    if "maj" in also:
+        from evals.majority import wrong_votes
+
+        votes = [wrong_votes(*pair) for pair in zip(samples.problems(), judged, strict=True)]
+    counts = [
+        Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
+        for problem, wrong in zip(judged, votes, strict=True)
+    ]
+    groups = _by_benchmark(counts)
+    passed = {
+        name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
+        for name, group in groups.items()
+    }
+    estimates = [Estimate("pass@k", ks, groups, passed, {})]
+    if "maj" in also:
+        maj = cache(estimators.maj_at_k)
+        values = _of_each(groups, ks, lambda p, k: maj(p.n, p.correct, p.wrong or (), k))
+        estimates.append(Estimate("maj@k", ks, groups, values, {}))
+    if "g-pass" in also:
+        estimates += [_g_pass_estimate(groups, ks, tau) for tau in dict.fromkeys(taus)]
+    return estimates
 
 
-def _found_share(problem: Judged, num_found: int) -> float:
-    from evals.countdown import count_solutions, parse_prompt
+def ucc_estimates(
+    counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
+) -> list[Estimate]:
+    """UCC@k and what cluster sizes say besides: UCR, number of clusters, Hill's effective number of order 1."""
+    groups = _by_benchmark(counts)
+    is_averaged = len(groups) == num_benchmarks
+    without_k: dict[str, Callable[[Counts], float]] = {
+        "ucr": lambda problem: estimators.ucr(problem.n, problem.sizes or ()),
+        "num_clusters": lambda problem: len(problem.sizes or ()),
+        "effective_number": lambda problem: estimators.effective_number(problem.sizes or (), 1),
+    }
+    ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
+    estimates = [Estimate("ucc@k", ks, groups, ucc, extra, is_averaged)]
+    for metric, value in without_k.items():
+        values = {name: np.array([[value(problem)] for problem in group], float) for name, group in groups.items()}
+        estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
+    return estimates
 
-    num_solutions = count_solutions(*parse_prompt(str(problem.answer)))
-    return num_found / num_solutions if num_solutions else 0.0
+
+def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], tau: float) -> Estimate:
+    g_pass = cache(estimators.g_pass_at_k)
+    values = _of_each(groups, ks, lambda problem, k: g_pass(problem.n, problem.correct, k, tau))
+    return Estimate("g-pass@k", ks, groups, values, {"tau": tau})
 
 
-def _resolve_ks(problems: Sequence[Judged], ks: Sequence[int] | None) -> list[int]:
+def _of_each(
+    groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
+) -> dict[str, Floats]:
+    return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
+
+
+def resolve_ks(problems: Sequence[Judged], ks: Sequence[int] | None) -> list[int]:
+    """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
     if not problems:
         raise DataError("no samples")
     smallest = min(problem.n for problem in problems)
@@ -225,31 +230,23 @@ def _by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
     return groups
 
 
-def _rows(
-    metric: str,
-    ks: Sequence[int] | Sequence[None],
-    groups: Mapping[str, Sequence[Counts]],
-    value_by_benchmark: Mapping[str, Floats],
-    setting: Mapping[str, Any],
-    *,
-    ci_seed: int | None,
-    average: bool = True,
-) -> list[Row]:
-    """A row for each benchmark and k, and with ``average`` the unweighted mean over benchmarks."""
+def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
+    """A row for each benchmark and k, and the unweighted mean over benchmarks."""
     blocks = []
-    for name, group in groups.items():
-        value_PK = value_by_benchmark[name]
+    for name, group in estimate.groups.items():
+        value_PK = estimate.values[name]
         interval_K = benchmark_intervals(value_PK, seed=ci_seed) if ci_seed is not None else None
         blocks.append((name, group, value_PK.mean(axis=0), interval_K))
-    if average:
-        everyone = [problem for group in groups.values() for problem in group]
+    if estimate.is_averaged:
+        everyone = [problem for group in estimate.groups.values() for problem in group]
         average_K = np.mean([mean_K for _, _, mean_K, _ in blocks], axis=0)
-        interval_K = average_intervals(list(value_by_benchmark.values()), seed=ci_seed) if ci_seed is not None else None
+        values = list(estimate.values.values())
+        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
         blocks.append((AVERAGE, everyone, average_K, interval_K))
     rows = []
     for name, group, mean_K, interval_K in blocks:
-        for position, k in enumerate(ks):
-            extra: dict[str, Any] = dict(setting)
+        for position, k in enumerate(estimate.ks):
+            extra = dict(estimate.extra)
             if interval_K is not None:
                 extra["ci_low"], extra["ci_high"] = interval_K[position]
             shares = [problem.found_share for problem in group if problem.found_share is not None]
@@ -257,7 +254,7 @@ def _rows(
                 extra["share_of_all_solutions"] = float(np.mean(shares))
             rows.append(
                 Row(
-                    metric=metric,
+                    metric=estimate.metric,
                     benchmark=name,
                     k=k,
                     value=float(mean_K[position]),

@@ -1,85 +1,225 @@
-"""The registry of benchmarks, and loading the problems of one from the Hub or from a local file."""
+"""The registry of benchmarks, ours and the user's, and the problems of one by name or from a file.
+
+One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a user's own are in the file that
+`$QUATRO_BENCHMARKS` names, else in `./benchmarks.toml`, and look the same:
+
+    [gsm8k]
+    title = "GSM8K"
+    file = "data/gsm8k.jsonl"        # beside this TOML file; or hub = [{ id = "...", config = "...", split = "..." }]
+    problem_field = "question"
+    answer_field = "answer"
+    answer_after = "####"            # the answer is what follows the last of these
+"""
 
 from __future__ import annotations
 
-import hashlib
-import re
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evals import countdown
-from evals.errors import DataError, MissingError, UsageError
-from evals.grading.extraction import last_boxed
-from evals.strict_json import parse_row, read_lines, refuse, shown
+from evals.errors import DataError, UsageError
+from evals.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
+from evals.prompts import TEMPLATES
+from evals.strict_json import shown
 
-PROBLEM_FIELDS = ("problem", "question", "prompt")
-_ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
+__all__ = ["Benchmark", "HubSource", "Problem", "content_hash", "load_problems", "registry", "user_file"]
 
-
-@dataclass(frozen=True)
-class Problem:
-    """One problem. ``answer`` is the raw reference answer (its form is the grader's business); None only for code."""
-
-    benchmark: str
-    id: str
-    problem: str
-    answer: str | None
+USER_FILE = "benchmarks.toml"
+_Text = Annotated[str, Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class HubSource(_Entry):
+    """A data set of the Hugging Face Hub. An empty ``config`` or ``split`` is looked up when it is fetched."""
+
+    id: _Text
+    config: str = ""
+    split: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(
+            [self.id, *(f"{key} {value}" for key, value in (("config", self.config), ("split", self.split)) if value)]
+        )
+
+
+class Benchmark(_Entry):
     """A registry entry.
 
-    ``count`` rows before ``skip_empty_answer`` drops those without a reference answer; ``hub`` ids in order of
-    preference; the answer comes from ``answer_field`` or from the last box of ``solution_field``; ``sha256`` as of
-    `content_hash`; ``verified`` says that count and hash were computed from the data, not copied from somewhere.
+    ``count`` rows before ``skip_empty_answer`` drops those without a reference answer (0: unknown); ``hub`` in
+    order of preference; the answer comes from ``answer_field``, there from behind ``answer_after`` if that is set, or
+    from the last box of ``solution_field``; ``sha256`` as of `content_hash`, after these fixes of rows; ``verified``
+    says that count and hash were computed from the data, not copied from somewhere. What the grader reads of an
+    answer's form (leading zeros, several answers in one string) is the grader's business and not here.
     """
 
     name: str
-    title: str
-    count: int
-    licence: str
-    verified: bool
-    sha256: str = ""
-    source: Literal["hub", "built-in"] = "hub"
-    hub: tuple[str, ...] = ()
-    split: str = "test"
-    problem_field: str = "problem"
-    answer_field: str | None = None
-    solution_field: str | None = None
+    title: str = ""
+    count: int = Field(0, ge=0)
+    licence: str = ""
+    verified: bool = False
+    sha256: str = Field("", pattern="^([0-9a-f]{64})?$")
+    hub: tuple[HubSource, ...] = ()
+    file: str = ""
+    problem_field: str = ""
+    answer_field: str = ""
+    solution_field: str = ""
+    id_field: str = ""
+    answer_after: str = ""
     skip_empty_answer: bool = False
-    grader: str = "math"
+    grader: Literal["math", "countdown"] = "math"
     template: str = "qwen-boxed"
     note: str = ""
+    defined_in: Path | None = None
+
+    @property
+    def source(self) -> Literal["built-in", "file", "hub"]:
+        return "file" if self.file else "hub" if self.hub else "built-in"
+
+    @property
+    def path(self) -> Path:
+        """The user's file, relative to the TOML file that names it."""
+        return (self.defined_in.parent if self.defined_in else Path()) / self.file
+
+    def columns(self, *, of_a_copy: bool = False) -> Columns:
+        """Where rows keep what. Of a local copy of a Hub data set the usual names are accepted too."""
+        usual = Columns()
+
+        def names(given: str, default: tuple[str, ...]) -> tuple[str, ...]:
+            if not given:
+                return default
+            return tuple(dict.fromkeys((given, *default))) if of_a_copy else (given,)
+
+        has_own_answer = bool(self.answer_field or self.solution_field) and not of_a_copy
+        return Columns(
+            problem=names(self.problem_field, usual.problem),
+            answer=names(self.answer_field, () if has_own_answer else usual.answer),
+            solution=names(self.solution_field, () if has_own_answer else usual.solution),
+            id=names(self.id_field, usual.id if of_a_copy or self.file else ()),
+            answer_after=self.answer_after,
+            skip_empty_answer=self.skip_empty_answer,
+        )
+
+    @field_validator("hub", mode="before")
+    @classmethod
+    def _hub_is_a_tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value  # TOML has lists only
+
+    @field_validator("template")
+    @classmethod
+    def _template_exists(cls, value: str) -> str:
+        if value not in TEMPLATES:
+            raise ValueError(f"no such prompt template; there are {', '.join(TEMPLATES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Benchmark:
+        if self.file and self.hub:
+            raise ValueError("names both a `file` and a `hub` data set; keep one")
+        if self.answer_field and self.solution_field:
+            raise ValueError("names both an `answer_field` and a `solution_field`; keep one")
+        if self.verified and not (self.sha256 and self.count):
+            raise ValueError("verified = true needs the count and sha256 that were computed")
+        return self
+
+
+def registry() -> Mapping[str, Benchmark]:
+    """The benchmarks by name: ours, then the user's.
+
+    Raises:
+        UsageError: the user's file cannot be read, or an entry of it is wrong (file, entry and key are named).
+    """
+    path = user_file()
+    if path is None:
+        return _ours()
+    try:
+        stamp = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"{path} (QUATRO_BENCHMARKS) cannot be read: {error.strerror}") from error
+    return _with_users(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+def user_file() -> Path | None:
+    """The TOML file with the user's own benchmarks: ``$QUATRO_BENCHMARKS``, else ``./benchmarks.toml`` if there."""
+    named = os.environ.get("QUATRO_BENCHMARKS")
+    if named:
+        return Path(named).absolute()
+    return Path(USER_FILE).absolute() if os.path.isfile(USER_FILE) else None
 
 
 @cache
-def registry() -> Mapping[str, Benchmark]:
-    """The benchmarks by name."""
+def _ours() -> Mapping[str, Benchmark]:
     tables = tomllib.loads(resources.files("evals").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
-    return {
-        name: Benchmark(name=name, **{**table, "hub": tuple(table.get("hub", ()))}) for name, table in tables.items()
-    }
+    return MappingProxyType({name: Benchmark(name=name, **table) for name, table in tables.items()})
 
 
-def load_problems(
-    source: str, *, split: Literal["train", "test"] | None = None, cache: str | Path | None = None
-) -> list[Problem]:
+@lru_cache(maxsize=8)
+def _with_users(path: Path, modified_ns: int, size: int) -> Mapping[str, Benchmark]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not readable as TOML ({error})") from error
+    known = {name.casefold() for name in _ours()}
+    entries = {}
+    for name, table in tables.items():
+        at = f"{path}: [{name}]"
+        if name.casefold() in known:
+            raise UsageError(f"{at}: a benchmark of that name exists already; choose another name")
+        known.add(name.casefold())
+        if name != name.strip() or not name.isprintable() or "," in name or name.endswith((".jsonl", ".jsonl.gz")):
+            raise UsageError(f"{at}: a name has no comma, no space at an end and no .jsonl at its end")
+        entries[name] = _user_entry(name, table, path, at)
+    return MappingProxyType({**_ours(), **entries})
+
+
+def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
+    if not isinstance(table, dict):
+        raise UsageError(f"{at}: expected a table [{name}] of keys, found {shown(table)}")
+    own = sorted(set(Benchmark.model_fields) - {"name", "defined_in", "verified"})
+    unknown = [key for key in table if key not in own]
+    if unknown:
+        raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")
+    if not table.get("file") and not table.get("hub"):
+        raise UsageError(
+            f'{at}: says nowhere where its problems are; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]'
+        )
+    if table.get("grader") == "countdown":
+        table = {"template": "plain", **table}
+    try:
+        entry = Benchmark(name=name, defined_in=path, **table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        found = "" if not key else f", found {shown(first['input'])}"
+        raise UsageError(
+            f"{at}{' ' if key else ''}{key}: {first['msg'].removeprefix('Value error, ')}{found}"
+        ) from None
+    # Whoever wrote a hash down has computed it: it is checked on every load.
+    return entry.model_copy(update={"title": entry.title or name, "verified": bool(entry.sha256 and entry.count)})
+
+
+def load_problems(source: str, *, split: Literal["train", "test"] | None = None) -> list[Problem]:
     """Problems of a registry name, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
 
-    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. ``cache`` is the Hub's cache
-    folder. A row of a file needs one of problem, question, prompt; `answer`, or a `solution` whose last box is the
-    answer; and may have an `id` (otherwise its line number). A file named like a benchmark gets its fixes of rows.
+    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. A benchmark of the Hub is read
+    from the cache, and fetched if it is not there. A row of a file needs one of problem, question, prompt; `answer`,
+    or a `solution` whose last box is the answer; and may have an `id` (otherwise its line number). A file named like
+    a benchmark gets its fixes of rows.
 
     Raises:
         UsageError: ``source`` is neither a benchmark nor the name of a `.jsonl` file, or has no such ``split``.
         MissingError: the benchmark must be fetched and cannot be.
-        DataError: a file is missing, empty or holds a bad row (`file:line`).
+        DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
     """
     if source == "countdown":
         problems = countdown.problems(split or "test")
@@ -88,106 +228,31 @@ def load_problems(
         raise UsageError(
             f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out"
         )
-    if source in registry():
-        return _fetch(registry()[source], cache)
-    if not source.endswith((".jsonl", ".jsonl.gz")):
+    if source.endswith((".jsonl", ".jsonl.gz")):
+        name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
+        entry = registry().get(name)
+        columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
+        return read_problem_file(Path(source), name, columns).problems
+    if source not in registry():
         raise UsageError(
-            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file"
+            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file "
+            f"(own benchmarks: entries of ./{USER_FILE} or of the file that QUATRO_BENCHMARKS names)"
         )
-    return _read_file(Path(source))
+    entry = registry()[source]
+    if entry.source == "file":
+        return read_own_file(entry).problems
+    from evals.fetching import cached_problems, fetch
+
+    return cached_problems(entry) or fetch(entry).problems
 
 
-def content_hash(problems: Iterable[Problem]) -> str:
-    """SHA-256 over the sorted (problem, answer) pairs with white space collapsed: the order of rows is left out."""
-    pairs = sorted(f"{' '.join(row.problem.split())}\x1f{' '.join((row.answer or '').split())}" for row in problems)
-    return hashlib.sha256("\x1e".join(pairs).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _read_file(file: Path) -> list[Problem]:
-    benchmark = file.name.removesuffix(".gz").removesuffix(".jsonl")
-    entry = registry().get(benchmark)
-    problems: list[Problem] = []
-    line_of: dict[str, int] = {}
-    for number, line, _ in read_lines(file):
-        at = f"{file}:{number}"
-        row = parse_row(line, at)
-        assert row is not None  # only a reader that allows a torn last line gets None
-        problem = _problem_of(row, benchmark, number, at)
-        if problem.id in line_of:
-            refuse(at, f"id {shown(problem.id)} was already used on line {line_of[problem.id]}")
-        line_of[problem.id] = number
-        if problem.answer == "":
-            if entry is not None and entry.skip_empty_answer:
-                continue
-            refuse(at, "the reference answer is empty; remove the row, or give its `answer`")
-        problems.append(problem)
-    if not problems:
-        raise DataError(f"{file}: no problems; expected one JSON object a line with `problem` and `answer`")
-    return problems
-
-
-def _problem_of(row: dict[str, Any], benchmark: str, number: int, at: str) -> Problem:
-    field = next((name for name in PROBLEM_FIELDS if name in row), None)
-    if field is None:
-        refuse(at, f"lacks the problem; expected a field named {', '.join(PROBLEM_FIELDS)}, found {shown(list(row))}")
-    text = row[field]
-    if type(text) is not str:
-        refuse(at, f"{field} must be a string, found {shown(text)}")
-    if not text.strip():
-        refuse(at, f"{field} is empty")
-    id = row.get("id", number)
-    if type(id) not in (str, int):
-        refuse(at, f"id must be a string or an integer, found {shown(id)}")
-    id = str(id)
-    if not id or id != id.strip() or _ZERO_WIDTH.search(id):
-        refuse(at, f"id {shown(id)} is empty, has white space at an end or holds a zero-width character")
-    return Problem(benchmark, id, text, _answer_of(row, at))
-
-
-def _answer_of(row: dict[str, Any], at: str) -> str | None:
-    if "answer" in row:
-        answer = row["answer"]
-        if answer is not None and type(answer) not in (str, int, float):
-            refuse(at, f"answer must be a string or a number, found {shown(answer)}")
-        return None if answer is None else str(answer).strip()
-    if "solution" not in row:
-        refuse(at, "lacks `answer` (or a `solution` whose last \\boxed is the answer)")
-    if type(row["solution"]) is not str:
-        refuse(at, f"solution must be a string, found {shown(row['solution'])}")
-    return last_boxed(row["solution"]) or ""
-
-
-def _fetch(benchmark: Benchmark, cache: str | Path | None) -> list[Problem]:
-    instead = f"use a local file instead: `-s data.prompts={benchmark.name}.jsonl`"
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise MissingError(
-            f"fetching {benchmark.name!r} from the Hugging Face Hub needs the package `datasets` "
-            f"(`pip install 'quatro[hub]'`); or {instead}"
-        ) from error
-    hub_id = benchmark.hub[0]
-    try:
-        rows = list(load_dataset(hub_id, split=benchmark.split, cache_dir=None if cache is None else str(cache)))
-    except Exception as error:  # whatever the Hub client raises offline; there are many kinds of it
-        raise MissingError(
-            f"cannot fetch {benchmark.name!r} from the Hugging Face Hub ({hub_id}, split {benchmark.split}): "
-            f"{type(error).__name__}: {error}; {instead}"
-        ) from error
-    if len(rows) != benchmark.count:
-        raise DataError(f"{hub_id}: {len(rows)} rows in split {benchmark.split}, expected {benchmark.count}; {instead}")
-    return _hub_problems(benchmark, rows)
-
-
-def _hub_problems(benchmark: Benchmark, rows: list[dict[str, Any]]) -> list[Problem]:
-    problems = []
-    for number, row in enumerate(rows):
-        fields = {"id": f"{benchmark.name}/{number}", "problem": row.get(benchmark.problem_field, "")}
-        if benchmark.solution_field is not None:
-            fields["solution"] = row.get(benchmark.solution_field)
-        elif benchmark.answer_field is not None:
-            fields["answer"] = row.get(benchmark.answer_field)
-        problem = _problem_of(fields, benchmark.name, number, f"{benchmark.hub[0]}:{number}")
-        if problem.answer or not benchmark.skip_empty_answer:
-            problems.append(problem)
-    return problems
+def read_own_file(entry: Benchmark) -> ReadProblems:
+    """Problems of an entry with a `file`; raises DataError where it is not the one of its count or hash."""
+    found = read_problem_file(entry.path, entry.name, entry.columns())
+    says = f"[{entry.name}] in {entry.defined_in} says"
+    if entry.count and found.num_rows != entry.count:
+        raise DataError(f"{entry.path}: {found.num_rows} rows, but {says} {entry.count}")
+    digest = content_hash(found.problems)
+    if entry.sha256 and digest != entry.sha256:
+        raise DataError(f"{entry.path}: its content has SHA-256 {digest}, but {says} {entry.sha256}")
+    return found

@@ -61,9 +61,24 @@ def average_intervals(value_by_benchmark: Sequence[Floats], *, seed: int) -> lis
 
 def paired_difference(a_P: Sequence[float], b_P: Sequence[float], *, seed: int) -> PairedDifference:
     """b - a on the same problems: p = 2 min((#{<= 0} + 1), (#{>= 0} + 1)) / (B + 1) over the resampled means."""
-    difference_P1 = (np.asarray(b_P, dtype=np.float64) - np.asarray(a_P, dtype=np.float64))[:, None]
-    mean_BK = resampled_means(difference_P1, np.random.default_rng(seed))
-    (low, high), mean_B = intervals(mean_BK)[0], mean_BK[:, 0]
-    smaller_side = min(np.count_nonzero(mean_B <= 0), np.count_nonzero(mean_B >= 0))
-    p = min(1.0, 2 * (smaller_side + 1) / (len(mean_B) + 1))
-    return PairedDifference(float(difference_P1.mean()), low, high, p)
+    a_P1, b_P1 = (np.asarray(values, dtype=np.float64)[:, None] for values in (a_P, b_P))
+    return average_paired_differences([a_P1], [b_P1], seed=seed)[0]
+
+
+def average_paired_differences(
+    a_by_benchmark: Sequence[Floats], b_by_benchmark: Sequence[Floats], *, seed: int
+) -> list[PairedDifference]:
+    """`paired_difference` of each of K columns for the unweighted mean over benchmarks, each resampled independently.
+
+    The arrays are (P, K), with P of each benchmark.
+    """
+    rng = np.random.default_rng(seed)
+    differences = [b_PK - a_PK for a_PK, b_PK in zip(a_by_benchmark, b_by_benchmark, strict=True)]
+    mean_BK = np.mean([resampled_means(difference_PK, rng) for difference_PK in differences], axis=0)
+    mean_K = np.mean([difference_PK.mean(axis=0) for difference_PK in differences], axis=0)
+    smaller_side_K = np.minimum((mean_BK <= 0).sum(axis=0), (mean_BK >= 0).sum(axis=0))
+    p_K = np.minimum(1.0, 2 * (smaller_side_K + 1) / (len(mean_BK) + 1))
+    return [
+        PairedDifference(float(mean), interval.low, interval.high, float(p))
+        for mean, interval, p in zip(mean_K, intervals(mean_BK), p_K, strict=True)
+    ]

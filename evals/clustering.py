@@ -19,13 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.similarity import Distinct, Floats, check_tokens, distinct, similarity_of_distinct
+from evals.neighbours import connected_components, near_in, neighbours
+from evals.similarity import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
+from evals.tokens import check_tokens
 
 LINKAGES = ("components", "complete", "average", "greedy")
 
 # The same number does not mean the same for each measure: between real samples of one problem the median similarity is
 # .94-.97 for tfidf, .83 for rouge-l and jaccard, .77 for edit.
 DEFAULT_THRESHOLDS: Mapping[str, float] = {"tfidf": 0.90, "rouge-l": 0.80, "jaccard": 0.80, "edit": 0.80}
+
+# From the third threshold on, all similarities at once cost less than a search for each.
+_SEARCHED_THRESHOLDS = 2
 
 
 def cluster(
@@ -42,22 +47,40 @@ def cluster(
         UsageError: (a ValueError) an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
     """
     threshold = resolve_threshold(similarity, threshold)
-    unique = distinct(texts)
+    return partitions(distinct(texts), similarity=similarity, thresholds=[threshold], linkage=linkage, tokens=tokens)[
+        threshold
+    ]
+
+
+def partitions(
+    unique: Distinct, *, similarity: str, thresholds: Sequence[float | None], linkage: str, tokens: str = "math"
+) -> dict[float | None, list[int]]:
+    """`cluster` for several resolved thresholds (None with `exact`) of one measure, sharing what they can."""
+    check_tokens(tokens)
+    check_linkage(linkage)
     if similarity == "exact":
-        check_tokens(tokens)
-        check_linkage(linkage)
-        return by_first_appearance(unique.which_N)
-    assert threshold is not None
-    return cluster_distinct(
-        unique, similarity_of_distinct(similarity, unique, tokens=tokens), threshold=threshold, linkage=linkage
-    )
+        return {None: by_first_appearance(unique.which_N)}
+    numbers = sorted({threshold for threshold in thresholds if threshold is not None}, reverse=True)
+    if linkage == "components" and len(numbers) <= _SEARCHED_THRESHOLDS:
+        near = neighbours(similarity, unique, tokens=tokens)
+        label_U = np.arange(len(unique.texts))
+        labels: dict[float | None, list[int]] = {}
+        for threshold in numbers:  # falling: what a higher threshold connected stays connected
+            label_U = connected_components(near, label_U, threshold)
+            labels[threshold] = by_first_appearance(label_U[unique.which_N])
+        return labels
+    similarity_UU = similarity_of_distinct(similarity, unique, tokens=tokens)
+    return {
+        threshold: cluster_distinct(unique, similarity_UU, threshold=threshold, linkage=linkage)
+        for threshold in numbers
+    }
 
 
 def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: float, linkage: str) -> list[int]:
     """`cluster` from a similarity matrix over the distinct texts, for several thresholds on one matrix."""
     check_linkage(linkage)
     if linkage == "components":
-        label_U = _components(similarity_UU >= threshold)
+        label_U = connected_components(near_in(similarity_UU), np.arange(len(unique.texts)), threshold)
     elif linkage == "greedy":
         label_U = _greedy(similarity_UU >= threshold, order=list(dict.fromkeys(unique.which_N.tolist())))
     elif linkage == "complete":
@@ -73,9 +96,9 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
         if threshold is not None:
             raise UsageError(f"threshold {threshold} has no meaning for similarity 'exact'; leave it out")
         return None
+    if similarity not in SIMILARITIES:
+        raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
     if threshold is None:
-        if similarity not in DEFAULT_THRESHOLDS:
-            raise UsageError(f"unknown similarity {similarity!r}; choose from exact, {', '.join(DEFAULT_THRESHOLDS)}")
         return DEFAULT_THRESHOLDS[similarity]
     if not 0 < threshold <= 1:  # NaN fails this too
         raise UsageError(f"threshold is a similarity in (0, 1], found {threshold}")
@@ -96,20 +119,6 @@ def cluster_sizes(labels: Sequence[int]) -> tuple[int, ...]:
 def check_linkage(linkage: str) -> None:
     if linkage not in LINKAGES:
         raise UsageError(f"unknown linkage {linkage!r}; choose from {', '.join(LINKAGES)}")
-
-
-def _components(is_near_UU: NDArray[np.bool_]) -> NDArray[np.int64]:
-    label_U = np.full(len(is_near_UU), -1)
-    for start in range(len(label_U)):
-        if label_U[start] >= 0:
-            continue
-        label_U[start] = start
-        frontier = [start]
-        while frontier:
-            reached = np.flatnonzero(is_near_UU[frontier.pop()] & (label_U < 0))
-            label_U[reached] = start
-            frontier.extend(reached.tolist())
-    return label_U
 
 
 def _greedy(is_near_UU: NDArray[np.bool_], order: Sequence[int]) -> NDArray[np.int64]:

@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_NEGLIGIBLE = 1e-20
+
 
 def fail_table(n: int, ks: Sequence[int]) -> Floats:
     """C(n-s, k) / C(n, k) for every k in ``ks`` (rows) and s = 0..n (columns): all k draws miss a set of size s."""
@@ -130,15 +132,16 @@ def maj_at_k(n: int, c: int, wrong: Sequence[int], k: int) -> float:
     # Let every draw be kept independently with probability k/n. Given that k are kept, each choice of k is equally
     # likely, and until then the answers are independent: their counts are binomial and simply convolve.
     keep = k / n
-    silent_K = _binomial(n - c - sum(wrong), keep, k)
     won = 0.0
     for votes, chance in enumerate(_binomial(c, keep, k)):
-        if votes == 0:
+        if votes == 0 or chance < _NEGLIGIBLE:
             continue
+        # A wrong answer given less often than this cannot come level, however it is kept: it is as good as silent.
+        rivals = [size for size in wrong if size >= votes]
         # kept_TK[t, m]: m wrong or silent draws kept, no wrong answer above `votes`, exactly t of them level with it.
-        kept_TK = np.zeros((k // votes + 1, k + 1))
-        kept_TK[0] = silent_K
-        for size in wrong:
+        kept_TK = np.zeros((min(k // votes, len(rivals)) + 1, k + 1))
+        kept_TK[0] = _binomial(n - c - sum(rivals), keep, k)
+        for size in rivals:
             kept_TK = _add_rival(kept_TK, _binomial(size, keep, k), votes)
         won += chance * float(kept_TK[:, k - votes] @ (1 / np.arange(1, len(kept_TK) + 1)))
     return min(1.0, won / float(_binomial(n, keep, k)[k]))
@@ -154,14 +157,18 @@ def _add_rival(kept_TK: Floats, chance_K: Floats, votes: int) -> Floats:
     return total_TK
 
 
+@lru_cache(maxsize=4096)
 def _binomial(size: int, keep: float, largest: int) -> Floats:
     """Probabilities of 0..largest successes in ``size`` trials; zero beyond ``size``."""
     if keep == 1.0:
-        return (np.arange(largest + 1) == size).astype(np.float64)
-    log_choose = np.array([math.log(math.comb(size, hits)) if hits <= size else -np.inf for hits in range(largest + 1)])
-    hits_K = np.arange(largest + 1)
-    with np.errstate(under="ignore"):
-        return np.exp(log_choose + hits_K * math.log(keep) + (size - hits_K) * math.log1p(-keep))
+        chance_K = (np.arange(largest + 1) == size).astype(np.float64)
+    else:
+        log_choose = [math.log(math.comb(size, hits)) if hits <= size else -np.inf for hits in range(largest + 1)]
+        hits_K = np.arange(largest + 1)
+        with np.errstate(under="ignore"):
+            chance_K = np.exp(np.array(log_choose) + hits_K * math.log(keep) + (size - hits_K) * math.log1p(-keep))
+    chance_K.setflags(write=False)
+    return chance_K
 
 
 def effective_number(sizes: Sequence[int], order: float) -> float:

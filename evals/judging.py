@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
@@ -10,10 +12,14 @@ from evals.records import Sample, Samples
 from evals.strict_json import shown
 
 if TYPE_CHECKING:
+    from evals.grading import Outcome
     from evals.grading.compare import Policy
     from evals.grading.extraction import ExtractionPolicy
 
 Grade = Callable[[Sample], bool]
+GRADERS = ("math", "countdown")
+
+_log = logging.getLogger(__name__)
 
 
 class Judged(NamedTuple):
@@ -30,71 +36,149 @@ class Judged(NamedTuple):
         return len(self.completions)
 
 
+class Judgement(NamedTuple):
+    """What a grader says of one sample; the fields are those of `evals.grading.Grade`."""
+
+    outcome: Outcome
+    extracted: str | None
+    stage: str
+    detail: str = ""
+
+    @property
+    def is_correct(self) -> bool:
+        return self.outcome == "correct"
+
+
 def judge(
     samples: Samples, *, grade: Grade | None = None, regrade: bool = False, allow_infra_errors: bool = False
 ) -> list[Judged]:
     """Every problem with its correct completions.
 
-    A row's ``correct`` decides where it stands, unless ``regrade``; other rows go to ``grade`` (default
-    `grader_by_benchmark`), once for each different completion of a problem.
+    A row's ``correct`` decides where it stands, unless ``regrade``; all other rows are graded in one batch
+    (`judge_rows`), or by ``grade``, once for each different completion of a problem. Timeouts and errors of the grader
+    count as wrong and are logged.
 
     Raises:
-        DataError: a row says outcome `infra_error` (the machine failed, not the model) and that was not allowed.
+        DataError: a sample's outcome is `infra_error` (the machine failed, not the model) and that was not allowed.
     """
-    judge_sample = grade or grader_by_benchmark()
-    judged = []
-    for benchmark, id, rows in samples.problems():
-        verdicts: dict[str, bool] = {}
-        correct = []
-        for row in rows:
-            if not allow_infra_errors and row.extra.get("outcome") == "infra_error" and not regrade:
-                raise DataError(
-                    f"sample {row.sample_index} of {shown(id)} ({benchmark}) has outcome infra_error: grading failed "
-                    "on this machine, so it is neither right nor wrong; grade the file again with `quatro eval grade`"
-                )
-            verdict = row.correct if not regrade else None
-            if verdict is None:
-                if row.completion not in verdicts:
-                    verdicts[row.completion] = judge_sample(row)
-                verdict = verdicts[row.completion]
-            if verdict:
-                correct.append(row.completion)
-        judged.append(Judged(benchmark, id, rows[0].answer, len(rows), correct))
-    return judged
+    rows = samples.rows
+    open_rows = [row for row in rows if regrade or row.correct is None]
+    if not allow_infra_errors and not regrade:
+        _refuse_infra_errors([(row, str(row.extra.get("outcome"))) for row in rows])
+    if grade is None:
+        judgements = judge_rows(open_rows)
+        if not allow_infra_errors:
+            _refuse_infra_errors([(row, found.outcome) for row, found in zip(open_rows, judgements, strict=True)])
+        _log_failures(judgements)
+        verdict = {id(row): found.is_correct for row, found in zip(open_rows, judgements, strict=True)}
+    else:
+        by_text = {(row.benchmark, row.id, row.completion): row for row in open_rows}
+        graded = {key: grade(row) for key, row in by_text.items()}
+        verdict = {id(row): graded[row.benchmark, row.id, row.completion] for row in open_rows}
+    return [
+        Judged(
+            benchmark,
+            problem_id,
+            group[0].answer,
+            len(group),
+            [row.completion for row in group if verdict.get(id(row), row.correct)],
+        )
+        for benchmark, problem_id, group in samples.problems()
+    ]
+
+
+def judge_rows(
+    rows: Sequence[Sample],
+    *,
+    policy: Policy = "strict",
+    extraction: ExtractionPolicy = "boxed",
+    grader: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Judgement]:
+    """The judgement of each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
+
+    ``policy`` and ``extraction`` concern maths; ``on_progress(done, total)`` counts what computer algebra judges.
+
+    Raises:
+        UsageError: there is no such grader.
+        DataError: a row is code, or no countdown problem.
+    """
+    _check_grader(grader)
+    kinds = {name: grader or grader_name(name) for name in {row.benchmark for row in rows}}
+    judgements: dict[int, Judgement] = {}
+    maths = []
+    for index, row in enumerate(rows):
+        kind = kinds[row.benchmark]
+        if kind == "countdown":
+            judgements[index] = _judge_countdown(row)
+        elif kind == "math" and row.answer is not None:
+            maths.append(index)
+        else:
+            raise DataError(
+                f"{row.benchmark} {shown(row.id)} sample {row.sample_index} is code and has no `correct`: this version "
+                "runs no tests, and `quatro eval grade` judges maths and countdown"
+            )
+    if maths:
+        from evals.grading import grade_many
+
+        pairs = ((rows[index].completion, rows[index].answer) for index in maths)
+        grades = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
+        for index, found in zip(maths, grades, strict=True):
+            judgements[index] = Judgement(found.outcome, found.extracted, found.stage, found.detail)
+    return [judgements[index] for index in range(len(rows))]
+
+
+def _judge_countdown(row: Sample) -> Judgement:
+    from evals.countdown import verify
+
+    try:
+        is_correct = verify(str(row.answer), row.completion)
+    except ValueError as error:
+        raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
+    return Judgement("correct" if is_correct else "incorrect", row.completion, "countdown")
 
 
 def grader_by_benchmark(
     *, policy: Policy = "strict", extraction: ExtractionPolicy = "boxed", grader: str | None = None
 ) -> Grade:
-    """A grader that looks up each sample's benchmark: the registry's choice, maths for an unknown name.
+    """A grader of single samples that looks up each sample's benchmark: the registry's choice, maths for unknown names.
 
     ``grader`` ("math" or "countdown") overrides the registry; ``policy`` and ``extraction`` concern maths.
     """
-    if grader not in (None, "math", "countdown"):
-        raise UsageError(f"unknown grader {grader!r}; choose math or countdown (code: `quatro eval grade`)")
+    _check_grader(grader)
 
     def judge_sample(sample: Sample) -> bool:
-        kind = grader or grader_name(sample.benchmark)
-        if kind == "countdown":
-            from evals.countdown import verify
-
-            try:
-                return verify(str(sample.answer), sample.completion)
-            except ValueError as error:
-                raise DataError(f"{shown(sample.id)} of {sample.benchmark}: {error}") from error
-        if kind != "math" or sample.answer is None:
-            raise DataError(
-                f"{sample.benchmark} {shown(sample.id)} sample {sample.sample_index} has no `correct` and is code; "
-                "run its tests with `quatro eval grade FILES` first"
-            )
-        from evals.grading import grade
-
-        verdict = grade(sample.completion, str(sample.answer), policy=policy, extraction=extraction)
-        if verdict.outcome == "infra_error":
-            raise DataError(f"sample {sample.sample_index} of {shown(sample.id)} could not be graded: infra_error")
-        return verdict.correct
+        judgement = judge_rows([sample], policy=policy, extraction=extraction, grader=grader)[0]
+        _refuse_infra_errors([(sample, judgement.outcome)])
+        return judgement.is_correct
 
     return judge_sample
+
+
+def _check_grader(grader: str | None) -> None:
+    if grader is not None and grader not in GRADERS:
+        raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
+
+
+def _refuse_infra_errors(outcomes: Sequence[tuple[Sample, str]]) -> None:
+    for row, outcome in outcomes:
+        if outcome == "infra_error":
+            raise DataError(
+                f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has outcome infra_error: grading "
+                "failed on this machine, so it is neither right nor wrong; grade the file again with "
+                "`quatro eval grade`"
+            )
+
+
+def _log_failures(judgements: Sequence[Judgement]) -> None:
+    counts = Counter(judgement.outcome for judgement in judgements)
+    failed = {name: counts[name] for name in ("timeout", "error", "infra_error") if counts[name]}
+    if failed:
+        _log.warning(
+            "%s of %d graded samples count as wrong; `quatro eval grade --explain` shows them",
+            ", ".join(f"{name} {count}" for name, count in failed.items()),
+            len(judgements),
+        )
 
 
 def grader_name(benchmark: str) -> str:

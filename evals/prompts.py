@@ -77,6 +77,6 @@ def render(template: str, problem: str, apply_chat_template: ChatTemplate | None
     if apply_chat_template is None:
         raise MissingError(
             f"the prompt template {template!r} needs a tokenizer with a chat template, and this model's has none; "
-            "use `-s data.template=plain` (the problem alone) or a model with a chat template"
+            "use a model that has one, or the problem alone (`--template plain`, in training `-s data.template=plain`)"
         )
     return apply_chat_template(messages(template, problem))

@@ -50,7 +50,7 @@ class About(TypedDict, total=False):
 class Row(_Document):
     """One number: a metric of a benchmark at one k."""
 
-    metric: str = Field(description="pass@k, ucc@k, ucr, maj@k, g-pass@k, effective_number, ...")
+    metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, g-pass@k, ...")
     benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
     k: int | None = Field(description="draws, null where the metric has none")
     value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
@@ -60,6 +60,7 @@ class Row(_Document):
     threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn or whitespace")
+    tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
     ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
     ci_high: float | None = Field(None, description="upper end of it")
     share_of_all_solutions: float | None = Field(

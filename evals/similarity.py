@@ -11,11 +11,10 @@ also makes a value independent of the order of the samples, to the last bit.
 # Axes: N texts, U distinct texts (sorted by code point), V vocabulary.
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,28 +23,44 @@ from rapidfuzz.process import cdist
 from scipy import sparse
 
 from evals.errors import UsageError
+from evals.tokens import TOKENISERS, Integers, Numbered, check_tokens, rouge_strings, split_words, token_counts
+
+__all__ = ["SIMILARITIES", "TOKENISERS", "Distinct", "distinct", "similarity_of_distinct", "tfidf_of_counts"]
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-# `math` keeps what sklearn's pattern drops: one-character tokens (x, 2, +, =) and LaTeX commands.
-_MATH_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\w\s]|_")
-_SKLEARN_TOKEN = re.compile(r"(?u)\b\w\w+\b")
-_ROUGE_TOKEN = re.compile(r"[a-z0-9]+")
-
-TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
-    "math": lambda text: _MATH_TOKEN.findall(text.lower()),
-    "sklearn": lambda text: _SKLEARN_TOKEN.findall(text.lower()),
-    "whitespace": lambda text: text.lower().split(),
-}
+# Up to here a dense product of token sets is faster than a sparse one; beyond, its memory counts (4 bytes an entry).
+_LARGEST_DENSE = 8_000_000
 
 
-class Distinct(NamedTuple):
-    """The distinct ``texts`` in code point order, which of them each input is, and how often each occurs."""
+@dataclass(frozen=True)
+class Distinct:
+    """The distinct ``texts`` in code point order, which of them each input is, and how often each occurs.
+
+    What several measures share (words, token counts) is computed when first asked for.
+    """
 
     texts: list[str]
     which_N: Integers
     count_U: Integers
+
+    @cached_property
+    def words(self) -> Numbered:
+        return split_words(self.texts)
+
+    @cached_property
+    def rouge_strings(self) -> list[str]:
+        return rouge_strings(self.words)
+
+    def token_counts(self, tokens: str) -> sparse.csr_matrix:
+        """How often each token stands in each text, shape (U, V)."""
+        if tokens not in self._token_counts:
+            self._token_counts[tokens] = token_counts(self.words, tokens)
+        return self._token_counts[tokens]
+
+    @cached_property
+    def _token_counts(self) -> dict[str, sparse.csr_matrix]:
+        return {}
 
 
 def distinct(texts: Sequence[str]) -> Distinct:
@@ -107,11 +122,6 @@ def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math")
     return similarity_UU
 
 
-def check_tokens(tokens: str) -> None:
-    if tokens not in TOKENISERS:
-        raise UsageError(f"unknown tokens {tokens!r}; choose from {', '.join(TOKENISERS)}")
-
-
 def _over_all(name: str, texts: Sequence[str], tokens: str) -> Floats:
     unique = distinct(texts)
     similarity_UU = similarity_of_distinct(name, unique, tokens=tokens)
@@ -123,33 +133,38 @@ def _exact(unique: Distinct, tokens: str) -> Floats:
 
 
 def _tfidf(unique: Distinct, tokens: str) -> Floats:
-    tf_UV = _token_counts(unique.texts, tokens)
+    return tfidf_of_counts(unique.token_counts(tokens), unique.count_U)
+
+
+def tfidf_of_counts(tf_UV: sparse.csr_matrix, count_U: Integers) -> Floats:
+    """Cosines of TF-IDF vectors fitted on texts with token counts ``tf_UV`` that occur ``count_U`` times each."""
     # Documents are all texts, repeated ones included: a phrase that every sample repeats should weigh little.
-    df_V = (tf_UV > 0).T @ unique.count_U
-    idf_V = np.log((1 + unique.count_U.sum()) / (1 + df_V)) + 1
+    df_V = (tf_UV > 0).T @ count_U
+    idf_V = np.log((1 + count_U.sum()) / (1 + df_V)) + 1
     weight_UV = tf_UV.multiply(idf_V).tocsr()
     norm_U = np.sqrt(np.asarray(weight_UV.multiply(weight_UV).sum(axis=1))).ravel()
     norm_U[norm_U == 0] = 1.0
     unit_UV = weight_UV.multiply(1 / norm_U[:, None]).tocsr()
+    # A sparse product adds up in one order on every machine; a BLAS does not, and a last bit can decide a tie.
     return np.minimum((unit_UV @ unit_UV.T).toarray(), 1.0)
 
 
 def _jaccard(unique: Distinct, tokens: str) -> Floats:
-    has_UV = (_token_counts(unique.texts, tokens) > 0).astype(np.float64)
-    shared_UU = (has_UV @ has_UV.T).toarray()
-    size_U = np.asarray(has_UV.sum(axis=1)).ravel()
+    has_UV = (unique.token_counts(tokens) > 0).astype(np.float32)
+    size_U = np.asarray(has_UV.sum(axis=1), dtype=np.float64).ravel()
+    if has_UV.shape[0] * has_UV.shape[1] <= _LARGEST_DENSE:
+        dense_UV = has_UV.toarray()
+        shared_UU = (dense_UV @ dense_UV.T).astype(np.float64)  # counts below 2^24 are exact in float32
+    else:
+        shared_UU = (has_UV @ has_UV.T).toarray().astype(np.float64)
     union_UU = size_U[:, None] + size_U - shared_UU
     return shared_UU / np.maximum(union_UU, 1.0)
 
 
 def _rouge_l(unique: Distinct, tokens: str) -> Floats:
-    words_U = [_ROUGE_TOKEN.findall(text.lower()) for text in unique.texts]
-    # A character for each word lets rapidfuzz compare bit-parallel; frequent words get the cheapest characters.
-    frequency = Counter(chain.from_iterable(words_U))
-    character = {word: chr(rank) for rank, (word, _) in enumerate(frequency.most_common())}
-    coded_U = ["".join([character[word] for word in words]) for words in words_U]
+    coded_U = unique.rouge_strings
     common_UU = cdist(coded_U, coded_U, scorer=LCSseq.similarity, dtype=np.int32).astype(np.float64)
-    length_U = np.array([len(words) for words in words_U], dtype=np.float64)
+    length_U = np.array([len(coded) for coded in coded_U], dtype=np.float64)
     return 2 * common_UU / np.maximum(length_U[:, None] + length_U, 1.0)
 
 
@@ -167,19 +182,3 @@ _MEASURES: Mapping[str, Callable[[Distinct, str], Floats]] = {
     "jaccard": _jaccard,
     "edit": _edit,
 }
-
-
-def _token_counts(texts: Sequence[str], tokens: str) -> sparse.csr_matrix:
-    """How often each token (column) stands in each text (row), shape (U, V) float64."""
-    tokenise = TOKENISERS[tokens]
-    column: dict[str, int] = {}
-    starts, columns, counts = [0], [], []
-    for text in texts:
-        for token, count in Counter(tokenise(text)).items():
-            columns.append(column.setdefault(token, len(column)))
-            counts.append(float(count))
-        starts.append(len(columns))
-    shape = (len(texts), max(len(column), 1))
-    matrix = sparse.csr_matrix((np.array(counts), np.array(columns, dtype=np.int64), np.array(starts)), shape=shape)
-    matrix.sort_indices()
-    return matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from evals.prompts import TEMPLATES
 from quatro.methods import METHODS
 from quatro.methods.base import Aggregate
 from quatro.methods.base import Method as MethodBase
+from quatro.types import KlEstimator
 
 if TYPE_CHECKING:
     Method = MethodBase
@@ -20,8 +22,6 @@ else:
     Method = Any
 
 EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
-
-KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
 
 
 class ConfigProblems(ValueError):
@@ -197,7 +197,7 @@ class Config(Block):
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
-        description="a loss, gradient, log-probability or reward that is not finite stops the run, or skips the step",
+        description="an optimiser step whose loss or gradient is not finite stops the run, or is skipped",
     )
 
     @model_validator(mode="after")
@@ -223,10 +223,19 @@ def _check_batch(config: Config) -> list[tuple[str, str]]:
             (
                 "minibatch_prompts",
                 f"found {minibatch}, expected a divisor of prompts_per_step ({prompts}), such as "
-                f"{max(size for size in range(1, minibatch) if prompts % size == 0)}",
+                f"{_largest_divisor(prompts, minibatch)}",
             )
         ]
     return []
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` below ``limit``, looked for among the small ones and their partners only."""
+    found = 1
+    for small in range(1, min(math.isqrt(number), 100_000) + 1):
+        if number % small == 0:
+            found = max([found, *(divisor for divisor in (small, number // small) if divisor < limit)])
+    return found
 
 
 def _check_data(config: Config) -> list[tuple[str, str]]:
@@ -260,6 +269,12 @@ def _check_replay(config: Config) -> list[tuple[str, str]]:
     rollout = config.rollout
     if rollout.engine == "replay" and rollout.replay_file is None:
         return [("rollout.replay_file", "missing: engine replay needs a file of recorded responses")]
+    if rollout.engine == "replay" and config.audit_rollouts:
+        return [
+            ("audit_rollouts", f"found {config.audit_rollouts}, expected 0: engine replay cannot draw fresh responses")
+        ]
+    if rollout.engine == "replay" and config.eval.every:
+        return [("eval.every", f"found {config.eval.every}, expected 0: engine replay cannot draw samples to evaluate")]
     if rollout.engine != "replay" and rollout.replay_file is not None:
         return [("rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it")]
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from evals.benchmarks import Problem, load_problems
+from evals.countdown import parse_prompt
 from evals.errors import DataError
+from evals.judging import grader_name
 from evals.prompts import render
-from quatro.config_model import DataConfig
+from quatro.config_model import Config, DataConfig
 from quatro.types import Prompt
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,30 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | Non
     return tokenize_problems(problems, config, tokenizer, context_limit=context_limit)
 
 
+def evaluation_prompts(config: Config, tokenizer: Any, *, context_limit: int | None) -> list[Prompt]:
+    """The prompts of `eval.benchmark`, with answers that its grader can judge."""
+    problems = load_problems(str(config.eval.benchmark))
+    found = tokenize_problems(problems, config.data, tokenizer, context_limit=context_limit).prompts
+    check_answers(found, grader_name(found[0].benchmark))
+    return found
+
+
+def check_answers(prompts: Sequence[Prompt], reward: str) -> None:
+    """Whether `math` or `countdown` can judge every prompt; a function judges as it likes.
+
+    Raises:
+        DataError: names the first prompt that it cannot.
+    """
+    for prompt in prompts:
+        if reward == "math" and not (prompt.answer or "").strip():
+            raise DataError(
+                f"prompt {prompt.id!r} of {prompt.benchmark} has no reference answer, and the reward is math; "
+                "give it an `answer`, leave it out, or choose another reward"
+            )
+        if reward == "countdown":
+            parse_prompt(prompt.answer or prompt.problem)
+
+
 def tokenize_problems(
     problems: Sequence[Problem], config: DataConfig, tokenizer: Any, *, context_limit: int | None = None
 ) -> PromptSet:
@@ -54,11 +81,12 @@ def tokenize_problems(
         elif config.too_long == "skip":
             num_skipped += 1
         else:
+            is_context = context_limit is not None and limit < config.max_prompt_tokens
+            cause = f"the model's context of {context_limit}" if is_context else f"data.max_prompt_tokens {limit}"
+            advice = "shorten it" if is_context else "raise data.max_prompt_tokens"
             raise DataError(
-                f"prompt {problem.id!r} of {config.prompts} has {len(prompt.token_ids)} tokens, more than the {limit} "
-                f"allowed (data.max_prompt_tokens {config.max_prompt_tokens}"
-                + (f", model context {context_limit}" if context_limit is not None else "")
-                + "); raise data.max_prompt_tokens, or leave such prompts out with -s data.too_long=skip"
+                f"prompt {problem.id!r} of {problem.benchmark} has {len(prompt.token_ids)} tokens, more than {cause} "
+                f"allows; {advice}, or leave such prompts out with -s data.too_long=skip"
             )
     if not prompts:
         raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
@@ -80,6 +108,14 @@ def to_prompt(problem: Problem, template: str, tokenizer: Any) -> Prompt:
         raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
     answer = None if problem.answer is None else str(problem.answer)
     return Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids))
+
+
+def digest_prompts(prompts: Sequence[Prompt]) -> str:
+    """SHA-256 of what the model reads and is judged against, in order; it changes with data, template or tokenizer."""
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        digest.update(repr((prompt.benchmark, prompt.id, prompt.answer, prompt.token_ids)).encode("utf-8", "replace"))
+    return digest.hexdigest()
 
 
 class PromptStream:

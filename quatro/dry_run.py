@@ -12,6 +12,7 @@ from quatro.health import startup_warnings
 from quatro.types import Prompt
 
 FLOAT32_BYTES = 4
+LOGIT_BYTES = 18  # measured, forward and backward: the logit, its float32 copy, log-softmax and gradients
 GIB = 1024**3
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
@@ -87,12 +88,14 @@ def describe(config: Config) -> DryRun:
         MissingError: model, tokenizer or data are not on this machine.
         DataError: the prompts are empty, too long or unreadable.
     """
-    from quatro.setup import find_device
+    from quatro.policy.loading import context_limit
+    from quatro.setup import check_parts, find_device
 
     device = find_device(config.device)
     tokenizer, model = _tokenizer_and_shape(config)
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = context_limit(model)
     prompts = load_prompts(config.data, tokenizer, context_limit=limit)
+    check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     notes = startup_warnings(config)
     if not warmstart.is_cached(config.model):
@@ -147,7 +150,7 @@ def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: Pro
     # Kept for the backward pass per token and layer: two norms, attention's four projections, the MLP's three.
     activations = tokens * layers * (10 * hidden + 4 * mlp) * number
     response_tokens = tokens * config.rollout.max_new_tokens // longest
-    logits = response_tokens * shape.vocab_size * (number + 2 * FLOAT32_BYTES)
+    logits = response_tokens * shape.vocab_size * LOGIT_BYTES
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     head_dim = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
@@ -167,16 +170,15 @@ def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: Pro
 def _tokenizer_and_shape(config: Config) -> tuple[Any, Any]:
     """The tokenizer and the model without memory behind its weights."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    from quatro.policy.loading import load_config, load_tokenizer
+    from quatro.policy.loading import load_shape, load_tokenizer
 
-    with torch.device("meta"):
-        if not warmstart.is_cached(config.model):
-            recipe = warmstart.EMBEDDED[config.model]
+    if not warmstart.is_cached(config.model):
+        recipe = warmstart.EMBEDDED[config.model]
+        with torch.device("meta"):
             return warmstart.make_tokenizer(recipe.max_positions), warmstart.make_model(recipe)
-        folder = warmstart.resolve_model(config.model)
-        return load_tokenizer(folder), AutoModelForCausalLM.from_config(load_config(folder))
+    folder = warmstart.resolve_model(config.model)
+    return load_tokenizer(folder), load_shape(folder)
 
 
 def _size(num_bytes: int) -> str:

@@ -88,7 +88,12 @@ def solve_dual(
         raise UsageError(f"reward {reward_NQ[row, prompt]} of rollout {row} of prompt {prompt} is not finite")
 
     max_Q = reward_NQ.max(axis=0)
-    range_Q = max_Q - reward_NQ.min(axis=0)
+    with np.errstate(over="ignore"):
+        range_Q = max_Q - reward_NQ.min(axis=0)
+    if not np.isfinite(range_Q).all():
+        raise UsageError(
+            f"the rewards of prompt {int(np.argmax(~np.isfinite(range_Q)))} lie further apart than float64"
+        )
     mixed_Q = range_Q > 0
     scale_Q = np.where(mixed_Q, range_Q, 1.0)
     z_NQ = (reward_NQ - max_Q) / scale_Q  # in [-1, 0], best rollout 0

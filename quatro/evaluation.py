@@ -6,10 +6,11 @@ from collections import Counter
 
 import numpy as np
 
-from evals.benchmarks import load_problems
 from evals.estimators import pass_at_k, ucc_at_k
-from quatro.data import tokenize_problems
+from evals.judging import grader_name
+from quatro.data import evaluation_prompts
 from quatro.policy.loading import context_limit
+from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
 from quatro.setup import Parts
 from quatro.types import Prompt, Sampling
@@ -27,10 +28,12 @@ class Evaluation:
             max_new_tokens=config.rollout.max_new_tokens,
         )
         self.prompts: list[Prompt] = []
-        if config.eval.every and config.eval.benchmark is not None:
-            problems = load_problems(config.eval.benchmark)
+        self.judge: Reward | None = None
+        if config.eval.every:
             limit = context_limit(parts.policy.model)
-            self.prompts = tokenize_problems(problems, config.data, parts.tokenizer, context_limit=limit).prompts
+            self.prompts = evaluation_prompts(config, parts.tokenizer, context_limit=limit)
+            # The benchmark's own grader, whatever the training reward is.
+            self.judge = make_reward(grader_name(self.prompts[0].benchmark))
 
     def maybe(self, step: int) -> dict[str, float]:
         """Metrics under eval/ when ``step`` is due, nothing otherwise.
@@ -38,18 +41,15 @@ class Evaluation:
         `eval/distinct_correct` is UCC@n with identical texts as one solution.
         """
         config = self.parts.config
-        if not self.prompts or step % config.eval.every:
+        if self.judge is None or step % config.eval.every:
             return {}
         n = config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
         groups = self.parts.engine.generate(self.prompts, seeds, self.sampling)
-        scored = self.parts.reward.score(self.prompts, groups)
+        scored = self.judge.score(self.prompts, groups)
         passed_1, passed_n, distinct = [], [], []
-        for group, verdicts, rewards in zip(groups, scored.correct, scored.reward, strict=True):
-            is_correct = [
-                reward > 0 if verdict is None else verdict for verdict, reward in zip(verdicts, rewards, strict=True)
-            ]
-            texts = Counter(rollout.text for rollout, right in zip(group, is_correct, strict=True) if right)
+        for group, verdicts in zip(groups, scored.correct, strict=True):
+            texts = Counter(rollout.text for rollout, is_right in zip(group, verdicts, strict=True) if is_right)
             num_correct = sum(texts.values())
             passed_1.append(pass_at_k(n, num_correct, 1))
             passed_n.append(pass_at_k(n, num_correct, n))

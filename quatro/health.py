@@ -11,6 +11,11 @@ from quatro.config import Config
 logger = logging.getLogger(__name__)
 
 REPEAT_EVERY = 25  # iterations between two warnings of one kind
+MAX_KL_OVER_DELTA = 3.0
+MAX_TRUNCATED_SHARE = 0.5
+MIN_ESS_SHARE = 0.1
+MAX_NOISE = 0.1  # nats, of a sequence log-ratio that should be 0
+MAX_FAILED_SHARE = 0.1
 
 
 def startup_warnings(config: Config) -> list[str]:
@@ -54,7 +59,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
     """Pairs of kind and message."""
     found = []
     ratio = metrics.get("kl/ratio_to_delta", 0.0)
-    if ratio > 3.0:
+    if ratio > MAX_KL_OVER_DELTA:
         found.append(
             (
                 "kl",
@@ -64,7 +69,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             )
         )
     truncated = metrics["length/truncated_share"]
-    if truncated > 0.5:
+    if truncated > MAX_TRUNCATED_SHARE:
         found.append(
             (
                 "truncated",
@@ -73,7 +78,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             )
         )
     share = metrics["ratio/ess_share_min"]
-    if share < 0.1:
+    if share < MIN_ESS_SHARE:
         found.append(
             (
                 "ess",
@@ -82,7 +87,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             )
         )
     noise = metrics["log_ratio/before_max"]
-    if noise > 0.1:
+    if noise > MAX_NOISE:
         found.append(
             (
                 "noise",
@@ -91,6 +96,6 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             )
         )
     failures = metrics["reward/errors"] + metrics["reward/timeouts"]
-    if failures > 0.1 * metrics["rollouts"]:
+    if failures > MAX_FAILED_SHARE * metrics["rollouts"]:
         found.append(("reward", f"the reward failed on {int(failures)} of {int(metrics['rollouts'])} responses"))
     return found

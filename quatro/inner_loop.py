@@ -59,7 +59,8 @@ class InnerLoop:
             self.old_logp = self._choose(rows)
         if self.old_logp == "recompute":
             logp_BT = torch.zeros_like(rows.batch.old_logp_BT)
-            for index in rows.minibatches(self.config.minibatch_prompts):
+            # The first minibatch meets pi_old itself and needs none.
+            for index in list(rows.minibatches(self.config.minibatch_prompts))[1:]:
                 scored_BT = self.policy.score(rows.select(index)).logp_BT
                 logp_BT[index, : scored_BT.shape[1]] = scored_BT
             return rows.with_batch(old_logp_BT=logp_BT)
@@ -83,8 +84,8 @@ class InnerLoop:
         )
         return choice
 
-    def run(self, step: int, rows: Rows, engine_logp_BT: Tensor) -> InnerResult:
-        """Every optimiser step of iteration ``step``.
+    def run(self, step: int, rows: Rows, engine_logp_BT: Tensor, *, need_entropy: bool) -> InnerResult:
+        """Every optimiser step of iteration ``step``; ``need_entropy`` where the engine gave none.
 
         Raises:
             DivergedError: a loss or gradient is not finite and `on_nonfinite` is `stop`.
@@ -102,14 +103,14 @@ class InnerLoop:
                 minibatch = rows.select(index)
                 is_old_policy = num_applied == 0
                 update = self.policy.update(
-                    minibatch, self.objective, use_own_logp=is_old_policy, need_entropy=epoch == 0
+                    minibatch, self.objective, use_own_logp=is_old_policy, need_entropy=need_entropy and epoch == 0
                 )
                 logp_BT, width = update.forward.logp_BT, update.forward.logp_BT.shape[1]
                 if update.forward.entropy_BT is not None:
                     entropy_BT[index, :width] = update.forward.entropy_BT
                 if not before:
                     # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
-                    given_BT = logp_BT if self.old_logp == "own" else old_logp_BT[index, :width]
+                    given_BT = old_logp_BT[index, :width] if self.old_logp == "engine" else logp_BT
                     noise_B = sequence_log_ratio(logp_BT, given_BT, minibatch.batch.mask_BT)
                     before = summarise(noise_B, "log_ratio/before")
                     before |= mismatch(engine_logp_BT[index, :width], logp_BT, minibatch.batch.mask_BT)
@@ -133,6 +134,7 @@ class InnerLoop:
             "grad/skipped_steps": float(num_skipped),
             "grad/zero_steps": float(len(grad_norms) - num_skipped - num_applied),
             "optimizer_steps": float(num_applied),
+            "staleness/steps_max": float(max(0, num_applied - 1)),
             "ratio/ess_share_min": min(ess_shares),
         }
         if rows.batch.ref_logp_BT is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,11 @@ def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest |
         run.set_status("interrupted", reason=type(error).__name__)
         raise
     except Exception as error:
-        logger.exception("the run ended with an error")
+        # For log.txt only: whoever called says it on the screen.
+        record = logger.makeRecord(
+            logger.name, logging.ERROR, __file__, 0, "the run ended with an error", (), sys.exc_info()
+        )
+        handler.handle(record)
         reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
         run.set_status("failed", reason=reason)
         raise

@@ -3,16 +3,13 @@
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt, C tokens, V vocabulary.
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from quatro.types import Batch, Loss, LossTerm, Metric
-
-KLEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
-
+from quatro.types import Batch, KlEstimator, Loss, LossTerm, Metric
 
 # --- groups ---------------------------------------------------------------------------------------------------------
 
@@ -81,10 +78,14 @@ def robust_ratio(log_ratio_B: Tensor, max_log_ratio: float | None) -> Tensor:
 
     A clamp inside autograd would zero the gradient of exactly the rows that most need pulling back (METHODS 1.2).
     """
-    if max_log_ratio is None:
-        return log_ratio_B.exp()
     detached_B = log_ratio_B.detach()
-    return detached_B.clamp(max=max_log_ratio).exp() * (1.0 + log_ratio_B - detached_B)
+    return detached_B.clamp(max=log_ratio_cap(detached_B, max_log_ratio)).exp() * (1.0 + log_ratio_B - detached_B)
+
+
+def log_ratio_cap(log_ratio_B: Tensor, max_log_ratio: float | None) -> float:
+    """C, but never so large that exp(C) times an advantage could overflow the number format (float32: 80 nats)."""
+    largest = math.log(torch.finfo(log_ratio_B.dtype).max) - 8.0
+    return largest if max_log_ratio is None else min(max_log_ratio, largest)
 
 
 def aggregate(value_BT: Tensor, batch: Batch, how: str) -> tuple[Tensor, Tensor]:
@@ -144,7 +145,7 @@ def token_surrogate(
 
 
 def kl_term(
-    logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KLEstimator, how: str, max_log_ratio: float = 20.0
+    logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KlEstimator, how: str, max_log_ratio: float = 20.0
 ) -> LossTerm:
     """beta KL(pi_theta || pi_pre) as a loss term (METHODS 1.2 and 2).
 
@@ -197,6 +198,8 @@ def total_loss(terms: Iterable[LossTerm], weight_sum: Mapping[str, Tensor | floa
     total: Tensor | float = 0.0
     for term in terms:
         denominator = term.weight.sum() if weight_sum is None else weight_sum[term.name]
+        # Only rows without a token: nothing to average is a term of 0, not 0 / 0.
+        denominator = torch.as_tensor(denominator).clamp(min=torch.finfo(torch.float32).tiny)
         total = total + term.coefficient * (term.value * term.weight).sum() / denominator
     if not isinstance(total, Tensor):
         raise ValueError("a loss needs at least one term")

@@ -3,6 +3,7 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,9 @@ def rollout_metrics(drawn: Drawn) -> dict[str, float]:
     length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
     total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
     is_uniform = [min(group) == max(group) for group in scored.reward]
-    best, worst = reward_B.max(), reward_B.min()
-    all_right = [same and group[0] == best > worst for same, group in zip(is_uniform, scored.reward, strict=True)]
+    is_judged = len(correct) == len(reward_B)
+    all_right = np.mean([all(group) for group in scored.correct]) if is_judged else np.nan
+    all_wrong = np.mean([not any(group) for group in scored.correct]) if is_judged else np.nan
     entropies = [rollout.entropy for group in groups for rollout in group]
     known = [value for entropy in entropies if entropy is not None for value in entropy]
     truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
@@ -31,8 +33,8 @@ def rollout_metrics(drawn: Drawn) -> dict[str, float]:
         "reward/timeouts": float(scored.num_timeouts),
         "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
         "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),
-        "groups/all_best_share": float(np.mean(all_right)),
-        "groups/all_other_share": float(np.mean(is_uniform)) - float(np.mean(all_right)),
+        "groups/all_right_share": float(all_right),
+        "groups/all_wrong_share": float(all_wrong),
         "length/mean": length_B.mean(),
         "length/max": float(length_B.max()),
         "length/truncated_share": float(np.mean(truncated_B)),
@@ -47,8 +49,12 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
     """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), and what it earned."""
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     advantages = iter(advantage_B.tolist())
+    num_written: Counter[tuple[str, str]] = Counter()
     for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
-        for index, (rollout, reward, correct) in enumerate(zip(group, rewards, corrects, strict=True)):
+        for rollout, reward, correct in zip(group, rewards, corrects, strict=True):
+            # A prompt may come twice, where a batch crosses the end of an epoch.
+            index = num_written[prompt.benchmark, prompt.id]
+            num_written[prompt.benchmark, prompt.id] += 1
             record = {
                 "benchmark": prompt.benchmark,
                 "id": prompt.id,

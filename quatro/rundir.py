@@ -44,14 +44,12 @@ class RunDir:
             LockedError: another process is writing to it.
             OSError: it cannot be written.
         """
-        if path.exists() and not path.is_dir():
-            raise UsageError(f"{path} is a file: choose another run directory with -o DIR")
-        if path.is_dir() and not is_locked(path):
-            _refuse_occupied(path)
+        if not (path.is_dir() and is_locked(path)):
+            refuse_occupied(path)
         path.mkdir(parents=True, exist_ok=True)
         lock = RunLock(path)
         try:
-            _refuse_occupied(path)
+            refuse_occupied(path)
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
             write_json(path / "environment.json", collect_environment(argv))
@@ -253,8 +251,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _refuse_occupied(path: Path) -> None:
-    """Refuse a directory that holds anything but what `create` leaves behind when it is killed half-way."""
+def refuse_occupied(path: Path) -> None:
+    """Refuse a directory that holds anything but what `create` leaves behind when it is killed half-way.
+
+    Raises:
+        UsageError: there is a run or something else; the message says how to go on.
+    """
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file: choose another run directory with -o DIR")
     present = set(os.listdir(path))
     if "config.yaml" in present:
         raise UsageError(

@@ -1,10 +1,10 @@
 """Draws samples of a benchmark into a folder, and continues where an earlier call stopped.
 
-    <folder>/<benchmark>.jsonl   one line a sample, written a few problems at a time
+    <folder>/<benchmark>.jsonl   one line a sample, by problem and index once it is complete
     <folder>/sampling.json       how they were drawn; other settings into the same folder are refused
 
 The seed of a sample depends on nothing but the run's seed, the problem and the sample's index: samples are the same
-however often sampling was interrupted and however problems were batched.
+however often sampling was interrupted and however problems were batched, and so is the file in the end.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from evals.records import Sample, SampleWriter
-from quatro.atomic import write_json
+from evals.whole_file import file_stem
+from quatro.atomic import write_bytes
 from quatro.rollout.streams import sample_seed
+from quatro.sample_settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -30,18 +32,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ROWS_PER_CALL = 1024  # what a crash can lose, against how well an engine batches
+# What one call of an engine draws, and a crash can lose, against how well an engine batches.
+ROWS_PER_CALL = 1024
+TOKENS_PER_CALL = 1 << 18
 
-Progress = Callable[[int, int], None]  # (samples in the file, samples wanted)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where samples come from. ``fingerprint`` tells two models apart that share a name."""
-
-    model: str
-    method: str | None = None
-    fingerprint: str | None = None
+Progress = Callable[[int, int, int], None]  # (samples in the file, samples wanted, tokens drawn by this call)
 
 
 @dataclass(frozen=True)
@@ -78,34 +73,36 @@ def sample_benchmark(
     if n < 1:
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
-    claim_folder(folder, settings_of(sampling, seed=seed, template=template, source=source), n=n)
+    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     with SampleWriter(path) as writer:
         for warning in writer.warnings:
             logger.warning(warning)
-        missing = {
-            prompt.id: [index for index in range(n) if (prompt.id, index) not in writer.present] for prompt in prompts
-        }
+        missing = [
+            (prompt, [index for index in range(n) if (prompt.id, index) not in writer.present]) for prompt in prompts
+        ]
         num_wanted = len(prompts) * n
-        num_present = num_wanted - sum(map(len, missing.values()))
-        num_done = num_present
-        for chunk in _chunks([prompt for prompt in prompts if missing[prompt.id]], missing):
+        num_present = num_wanted - sum(len(indices) for _, indices in missing)
+        num_done, num_tokens = num_present, 0
+        for chunk in _chunks(missing, rows_per_call(sampling)):
 
-            def report(num_finished: int, num_tokens: int, num_before: int = num_done) -> None:
+            def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
                 if progress is not None:
-                    progress(num_before + num_finished, num_wanted)
+                    progress(done + num_finished, num_wanted, tokens + num_drawn)
 
-            seeds = [
-                [sample_seed(seed, benchmark, prompt.id, index) for index in missing[prompt.id]] for prompt in chunk
-            ]
-            rollouts = engine.generate(chunk, seeds, sampling, progress=report)
-            correct = reward.score(chunk, rollouts).correct if reward is not None else None
-            for i, prompt in enumerate(chunk):
+            asked = [prompt for prompt, _ in chunk]
+            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
+            rollouts = engine.generate(asked, seeds, sampling, progress=report)
+            correct = reward.score(asked, rollouts).correct if reward is not None else None
+            for i, (prompt, indices) in enumerate(chunk):
                 verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
-                drawn = zip(missing[prompt.id], rollouts[i], verdicts, strict=True)
+                drawn = zip(indices, rollouts[i], verdicts, strict=True)
                 writer.append(_sample(prompt, index, rollout, verdict) for index, rollout, verdict in drawn)
                 num_done += len(rollouts[i])
-            report(0, 0, num_done)
+                num_tokens += sum(len(rollout.token_ids) for rollout in rollouts[i])
+            report(0, 0, num_done, num_tokens)
+        if num_present:  # also where nothing was missing: a call may have ended between its last row and this
+            put_in_order(path, [prompt.id for prompt in prompts])
     return Drawn(path, len(prompts), num_done - num_present, num_present)
 
 
@@ -122,70 +119,66 @@ def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | Non
     )
 
 
-def default_tag(sampling: Sampling, *, step: int | None = None) -> str:
-    """``T1-p0.7-step000100``: temperature, top_p, top_k where it is on, and the step of the checkpoint."""
-    parts = [f"T{sampling.temperature:g}", f"p{sampling.top_p:g}"]
-    if sampling.top_k:
-        parts.append(f"k{sampling.top_k}")
-    if step is not None:
-        parts.append(f"step{step:06d}")
-    return "-".join(parts)
+def put_in_order(path: Path, ids: Sequence[str]) -> None:
+    """Sort the rows of a samples file by problem, in the order of ``ids``, and index; other ids come last."""
+    rank = {id: position for position, id in enumerate(ids)}
+    places: list[tuple[int, str, int, int, int]] = []
+    offset = 0
+    with path.open("rb") as stream:
+        for line in stream:
+            if not line.isspace():
+                row = json.loads(line)
+                places.append((rank.get(row["id"], len(rank)), row["id"], row["sample_index"], offset, len(line)))
+            offset += len(line)
+    ordered = sorted(places)
+    if ordered == places:
+        return
+
+    def lines() -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            for *_, start, length in ordered:
+                stream.seek(start)
+                yield stream.read(length)
+
+    write_bytes(path, lines())
 
 
-def file_stem(name: str) -> str:
-    """``name`` where it is a safe file name, else a slug of it with a short hash."""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:60]
-    if slug and slug == name:
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{slug}-{digest}" if slug else digest
+def refuse_long_prompts(prompts: Sequence[Prompt], context: int | None) -> None:
+    """Raises DataError for a prompt that leaves no room for a response: better now than hours into sampling."""
+    for prompt in prompts:
+        if context is not None and len(prompt.token_ids) >= context:
+            raise DataError(
+                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, which leaves no room "
+                f"for a response in the model's context of {context}; take it out of the problems"
+            )
 
 
-def settings_of(sampling: Sampling, *, seed: int, template: str, source: Source) -> dict[str, Any]:
-    """What must agree for samples to belong together, in the form of sampling.json."""
-    return {
-        "schema": 1,
-        "model": source.model,
-        "fingerprint": source.fingerprint,
-        "method": source.method,
-        "seed": seed,
-        "sampling": {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "max_tokens": sampling.max_new_tokens,
-            "prompt": template,
-        },
-    }
+class Pace:
+    """How fast samples are drawn: tokens per second and what is left, from what this call has done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = clock()
+        self._first: int | None = None
+
+    def note(self, num_done: int, num_wanted: int, num_tokens: int) -> str:
+        """``812 tokens/s, 3 min left``; what was in the file before counts for nothing."""
+        elapsed_s = self._clock() - self._began_s
+        if self._first is None:
+            self._first = num_done
+        num_new = num_done - self._first
+        if elapsed_s <= 0 or not num_tokens:
+            return ""
+        speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
+        if not num_new or num_done >= num_wanted:
+            return speed
+        return f"{speed}, {_duration((num_wanted - num_done) * elapsed_s / num_new)} left"
 
 
-def claim_folder(folder: Path, settings: Mapping[str, Any], *, n: int) -> None:
-    """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
-
-    Raises:
-        UsageError: another setting than n differs, or there are samples but no sampling.json.
-        DataError: sampling.json cannot be read.
-    """
-    path = folder / "sampling.json"
-    if path.exists():
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            found_n = found["sampling"].pop("n")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} cannot be read ({type(error).__name__}: {error}); choose another --tag") from error
-        there, wanted = _flat(found), _flat(settings)
-        differing = [key for key in wanted if there.get(key) != wanted[key]]
-        if differing:
-            lines = "; ".join(f"{key}: there {there.get(key)}, asked {wanted[key]}" for key in differing)
-            raise UsageError(f"{folder} holds samples drawn with other settings ({lines}); choose another --tag or -o")
-        n = max(n, found_n)
-    elif folder.is_dir() and any(folder.glob("*.jsonl")):
-        raise UsageError(
-            f"{folder} holds samples but no sampling.json that says how they were drawn; choose another -o"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {**settings, "sampling": {"n": n, **settings["sampling"]}}
-    write_json(path, document)
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def fingerprint(model_folder: Path) -> str:
@@ -205,18 +198,24 @@ def fingerprint(model_folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _chunks(prompts: Sequence[Prompt], missing: Mapping[str, Sequence[int]]) -> list[list[Prompt]]:
-    """Prompts in groups of about `ROWS_PER_CALL` missing samples, at least one prompt each."""
-    chunks: list[list[Prompt]] = []
-    num_rows = ROWS_PER_CALL
-    for prompt in prompts:
-        if num_rows + len(missing[prompt.id]) > ROWS_PER_CALL:
-            chunks.append([])
-            num_rows = 0
-        chunks[-1].append(prompt)
-        num_rows += len(missing[prompt.id])
-    return chunks
+def rows_per_call(sampling: Sampling) -> int:
+    """Samples that one call of an engine draws: fewer, the longer they may be."""
+    return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{key: value for key, value in settings.items() if key != "sampling"}, **settings["sampling"]}
+def _chunks(
+    missing: Sequence[tuple[Prompt, Sequence[int]]], num_rows: int
+) -> Iterator[list[tuple[Prompt, Sequence[int]]]]:
+    """Missing samples problem by problem, ``num_rows`` at a time; a problem is cut only where it does not fit."""
+    chunk: list[tuple[Prompt, Sequence[int]]] = []
+    room = num_rows
+    for prompt, indices in missing:
+        for start in range(0, len(indices), num_rows):
+            piece = indices[start : start + num_rows]
+            if len(piece) > room:
+                yield chunk
+                chunk, room = [], num_rows
+            chunk.append((prompt, piece))
+            room -= len(piece)
+    if chunk:
+        yield chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import torch
 from evals.errors import MissingError, UsageError
 from quatro import warmstart
 from quatro.config import Config
-from quatro.data import PromptStream, load_prompts
+from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
 from quatro.policy.loading import context_limit, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
-from quatro.types import Sampling
+from quatro.sample import fingerprint
+from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,7 @@ class Parts:
     stream: PromptStream
     reward: Reward
     sampling: Sampling
+    fingerprints: dict[str, str]
 
     def close(self) -> None:
         self.reward.close()
@@ -47,8 +50,6 @@ def assemble(config: Config, *, weights: Path | None = None, progress: warmstart
         MissingError: the model, the data, the device or a package is not on this machine.
         DataError: the prompts are empty, too long or unreadable.
     """
-    if config.policy.kind == "deepspeed":
-        raise UsageError("policy.kind deepspeed is not part of this version; use -s policy.kind=local")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = find_device(config.device)
@@ -59,7 +60,9 @@ def assemble(config: Config, *, weights: Path | None = None, progress: warmstart
     policy = LocalPolicy(model, config)
     if weights is not None:
         model.load_state_dict(load_model(str(weights), torch.float32, device).state_dict())
-    prompts = load_prompts(config.data, tokenizer, context_limit=context_limit(model))
+    limit = context_limit(model)
+    prompts = load_prompts(config.data, tokenizer, context_limit=limit)
+    check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
     return Parts(
         config=config,
         policy=policy,
@@ -73,7 +76,32 @@ def assemble(config: Config, *, weights: Path | None = None, progress: warmstart
             top_k=config.rollout.top_k,
             max_new_tokens=config.rollout.max_new_tokens,
         ),
+        fingerprints={
+            "reference model": fingerprint(Path(folder)) if Path(folder).is_dir() else folder,
+            "prompts": digest_prompts(prompts.prompts),
+        },
     )
+
+
+def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, context_limit: int | None) -> None:
+    """Everything beside the model that a run could stumble over later is tried now.
+
+    Raises:
+        UsageError: an engine, policy or reward that this version does not have, or a reward that cannot be imported.
+        DataError: the reward cannot judge a prompt, or a replay or evaluation file is unreadable.
+    """
+    if config.policy.kind == "deepspeed":
+        raise UsageError("policy.kind deepspeed is not part of this version; use -s policy.kind=local")
+    if config.rollout.engine == "vllm":
+        raise UsageError("rollout.engine vllm is not part of this version; use -s rollout.engine=transformers")
+    if config.rollout.engine == "replay":
+        from quatro.rollout.replay import ReplayEngine
+
+        ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
+    check_answers(prompts, config.reward)
+    make_reward(config.reward).close()
+    if config.eval.every:
+        evaluation_prompts(config, tokenizer, context_limit=context_limit)
 
 
 def make_engine(config: Config, policy: LocalPolicy, tokenizer: Any) -> Engine:
@@ -82,8 +110,6 @@ def make_engine(config: Config, policy: LocalPolicy, tokenizer: Any) -> Engine:
         from quatro.rollout.replay import ReplayEngine
 
         return ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
-    if config.rollout.engine == "vllm":
-        raise UsageError("rollout.engine vllm is not part of this version; use -s rollout.engine=transformers")
     from quatro.rollout.transformers import TransformersEngine
 
     return TransformersEngine(

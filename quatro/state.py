@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from evals.errors import DataError
 from quatro import checkpoint
 from quatro.config import Config
 from quatro.rundir import RunDir
 from quatro.setup import Parts, assemble
 
 logger = logging.getLogger(__name__)
+
+MAY_CHANGE = ("steps", "checkpoint", "save_rollouts")  # none of them touches what an iteration computes
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,15 @@ def save(run: RunDir, parts: Parts, *, step: int, old_logp: str | None) -> Path:
         tensors["rng/cuda"] = torch.cuda.get_rng_state()
     state = {
         "step": step,
+        "config": run.config.model_dump(mode="json"),
+        "inputs": parts.fingerprints,
         "old_logp": old_logp,
         "optimizer": plain,
         "stream_position": parts.stream.position,
         "metrics_bytes": run.metrics_bytes,
         "engine": parts.engine.state(),
-        # Nothing in the loop draws from the global generators; a user's reward function may.
+        # Nothing in the loop draws from the global generators; a method of one's own may. A reward function runs in
+        # processes of its own: it must not draw at all if runs are to repeat.
         "rng": {"python": _plain(random.getstate()), "numpy": _plain(np.random.get_state())},  # noqa: NPY002
     }
     return checkpoint.save(run, step, lambda folder: parts.policy.save_model(folder, parts.tokenizer), state, tensors)
@@ -66,6 +73,7 @@ def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
         run.remove_rollouts_after(0)
         return parts, Position()
     state, tensors = found.state, found.tensors()
+    refuse_changes(config, parts, state, found.path.name)
     prefix = "optimizer/"
     optimizer = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     parts.policy.load_optimizer_state(optimizer, state["optimizer"])
@@ -80,6 +88,36 @@ def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
     run.remove_rollouts_after(state["step"])
     logger.info("going on from %s", found.path.name)
     return parts, Position(state["step"], state["old_logp"])
+
+
+def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name: str) -> None:
+    """A run goes on with the configuration, model and data that it began with, or not at all.
+
+    Raises:
+        DataError: lists what differs.
+    """
+    now, then = _flat(config.model_dump(mode="json")), _flat(state["config"])
+    differing = [
+        f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(now.keys() | then.keys())
+        if now.get(key) != then.get(key) and key.split(".")[0] not in MAY_CHANGE
+    ]
+    differing += [
+        f"the {what} changed since the run began"
+        for what, digest in parts.fingerprints.items()
+        if state["inputs"].get(what) != digest
+    ]
+    if differing:
+        raise DataError(
+            f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"
+        )
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return flat
 
 
 def _plain(value: Any) -> Any:

@@ -288,12 +288,22 @@ def _refuse_idle_axes(keys: Sequence[str], settings: Sequence[Mapping[str, str]]
             raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
 
 
+def _method_field(override: str) -> str | None:
+    """``delta`` of `method.delta=0.1`; None for an override of something else."""
+    key = override.partition("=")[0].strip()
+    return key.removeprefix("method.").split(".")[0] if key.startswith("method.") else None
+
+
 def _point_config(
     source: str | Path, setting: Mapping[str, str], overrides: Sequence[str], method: str | None
 ) -> Config:
     others = [f"{key}={value}" for key, value in setting.items() if key != METHOD_AXIS]
     if METHOD_AXIS in setting:
-        overrides = [text for text in overrides if not text.startswith("method.")]
+        # -s method.X=... goes to the points whose method has X, like an axis over it.
+        from quatro.methods import METHODS
+
+        fields = METHODS[setting[METHOD_AXIS]].model_fields
+        overrides = [text for text in overrides if _method_field(text) is None or _method_field(text) in fields]
     return load_config(source, overrides=[*overrides, *others], method=setting.get(METHOD_AXIS, method))
 
 
@@ -319,7 +329,7 @@ def _run_point(
     point: Point, folder: Path, command: Sequence[str], stop: StopRequest | None, abandoned: threading.Event
 ) -> None:
     run = folder / "runs" / point.name
-    has_begun = (run / "status.json").exists()
+    has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
     arguments = [str(run), "--resume"] if has_begun else [str(_config_file(folder, point)), "-o", str(run)]
     with (folder / "logs" / f"{point.name}.txt").open("w", encoding="utf-8") as log:
         # A session of its own: Ctrl-C reaches the child once, from here, and not a second time from the terminal.

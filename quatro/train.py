@@ -40,15 +40,17 @@ def train(
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     parts, position = restore(config, run)
-    inner = InnerLoop(config, parts.policy, dump_folder=run.path, old_logp=position.old_logp)
-    evaluation, watch, timer = Evaluation(parts), Watch(config), PhaseTimer()
-    for warning in startup_warnings(config):
-        logger.warning(warning)
     metrics: Metrics = {}
     try:
+        inner = InnerLoop(config, parts.policy, dump_folder=run.path, old_logp=position.old_logp)
+        evaluation, watch, timer = Evaluation(parts), Watch(config), PhaseTimer()
+        for warning in startup_warnings(config):
+            logger.warning(warning)
+        parts.engine.sync(parts.policy.named_weights)
         for step in range(position.step + 1, config.steps + 1):
             metrics = iteration(step, parts, inner, evaluation, run, timer)
-            metrics |= timer.take(num_tokens=int(metrics["tokens"]))
+            metrics |= timer.take(num_tokens=int(metrics["tokens"]), num_passes=config.inner_updates)
+            metrics["perf/peak_memory_gib"] = parts.policy.peak_memory_bytes() / 2**30
             run.append_metrics(metrics)
             watch(metrics)
             if observer is not None:
@@ -91,7 +93,7 @@ def iteration(
     metrics: Metrics = {"step": float(step), "lr": policy.lr}
     snapshot = policy.snapshot() if config.audit_rollouts else None
     with timer("update"):
-        learnt = inner.run(step, rows, engine_logp_BT)
+        learnt = inner.run(step, rows, engine_logp_BT, need_entropy=groups[0][0].entropy is None)
     rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
 
     metrics |= {**rollout_metrics(everything), **advantages.metrics, **learnt.metrics}
@@ -99,13 +101,13 @@ def iteration(
         metrics["sampling/rounds"] = len(everything) / config.prompts_per_step
     if math.isnan(metrics["entropy/token_mean"]):
         metrics["entropy/token_mean"] = learnt.entropy
+    with timer("sync"):
+        metrics |= parts.engine.sync(policy.named_weights)
     with timer("audit"):
         if config.audit:
             metrics |= trust_region.audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius)
         if snapshot is not None:
             metrics |= trust_region.audit_fresh(step, parts, prompts, snapshot)
-    with timer("sync"):
-        metrics |= parts.engine.sync(policy.named_weights)
     with timer("eval"):
         metrics |= evaluation.maybe(step)
     with timer("log"):

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from quatro.setup import Parts
 
 MAX_LOG_RATIO = 20.0  # the exponent of s is capped here; capped rows are counted
-MIN_ESS_SHARE = 0.1
-MAX_KL_OVER_DELTA = 3.0
 
 
 def sequence_log_ratio(new_logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor) -> Tensor:

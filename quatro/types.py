@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FinishReason = Literal["stop", "length"]
+KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from quatro_cli import errors
-from quatro_cli.commands import config, demo, doctor, eval, plot, runs, sample, sweep, train
+from quatro_cli.commands import benchmarks, config, demo, doctor, eval, plot, runs, sample, samples, sweep, table, train
 from quatro_cli.output import output
 
 SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
@@ -81,12 +81,15 @@ def _root(
 app.command("train")(train.train)
 app.command("sample")(sample.sample)
 app.command("sweep")(sweep.sweep)
+app.command("table")(table.table)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(eval.app, name="eval")
 app.add_typer(plot.app, name="plot")
 app.add_typer(config.app, name="config")
 app.add_typer(runs.app, name="runs")
+app.add_typer(benchmarks.app, name="benchmarks")
+app.add_typer(samples.app, name="samples")
 
 
 def _listen_to_logs() -> None:

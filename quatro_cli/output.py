@@ -284,7 +284,7 @@ class _PlainBar:
 
 
 class _PlainView:
-    """Says every line while they come slowly, and about a hundred of them when they come fast."""
+    """Says every line while they come slowly, and about twenty of them when they come fast."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -293,7 +293,7 @@ class _PlainView:
 
     def update(self, panel: Panel) -> None:
         now = time.monotonic()
-        is_due = now - self._said_at >= 1.0 or panel.done % max(1, panel.total // 100) == 0
+        is_due = now - self._said_at >= 10.0 or panel.done % max(1, panel.total // 20) == 0
         if not is_due:
             self._pending = panel.line
             return

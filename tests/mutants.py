@@ -52,8 +52,8 @@ MUTANTS = [
     Mutant(
         "hard clamp of the ratio",
         OPS,
-        "return detached_B.clamp(max=max_log_ratio).exp() * (1.0 + log_ratio_B - detached_B)",
-        "return log_ratio_B.clamp(max=max_log_ratio).exp()",
+        "return detached_B.clamp(max=log_ratio_cap(detached_B, max_log_ratio)).exp() * (1.0 + log_ratio_B - detached_B)",
+        "return log_ratio_B.clamp(max=log_ratio_cap(detached_B, max_log_ratio)).exp()",
     ),
     Mutant("optimistic clip", OPS, "return torch.maximum(plain, clipped)", "return torch.minimum(plain, clipped)"),
     Mutant("upper clip range ignored", OPS, "1.0 + clip_high) * advantage", "1.0 + clip_low) * advantage"),

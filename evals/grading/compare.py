@@ -1,7 +1,11 @@
-"""Equality of two parsed answers: True, False, or None where neither text nor exact numbers decide."""
+"""Equality of two parsed answers: True, False, or None where neither text nor exact numbers decide.
+
+An oracle (the symbolic stage) may decide those; the structure around expressions is compared here in either case.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -15,6 +19,10 @@ SIMKO_TOLERANCE = 1e-4
 MAX_ITEMS = 100
 
 
+# Decides what text and exact numbers leave open.
+Oracle = Callable[[Item, Item], bool]
+
+
 class Decision(NamedTuple):
     is_equal: bool | None
     stage: Literal["string", "exact", "undecided"]
@@ -23,13 +31,21 @@ class Decision(NamedTuple):
 class _Rule(NamedTuple):
     policy: Policy
     relative_tolerance: float
+    oracle: Oracle | None
 
 
-def compare(extracted: str, reference: str, policy: Policy = "strict", relative_tolerance: float = 0.0) -> Decision:
+def compare(
+    extracted: str,
+    reference: str,
+    policy: Policy = "strict",
+    relative_tolerance: float = 0.0,
+    *,
+    oracle: Oracle | None = None,
+) -> Decision:
     """Whether an extracted answer equals the raw reference answer, under any pair of their readings."""
     if extracted.strip() == reference.strip():
         return Decision(True, "string")
-    rule = _Rule(policy, relative_tolerance)
+    rule = _Rule(policy, relative_tolerance, oracle)
     predictions, golds = _parsed(extracted), _parsed(reference)
     verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
     if True in verdicts:
@@ -51,11 +67,25 @@ def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     value, other = item.value, gold.value
     if isinstance(value, Number) and isinstance(other, Number):
         return _same_numbers(item, value, gold, other, rule)
+    verdict = None
     if isinstance(value, Group) and isinstance(other, Group):
-        return _same_groups(value, other, rule)
-    if isinstance(value, str) and isinstance(other, str) and value == other:
+        verdict = _same_groups(value, other, rule)
+    elif isinstance(value, str) and isinstance(other, str) and value == other:
         return True
-    return None
+    if verdict is None and rule.oracle is not None and _may_ask(value, other):
+        return rule.oracle(item, gold)
+    return verdict
+
+
+def _may_ask(value: Number | str | Group, other: Number | str | Group) -> bool:
+    """Whether computer algebra may look at a pair as a whole: not where it would forget names, order or number."""
+    if isinstance(value, Group) and isinstance(other, Group):
+        # Of two lists it was asked for every item; [1,2] and [2,3] together may well be [1,3].
+        return value.kind != other.kind or value.kind == "union"
+    for group, single in ((value, other), (other, value)):
+        if isinstance(group, Group) and isinstance(single, Number):
+            return len(group.items) < 2
+    return True
 
 
 def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _Rule) -> bool:
@@ -82,7 +112,9 @@ def _is_close(value: Fraction, other: Fraction, relative_tolerance: float) -> bo
 
 def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
     if group.kind != gold.kind:
-        return None
+        # `3, 4` are two answers and (3,4) is one; `x=3, y=4` says which is which.
+        is_named = any(item.name for item in (*group.items, *gold.items))
+        return False if {group.kind, gold.kind} == {"list", "tuple"} and not is_named else None
     if rule.policy == "simko" and group.kind in ("list", "tuple"):
         return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=False)])
     is_ordered = group.kind in ("tuple", "matrix")

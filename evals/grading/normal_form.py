@@ -33,13 +33,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Item:
-    """A value with the name before its equals sign and the unit behind it, each empty where there is none."""
+    """A value with the name before its equals sign and the unit behind it, each empty where there is none.
+
+    ``equation`` is the text with its name, where there is a name: `a=b-c` may be an equation after all. ``is_prose``:
+    all of it is marked as words, so that its letters are no product.
+    """
 
     value: Number | str | Group
     text: str
     name: str = ""
     unit: str = ""
     is_percent: bool = False
+    equation: str = ""
+    is_prose: bool = False
 
 
 _CHARACTERS: dict[int, str] = {
@@ -104,6 +110,7 @@ _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|texttt|mathrm|mathbf|mathit|mathsf|mathcal|boldsymbol|operatorname|mbox)"
     r"\s*\{([^{}]*)\}"
 )
+_PROSE = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{[^{}]*\}")
 _FRAC = re.compile(r"\\frac\s*(\{[^{}]*\}|[A-Za-z0-9])\s*([A-Za-z0-9]|\{)")
 _SQRT = re.compile(r"\\sqrt\s*([A-Za-z0-9])")
 _NUMPY = re.compile(r"\bnp\.([a-z]+)")
@@ -117,6 +124,8 @@ _TRAILING_UNIT = re.compile(
 _TRAILING_WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:\s[a-z]{2,}\.?)*)(?:\^\s*\{?\s*(\d)\s*\}?)?$")
 _PERCENT = re.compile(r"\s*(?:\\%|%|\\?\s*(?:percent|percentage|pct)\.?)\s*$")
 _DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$")
+# cos 60 degrees is not cos 60.
+_ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 # Lower-case words that are mathematics and not a unit behind a number.
 _MATH_WORDS = re.compile(r"\b(?:pi|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|mod|if|for|in|arcsin|arccos|arctan)\b")
 _UNIT_LETTERS = frozenset("mgshNJKWVLCF")
@@ -207,19 +216,22 @@ def _parse_top(text: str) -> Item:
 def _parse_element(text: str, depth: int) -> Item:
     """One value with its name and unit. At ``MAX_DEPTH`` and below, no structure is looked for."""
     text, unit, is_percent = _strip_unit(text.strip())
+    whole = text
     name, text = _strip_name(text)
+    equation = canonical(whole) if name else ""
     text = _strip_braces(text)
     structure = _parse_group(text, depth) if depth < MAX_DEPTH else None
     if isinstance(structure, Item):
-        return replace(structure, name=name, unit=unit or structure.unit, is_percent=is_percent or structure.is_percent)
+        unit, is_percent = unit or structure.unit, is_percent or structure.is_percent
+        return replace(structure, name=name, unit=unit, is_percent=is_percent, equation=equation)
     normal = canonical(text)
     value = structure or parse_number(normal)
     if value is not None:
-        return Item(value, normal, name, unit, is_percent)
+        return Item(value, normal, name, unit, is_percent, equation)
     if len(normal) == 3 and normal[0] == "(" and normal[2] == ")":
         normal = normal[1]  # (C) is the choice C
     normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
-    return Item(normal, normal, name, unit, is_percent)
+    return Item(normal, normal, name, unit, is_percent, equation, is_prose=_PROSE.fullmatch(text) is not None)
 
 
 def _parse_group(text: str, depth: int) -> Group | Item | None:
@@ -338,7 +350,7 @@ def _strip_unit(text: str) -> tuple[str, str, bool]:
             text, is_percent = text[: percent.start()].rstrip(), True
             continue
         degrees = _DEGREES.search(text)
-        if degrees and degrees.start() > 0:
+        if degrees and degrees.start() > 0 and not _ANGLE_FUNCTION.search(text):
             text = text[: degrees.start()].rstrip()
             continue
         unit = _TRAILING_UNIT.search(text) or _TRAILING_WORDS.search(text)

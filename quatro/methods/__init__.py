@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,20 +28,23 @@ _LOCATIONS = {
 }
 
 
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
 class _Methods(Mapping[str, "type[Method]"]):
     def __getitem__(self, name: str) -> type[Method]:
         location = _LOCATIONS.get(name, name)
-        module_name, separator, class_name = location.partition(":")
-        if not separator:
+        if not _DOTTED.fullmatch(location):
             guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
             hint = f" Did you mean {guess[0]!r}?" if guess else ""
             raise UsageError(
                 f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
             )
+        module_name, _, class_name = location.partition(":")
         try:
             return getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"method {name!r} cannot be imported: {error}") from error
+        except Exception as error:  # whatever a module of the user's own does when it is imported
+            raise UsageError(f"method {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(_LOCATIONS)

@@ -43,8 +43,11 @@ class Quatro(Method):
         description="rows: mean over rollouts (the paper's appendix); sum: summed over the rollouts of a prompt, mean "
         "over prompts (the main text), N times as much, which under Adam only divides the other terms by N",
     )
-    max_log_ratio: float = Field(
-        default=20.0, gt=0, description="C: s = exp(min(l, C)) keeps the gradient and cannot overflow, in nats"
+    max_log_ratio: float | None = Field(
+        default=20.0,
+        gt=0,
+        description="C, in nats: s = exp(min(l, C)) keeps the gradient and cannot overflow; null is as large as the "
+        "number format allows",
     )
     boundary_cap: float | None = Field(
         default=0.95, gt=0, lt=1, description="share of the largest possible KL, log(N/m), that delta is capped at"
@@ -102,7 +105,7 @@ class Quatro(Method):
             size_B = batch.group_size_B.to(value_B.dtype)
             value_B, weight_B = value_B * size_B, 1.0 / size_B
 
-        capped_B = (log_ratio_B > self.max_log_ratio).to(value_B.dtype)
+        capped_B = (log_ratio_B > ops.log_ratio_cap(log_ratio_B, self.max_log_ratio)).to(value_B.dtype)
         metrics: dict[str, Metric] = {
             "ratio/capped_share": ops.mean_of(capped_B, torch.ones_like(capped_B)),
             "approx_kl": ops.approx_kl_metric(logp_BT, batch),
@@ -115,22 +118,16 @@ def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
     import torch
 
     num_prompts = len(dual.status)
-    metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES if word != "boundary"}
-    metrics["dual/boundary_share"] = dual.status.count("boundary") / num_prompts
+    metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES}
     metrics["dual/floored_rows"] = float(dual.num_floored)
     solved_Q = dual.lam > 0
+    names = ("lam_p10", "lam_median", "lam_p90", "lam_min", "lam_max", "lam_mean", "mu_mean")
+    values = [float("nan")] * len(names)  # no prompt with a signal: unknown, not absent
     if bool(solved_Q.any()):
         lam_Q, mu_Q = dual.lam[solved_Q], dual.mu[solved_Q]
-        quantile = torch.quantile(lam_Q, torch.tensor([0.1, 0.5, 0.9], dtype=lam_Q.dtype, device=lam_Q.device))
-        metrics |= {
-            "dual/lam_mean": lam_Q.mean().item(),
-            "dual/lam_p10": quantile[0].item(),
-            "dual/lam_median": quantile[1].item(),
-            "dual/lam_p90": quantile[2].item(),
-            "dual/lam_min": lam_Q.min().item(),
-            "dual/lam_max": lam_Q.max().item(),
-            "dual/mu_mean": mu_Q.mean().item(),
-        }
+        levels = torch.tensor([0.1, 0.5, 0.9, 0.0, 1.0], dtype=lam_Q.dtype, device=lam_Q.device)
+        values = [*torch.quantile(lam_Q, levels).tolist(), lam_Q.mean().item(), mu_Q.mean().item()]
+    metrics |= {f"dual/{name}": value for name, value in zip(names, values, strict=True)}
     metrics |= {
         "advantage/min": advantage_B.min().item(),
         "advantage/mean": advantage_B.mean().item(),

@@ -21,6 +21,12 @@ PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
+# Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
+LOGIT_SCALES = (
+    *("final_logit_softcapping", "logit_softcapping", "logits_soft_cap", "logit_scale", "logits_scale"),
+    *("logits_scaling", "lm_head_multiplier", "logits_multiplier", "dim_model_base"),
+)
+
 T = TypeVar("T")
 
 
@@ -34,7 +40,21 @@ def load_config(name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     _require(name, ("config.json",), what="model")
-    return _load(name, "model configuration", lambda: AutoConfig.from_pretrained(name))
+    return _load(name, "model configuration", lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
+
+
+def load_shape(name: str) -> PreTrainedModel:
+    """The causal language model of a folder or Hub id without memory behind its weights.
+
+    Raises:
+        MissingError, DataError: as `load_config`; DataError too if its configuration makes no causal language model.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = load_config(name)
+    with torch.device("meta"):
+        return _load(name, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -48,7 +68,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     _require(name, TOKENIZER_FILES, what="tokenizer")
     loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(name) else AutoTokenizer
-    tokenizer = _load(name, "tokenizer", lambda: loader.from_pretrained(name))
+    tokenizer = _load(name, "tokenizer", lambda: loader.from_pretrained(name, trust_remote_code=False))
     if tokenizer.eos_token_id is None:
         raise DataError(
             f"the tokenizer of {name} has no eos token, so no response could ever end by itself; "
@@ -65,12 +85,18 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
         DataError: the files are unreadable, or weights of the architecture are absent from them.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as hf_logging
 
+    hf_logging.disable_progress_bar()
     config = load_config(name)
     _require(name, WEIGHT_FILES, what="weights")
     loader: Any = AutoModelForCausalLM  # its annotations forget the pair that output_loading_info asks for
     model, report = _load(
-        name, "model", lambda: loader.from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
+        name,
+        "model",
+        lambda: loader.from_pretrained(
+            name, config=config, dtype=dtype, output_loading_info=True, trust_remote_code=False
+        ),
     )
     absent = sorted(report["missing_keys"])
     if absent:
@@ -130,13 +156,19 @@ def context_limit(model: Any) -> int | None:
 def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
     """Refuses a local path that does not exist or holds none of the files; a Hub id passes."""
     folder = Path(name)
-    if folder.is_dir():
+    try:
+        is_folder, exists = folder.is_dir(), folder.exists()
+    except (OSError, ValueError) as error:  # a name no file system takes
+        raise MissingError(
+            f"no model or tokenizer can be called {name[:80]!r}...: {error.__class__.__name__}"
+        ) from error
+    if is_folder:
         if not any(next(folder.glob(pattern), None) for pattern in patterns):
             raise MissingError(
                 f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
                 "point at a folder written by save_pretrained"
             )
-    elif folder.exists():
+    elif exists:
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
     elif not _may_be_hub_id(name):
         raise MissingError(f"no folder {name} here; give the folder of a {what}, a Hub id, or embedded:countdown")

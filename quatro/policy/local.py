@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -80,6 +81,12 @@ class LocalPolicy:
     def lr(self) -> float:
         """Learning rate of the next optimiser step."""
         return float(self.schedule.get_last_lr()[0])
+
+    def peak_memory_bytes(self) -> int:
+        """Most memory held so far: on the device, or by this process where the device is the CPU."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def computing(self) -> AbstractContextManager[Any]:
         """The context in which this policy computes: autocast to bfloat16 where the configuration asks for it."""
@@ -219,6 +226,7 @@ class LocalPolicy:
         Raises:
             DivergedError: a weight is not finite; nothing is written.
         """
+        from safetensors import SafetensorError
         from transformers.utils import logging as hf_logging
 
         for name, parameter in self.model.named_parameters():
@@ -226,8 +234,11 @@ class LocalPolicy:
                 raise DivergedError(f"weight {name} holds NaN or infinity: no checkpoint is written")
 
         hf_logging.disable_progress_bar()
-        self.model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        try:
+            self.model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        except SafetensorError as error:
+            raise OSError(f"{folder} cannot be written: {error}") from error
 
     def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """``(tensors, plain values)`` of optimiser and schedule; parameters are numbered as the optimiser has them."""

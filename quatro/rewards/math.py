@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from evals.errors import DataError
-from evals.grading import grade
-from quatro.rewards.base import VerifiedReward
-from quatro.types import Prompt, Rollout
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from evals.errors import DataError, QuatroError
+from evals.grading import close_workers, grade_many
+from quatro.rewards.base import Groups, Scored
+from quatro.types import Prompt
+
+# With so many failures a run learns nothing: it stops.
+MAX_FAILED_SHARE = 0.5
+MIN_FAILED = 16
+
+_log = logging.getLogger(__name__)
 
 
-def math_reward() -> VerifiedReward:
-    return VerifiedReward(_is_correct)
+class MathReward:
+    """1 for a correct rollout, 0 for any other. All rollouts of a step are graded in one batch."""
 
-
-def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:
-    # The completion alone: a prompt may hold the box of an earlier part.
-    verdict = grade(rollout.text, prompt.answer)
-    if verdict.outcome == "error":
-        raise DataError(
-            f"{prompt.benchmark} {prompt.id!r} has no reference answer, so the reward `math` cannot judge it"
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        for prompt in prompts:
+            if not (prompt.answer or "").strip():
+                raise DataError(
+                    f"{prompt.benchmark} {prompt.id!r} has no reference answer, so the reward `math` cannot judge it"
+                )
+        # The completion alone: a prompt may hold the box of an earlier part.
+        grades = grade_many(
+            (rollout.text, prompt.answer)
+            for prompt, rollouts in zip(prompts, completions, strict=True)
+            for rollout in rollouts
         )
-    return verdict.correct
+        outcomes = Counter(grade.outcome for grade in grades)
+        num_errors, num_timeouts = outcomes["error"] + outcomes["infra_error"], outcomes["timeout"]
+        if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
+            raise QuatroError(
+                f"the grader failed on {num_errors + num_timeouts} of {len(grades)} rollouts "
+                f"({', '.join(f'{name} {count}' for name, count in sorted(outcomes.items()))}); is memory short?"
+            )
+        if outcomes["infra_error"]:
+            _log.warning(
+                "%d of %d rollouts could not be graded (their processes were killed twice); they earn 0",
+                outcomes["infra_error"],
+                len(grades),
+            )
+        verdicts = iter(grades)
+        correct: list[list[bool | None]] = [[next(verdicts).correct for _ in group] for group in completions]
+        return Scored(
+            [[float(bool(verdict)) for verdict in group] for group in correct], correct, num_errors, num_timeouts
+        )
+
+    def close(self) -> None:
+        close_workers()
+
+
+def math_reward() -> MathReward:
+    return MathReward()

@@ -66,7 +66,7 @@ def demo(
         ["", "top_p", "Pass@1", f"Pass@{n}", f"UCC@{n}", "entropy", "kl/old_new"],
         [_row(arm.label, top_p, n, results[arm.label, top_p], metrics) for top_p in TOP_PS for arm in arms],
     )
-    for line in _reading(metrics):
+    for line in _reading(arms, metrics):
         output.data(line)
     for figure in _draw(arms, results, root):
         output.data(str(figure))
@@ -76,8 +76,12 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
     assert arm.run is not None
     option = f" -m {arm.method}" if arm.method else ""
     if (arm.run / "config.yaml").is_file():
+        from evals.errors import UsageError
+        from quatro.config import load_config
         from quatro.rundir import read_status
 
+        if (found := load_config(arm.run).steps) != steps:
+            raise UsageError(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
         if read_status(arm.run).get("status") == "done":
             output.info(f"{arm.run} is done already")
             return
@@ -121,8 +125,10 @@ def _measure(arm: Arm, folder: Path) -> tuple[Result, Result]:
     files = [folder / "countdown.jsonl"]
     samples = read_samples(files)
     about: dict[str, Any] = {**about_samples(files), "label": arm.label}
-    pass_at_k = passk_result(samples, ci=True, **about)
-    ucc_at_k = ucc_result(samples, ci=True, **about)
+    smallest = min(len(group) for _, _, group in samples.problems())
+    ks = [*(2**i for i in range(smallest.bit_length()) if 2**i < smallest), smallest]
+    pass_at_k = passk_result(samples, ks=ks, ci=True, **about)
+    ucc_at_k = ucc_result(samples, ks=ks, ci=True, **about)
     pass_at_k.write(folder / "passk.json")
     ucc_at_k.write(folder / "ucc.json")
     return pass_at_k, ucc_at_k
@@ -158,13 +164,17 @@ def _mean(rows: list[dict[str, Any]], name: str) -> float:
     return sum(values) / len(values)
 
 
-def _reading(metrics: dict[str, list[dict[str, Any]]]) -> list[str]:
+def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[str]:
     """What the last two columns say, in words."""
-    quatro, gspo = (_mean(rows, "kl/old_new") for rows in metrics.values())
+    from quatro.config import load_config
+
+    quatro, gspo = (_mean(metrics[arm.label], "kl/old_new") for arm in arms[1:])
+    delta = load_config(str(arms[1].run)).method.kl_radius
+    assert delta is not None
     return [
         f"UCC counts distinct correct answers; entropy is in nats per token, over the last {LAST} iterations.",
-        f"kl/old_new is how far one iteration moves the policy, in nats: QUATRO {quatro / 0.01:.1f} times its "
-        f"delta of 0.01, GSPO, which has no such radius, {gspo / 0.01:.0f} times that.",
+        f"kl/old_new is how far one iteration moves the policy, in nats: QUATRO {quatro / delta:.1f} times its "
+        f"delta of {delta:g}, GSPO, which has no such radius, {gspo / delta:.0f} times that.",
     ]
 
 

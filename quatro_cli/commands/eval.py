@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from quatro_cli.commands.grade import grade
 from quatro_cli.options import Benchmarks, Json, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.records import Samples
-    from evals.results import About, Result, Row
+    from evals.comparing import Comparison
+    from evals.counting import Setting
+    from evals.results import About, Result
 
 Number = TypeVar("Number", int, float)
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.command("grade")(grade)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILES", help="Samples (.jsonl, .jsonl.gz) or run directories.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES",
+        help="Samples (.jsonl, .jsonl.gz) or run directories.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+Compare = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option("--compare", metavar="A B", help="B minus A on the same problems: interval and p, paired bootstrap."),
+]
 Ks = Annotated[str | None, typer.Option("--k", metavar="1,2,4", help="Default: 1,2,4,...,256 up to n.")]
 Interval = Annotated[bool, typer.Option("--ci", help="95 % bootstrap intervals over problems.")]
 BootstrapSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
@@ -45,6 +60,13 @@ def passk(
     files: Files,
     benchmarks: Benchmarks,
     k: Ks = None,
+    also: Annotated[
+        str | None, typer.Option(metavar="maj,g-pass", help="Rows besides: maj (maj@k), g-pass (G-Pass@k).")
+    ] = None,
+    tau: Annotated[
+        str | None, typer.Option(metavar="T[,T]", help="Share of k draws g-pass asks to be right. Default: 0.5.")
+    ] = None,
+    compare: Compare = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     per_problem: PerProblem = False,
@@ -57,15 +79,33 @@ def passk(
 
     \b
     Examples:
-      quatro eval passk samples/math500.jsonl samples/aime24.jsonl
       quatro eval passk runs/quickstart-quatro-0 -b countdown --k 1,8,64 --ci --json
+      quatro eval passk --compare base.jsonl tuned.jsonl --k 1,256
     """
     from evals.aggregate import passk_result
+    from evals.comparing import compare_passk
+    from evals.errors import UsageError
 
+    metrics = split([also]) if also is not None else []
+    if tau is not None and "g-pass" not in metrics:
+        raise UsageError(f"--tau {tau} concerns G-Pass@k; add --also g-pass, or leave --tau out")
+    taus = _numbers(tau, "--tau", float) or [0.5]
     ks = _numbers(k, "--k", int)
+    if compare is not None:
+        _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
+        a, b = (_read([path], benchmarks) for path in compare)
+        names = (str(compare[0]), str(compare[1]))
+        _finish(
+            compare_passk(a, b, names=names, ks=ks, also=metrics, taus=taus, seed=seed, regrade=regrade),
+            json=json,
+            out=out,
+        )
+        return
     samples = _read(files, benchmarks)
     about = _about(samples, label, regrade=regrade)
-    result = passk_result(samples, ks=ks, ci=ci, seed=seed, per_problem=per_problem, regrade=regrade, **about)
+    result = passk_result(
+        samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, regrade=regrade, **about
+    )
     _finish(result, json=json, out=out)
 
 
@@ -82,6 +122,11 @@ def ucc(
     ] = None,
     linkage: Annotated[str, typer.Option(help="components, complete, average or greedy.")] = "components",
     tokens: Annotated[str, typer.Option(help="math, sklearn or whitespace.")] = "math",
+    compare: Compare = None,
+    show: Annotated[
+        str | None, typer.Option("--show", metavar="ID", help="What the largest clusters of one problem look like.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the problems.")] = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     per_problem: PerProblem = False,
@@ -97,17 +142,43 @@ def ucc(
 
     \b
     Examples:
-      quatro eval ucc samples/math500.jsonl --k 32,64,128,256
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --linkage complete --json
+      quatro eval ucc --compare base.jsonl tuned.jsonl --k 256
+      quatro eval ucc samples/math500.jsonl --show test/algebra/12
     """
     from evals.aggregate import ucc_result
+    from evals.comparing import compare_ucc
 
     ks = _numbers(k, "--k", int)
+    similarities = split([similarity]) if similarity is not None else None
+    thresholds = _numbers(threshold, "--threshold", float)
+    if show is not None:
+        _refuse_beside("--show", compare=compare, ks=ks, ci=ci, per_problem=per_problem, label=label, out=out)
+        _show_clusters(_read(files, benchmarks), show, similarities, thresholds, linkage, tokens, regrade, json)
+        return
+    if compare is not None:
+        _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
+        a, b = (_read([path], benchmarks) for path in compare)
+        comparison = compare_ucc(
+            a,
+            b,
+            names=(str(compare[0]), str(compare[1])),
+            similarities=similarities,
+            thresholds=thresholds,
+            linkage=linkage,
+            tokens=tokens,
+            ks=ks,
+            seed=seed,
+            regrade=regrade,
+            jobs=jobs,
+        )
+        _finish(comparison, json=json, out=out)
+        return
     samples = _read(files, benchmarks)
     result = ucc_result(
         samples,
-        similarities=split([similarity]) if similarity is not None else None,
-        thresholds=_numbers(threshold, "--threshold", float),
+        similarities=similarities,
+        thresholds=thresholds,
         linkage=linkage,
         tokens=tokens,
         ks=ks,
@@ -115,9 +186,52 @@ def ucc(
         seed=seed,
         per_problem=per_problem,
         regrade=regrade,
+        jobs=jobs,
         **_about(samples, label, regrade=regrade),
     )
     _finish(result, json=json, out=out)
+
+
+def _refuse_beside(option: str, **others: object) -> None:
+    """Raises UsageError if one of ``others`` was given: it would be ignored."""
+    from evals.errors import UsageError
+
+    for name, value in others.items():
+        if value:
+            given = "FILES" if name == "files" else "--k" if name == "ks" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
+
+
+def _show_clusters(
+    samples: Samples,
+    id: str,
+    similarities: list[str] | None,
+    thresholds: list[float] | None,
+    linkage: str,
+    tokens: str,
+    regrade: bool,
+    json: bool,
+) -> None:
+    from evals.counting import clustering_settings
+    from evals.judging import judge
+    from evals.representatives import clusters_of, find_problem
+    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
+
+    def settings(benchmark: str) -> list[Setting]:
+        return clustering_settings(benchmark, similarities, thresholds, linkage, tokens)
+
+    chosen = [row for row in samples.rows if row.id == id]
+    problems = find_problem(samples, id)
+    found = [
+        clusters
+        for problem in judge(replace(samples, rows=chosen), regrade=regrade)
+        for clusters in clusters_of(problem, settings(problem.benchmark))
+    ]
+    if json:
+        output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
+        return
+    for one in found:
+        show_clusters(one)
 
 
 def _read(files: list[Path], benchmarks: list[str]) -> Samples:
@@ -138,55 +252,22 @@ def _about(samples: Samples, label: str | None, *, regrade: bool) -> About:
     return about
 
 
-def _finish(result: Result, *, json: bool, out: Path | None) -> None:
+def _finish(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
+    from evals.results import Result
+    from quatro_cli.eval_tables import show_comparison, show_rows
+
     for warning in result.warnings:
         output.warn(warning)
     if out is not None:
         result.write(out)
     if json:
         output.json(result.document())
+    elif isinstance(result, Result):
+        show_rows(result.rows)
     else:
-        for title, rows in _tables(result.rows):
-            _show(title, rows)
+        show_comparison(result)
     if out is not None:
         output.info(f"written: {out}")
-
-
-def _tables(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows by what counts as the same solution, each group with its title."""
-    tables: dict[str, list[Row]] = {}
-    for row in rows:
-        title = "Pass@k in %"
-        if row.similarity:
-            threshold = "" if row.threshold is None else f" >= {row.threshold:g}, {row.linkage}"
-            tokens = f", {row.tokens} tokens" if row.similarity in ("tfidf", "jaccard") else ""
-            title = f"UCC@k (solutions among k samples), {row.similarity}{threshold}{tokens}"
-        tables.setdefault(title, []).append(row)
-    return list(tables.items())
-
-
-def _show(title: str, rows: list[Row]) -> None:
-    columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
-    by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
-    for row in rows:
-        by_benchmark.setdefault(row.benchmark, {})[row.metric, row.k] = row
-    if len(by_benchmark) == 2:  # the average of one benchmark is that benchmark
-        by_benchmark.pop("average", None)
-    head = ["benchmark", "problems", "n", *(metric.upper() if k is None else f"k={k}" for metric, k in columns)]
-    body = []
-    for name, cells in by_benchmark.items():
-        first = next(iter(cells.values()))
-        shown = [_number(cells[column]) if column in cells else None for column in columns]
-        body.append([name, first.num_problems, first.n, *shown])
-    output.table(title, head, body)
-
-
-def _number(row: Row) -> str:
-    scale, digits = (100, 1) if row.metric == "pass@k" else (1, 3 if row.metric == "ucr" else 2)
-    text = f"{scale * row.value:.{digits}f}"
-    if row.ci_low is None or row.ci_high is None:
-        return text
-    return f"{text} [{scale * row.ci_low:.{digits}f}, {scale * row.ci_high:.{digits}f}]"
 
 
 def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:

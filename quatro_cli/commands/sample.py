@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,8 +18,10 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.benchmarks import Problem
-    from quatro.sample import Source
+    from quatro.sample import Progress
+    from quatro.sample_settings import Plan, Source
     from quatro.types import Sampling
+    from quatro_cli.output import Bar
 
 
 @dataclass(frozen=True)
@@ -30,16 +36,40 @@ class _Model:
     max_tokens: int | None = None
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What is drawn of one benchmark."""
+
+    name: str
+    problems: list[Problem]
+    sampling: Sampling
+    template: str
+    grader: str
+
+
 def sample(
     model: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="Folder, Hub id, embedded:countdown or a run.")],
     benchmarks: Benchmarks,
-    n: Annotated[int, typer.Option("-n", "--n", "--num-samples", min=1, help="Samples per problem.")] = 256,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 1.0,
-    top_p: Annotated[float, typer.Option("--top-p", help="Nucleus mass; 1 keeps every token.")] = 1.0,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Most likely tokens kept; 0 keeps all.")] = 0,
+    n: Annotated[
+        int | None, typer.Option("-n", "--n", "--num-samples", min=1, help="Samples per problem. Default: 256.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature. Default: 1.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="Nucleus mass; 1 keeps every token. Default: 1.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=0, help="Most likely tokens kept; 0 keeps all. Default: 0.")
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else the benchmark's."),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="paper (T 1, top_p .7, n 256, 1024 tokens; its 7B: --max-tokens 3072) or verl-generation "
+            "(the same and top_k 50). Options go before it."
+        ),
     ] = None,
     template: Annotated[
         str | None, typer.Option("--template", help="Prompt template. Default: the run's, else the benchmark's.")
@@ -61,85 +91,145 @@ def sample(
     \b
     Examples:
       quatro sample embedded:countdown -b countdown -n 256
-      quatro sample runs/quickstart-quatro-0 -b countdown -n 256 --top-p 0.7
+      quatro sample runs/math -b math500,aime24 --preset paper
     """
-    from evals.benchmarks import load_problems
     from evals.errors import UsageError
-    from quatro.sample import default_tag
-    from quatro.types import Sampling
+    from quatro.sample_settings import default_tag, plan_of
 
     names = split(benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
-    if not temperature > 0 or not 0 < top_p <= 1:
-        raise UsageError(f"temperature must be above 0 and top_p in (0, 1], found {temperature:g} and {top_p:g}")
-    if engine != "transformers":
-        raise UsageError(f"--engine {engine}: this version draws with `transformers` only")
+    _check_engine(engine)
+    plan, replaced = plan_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
     found = _find_model(model)
-    longest = max_tokens or found.max_tokens or max(_longest_answer(name) for name in names)
-    sampling = Sampling(temperature, top_p, top_k, longest)
-    folder = out or _default_folder(model, found) / (tag or default_tag(sampling, step=found.step))
-    problems = {name: load_problems(name) for name in names}
-    templates = {name: template or found.template or _template_of(name) for name in names}
-    if len(set(templates.values())) > 1:
-        raise UsageError(
-            f"{', '.join(names)} have different prompt templates ({', '.join(templates.values())}), and one folder "
-            "holds samples of one; sample them one by one, or choose with --template"
-        )
+    tasks = [_task(name, plan, template, found) for name in names]
+    twice = [task.name for task in tasks if [other.name for other in tasks].count(task.name) > 1]
+    if twice:
+        raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
+    folder = out or _default_folder(model, found) / (tag or default_tag(tasks[0].sampling, step=found.step))
+    for line in replaced:
+        output.info(line)
     if dry_run:
-        for name in names:
-            count = len(problems[name])
-            output.data(f"{count} problems x {n} samples = {count * n} of {name} from {found.load} into {folder}")
+        for task in tasks:
+            count = len(task.problems)
+            output.data(
+                f"{count} problems x {plan.n} samples = {count * plan.n} of {task.name} from {found.load} "
+                f"into {folder} (template {task.template}, {_words(task.sampling)})"
+            )
         return
-    _draw(found, problems, n=n, sampling=sampling, seed=seed, template=templates[names[0]], folder=folder, grade=grade)
+    _draw(found, tasks, n=plan.n, seed=seed, folder=folder, grade=grade)
 
 
-def _draw(
-    found: _Model,
-    problems: dict[str, list[Problem]],
-    *,
-    n: int,
-    sampling: Sampling,
-    seed: int,
-    template: str,
-    folder: Path,
-    grade: bool,
-) -> None:
+def _check_engine(engine: str) -> None:
+    from evals.errors import UsageError
+
+    if engine == "vllm":
+        raise UsageError("--engine vllm is not part of this version; leave it out to draw with transformers")
+    if engine != "transformers":
+        raise UsageError(f"unknown engine {engine!r}; this version draws with transformers only")
+
+
+def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task:
+    """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
+    from evals.benchmarks import load_problems, registry
+    from evals.countdown import MAX_ANSWER_TOKENS
+
+    problems = load_problems(source)
+    name = problems[0].benchmark
+    entry = registry().get(name)
+    grader = entry.grader if entry is not None else "math"
+    if grader == "countdown":
+        # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
+        usual, longest = "plain", MAX_ANSWER_TOKENS + 1
+    else:
+        usual = found.template or (entry.template if entry is not None else "qwen-boxed")
+        longest = 1024
+    return _Task(name, problems, plan.sampling(found.max_tokens or longest), template or usual, grader)
+
+
+def _draw(found: _Model, tasks: list[_Task], *, n: int, seed: int, folder: Path, grade: bool) -> None:
     from dataclasses import replace
 
     from quatro.data import to_prompt
-    from quatro.policy.loading import stop_ids
+    from quatro.policy.loading import context_limit, stop_ids
     from quatro.rewards import make_reward
     from quatro.rollout.transformers import TransformersEngine
-    from quatro.sample import fingerprint, sample_benchmark
+    from quatro.sample import fingerprint, refuse_long_prompts, sample_benchmark
 
     weights, loaded, tokenizer = _load(found)
-    source = replace(found.source, fingerprint=fingerprint(Path(weights)) if Path(weights).is_dir() else None)
+    source = replace(
+        found.source,
+        fingerprint=fingerprint(Path(weights)) if Path(weights).is_dir() else None,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        device=_device_name(loaded),
+    )
     drawer = TransformersEngine(loaded, tokenizer, eos_ids=stop_ids(tokenizer, loaded), collect_entropy=False)
-    for name, rows in problems.items():
-        prompts = [to_prompt(problem, template, tokenizer) for problem in rows]
-        reward = make_reward(_grader_of(name)) if grade else None
+    prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
+    for rows in prompts.values():
+        refuse_long_prompts(rows, context_limit(loaded))
+    for task in tasks:
+        reward = make_reward(task.grader) if grade else None
         try:
-            with output.progress(name, len(prompts) * n) as bar:
+            with _keeping(folder), output.progress(task.name, len(prompts[task.name]) * n) as bar:
                 drawn = sample_benchmark(
                     drawer,
-                    prompts,
+                    prompts[task.name],
                     n=n,
-                    sampling=sampling,
+                    sampling=task.sampling,
                     seed=seed,
-                    template=template,
+                    template=task.template,
                     source=source,
                     folder=folder,
                     reward=reward,
-                    progress=lambda done, total, bar=bar: bar.update(done),  # type: ignore[misc]
+                    progress=_reporter(bar),
                 )
         finally:
             if reward is not None:
                 reward.close()
-        output.info(f"{name}: {drawn.num_new} samples drawn, {drawn.num_present} were there")
+        output.info(f"{task.name}: {drawn.num_new} samples drawn, {drawn.num_present} were there")
         output.data(str(drawn.path))
+
+
+def _reporter(bar: Bar) -> Progress:
+    from quatro.sample import Pace
+
+    pace = Pace()
+    return lambda done, total, tokens: bar.update(done, pace.note(done, total, tokens))
+
+
+@contextmanager
+def _keeping(folder: Path) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the command at once: what was written stays, and exit codes are 130 and 143."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, leave) if threading.current_thread() is threading.main_thread() else None
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        output.info(f"the samples in {folder} are kept; type the same command to draw the rest")
+        raise
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _device_name(model: Any) -> str:
+    import torch
+
+    device = model.device
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)
+
+
+def _words(sampling: Sampling) -> str:
+    top_k = f", top_k {sampling.top_k}" if sampling.top_k else ""
+    return (
+        f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
+        f"at most {sampling.max_new_tokens} tokens"
+    )
 
 
 def _load(found: _Model) -> tuple[str, Any, Any]:
@@ -160,7 +250,7 @@ def _load(found: _Model) -> tuple[str, Any, Any]:
 
 
 def _find_model(name: str) -> _Model:
-    from quatro.sample import Source
+    from quatro.sample_settings import Source
 
     path = Path(name)
     if not (path / "config.yaml").is_file():
@@ -183,29 +273,10 @@ def _find_model(name: str) -> _Model:
 
 
 def _default_folder(name: str, found: _Model) -> Path:
-    from quatro.sample import file_stem
+    from evals.whole_file import file_stem
 
     return (
         found.run / "samples"
         if found.run is not None
         else Path("samples") / file_stem(re.sub(r"[/:]+", "-", name).strip("-."))
     )
-
-
-def _template_of(benchmark: str) -> str:
-    from evals.benchmarks import registry
-
-    return registry()[benchmark].template if benchmark in registry() else "qwen-boxed"
-
-
-def _longest_answer(benchmark: str) -> int:
-    """Tokens that a complete answer may need, the stop token included."""
-    from evals.countdown import MAX_ANSWER_TOKENS
-
-    return MAX_ANSWER_TOKENS + 1 if _grader_of(benchmark) == "countdown" else 1024
-
-
-def _grader_of(benchmark: str) -> str:
-    from evals.benchmarks import registry
-
-    return registry()[benchmark].grader if benchmark in registry() else "math"

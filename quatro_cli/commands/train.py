@@ -50,10 +50,12 @@ def train(
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from quatro.config import resolve_config
-    from quatro.rundir import default_run_path
+    from quatro.rundir import default_run_path, refuse_occupied
 
     resolved = resolve_config(source, overrides=settings, method=method)
-    return resolved.config, out or default_run_path(resolved.stem, resolved.config)
+    run = out or default_run_path(resolved.stem, resolved.config)
+    refuse_occupied(run)
+    return resolved.config, run
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
@@ -109,9 +111,16 @@ def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
 
             metrics = launch(run, observer=show, stop=stop)
     if json:
-        output.json({"schema": 1, "run": str(path), "interrupted": stop.requested, "metrics": dict(metrics)})
+        output.json(
+            {
+                "schema": 1,
+                "run": str(path),
+                "interrupted": stop.requested and metrics.get("step") != config.steps,
+                "metrics": dict(metrics),
+            }
+        )
     else:
         output.data(str(path))
-    if stop.requested:
+    if stop.requested and metrics.get("step") != config.steps:
         output.warn(f"stopped and saved; continue with `quatro train {path} --resume`")
         raise typer.Exit(stop.exit_code)

@@ -1,16 +1,13 @@
 import gzip
 import json
 import os
-import sys
-import tomllib
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from evals.benchmarks import Problem, content_hash, load_problems, registry
 from evals.countdown import count_solutions, verify
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, UsageError
 from evals.prompts import TEMPLATES
 
 
@@ -39,14 +36,18 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         assert entry.grader in ("math", "countdown")
         assert (entry.source == "built-in") == (not entry.hub)
         if entry.source == "hub":
-            assert (entry.answer_field is None) != (entry.solution_field is None)
+            assert entry.problem_field
+            assert bool(entry.answer_field) != bool(entry.solution_field)
         assert bool(entry.sha256) == entry.verified
 
 
-def test_registry_tables_have_no_other_keys() -> None:
-    tables = tomllib.loads(resources.files("evals").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
-    known = set(vars(next(iter(registry().values()))))
-    assert all(set(table) <= known - {"name"} for table in tables.values())
+def test_no_split_or_config_is_written_that_public_code_does_not_show() -> None:
+    named = {source.id: (source.config, source.split) for entry in registry().values() for source in entry.hub}
+    assert {id: found for id, found in named.items() if any(found)} == {
+        "HuggingFaceH4/MATH-500": ("", "test"),
+        "HuggingFaceH4/aime_2024": ("", "train"),
+        "Hothan/OlympiadBench": ("OE_TO_maths_en_COMP", ""),
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.source == "hub"])
@@ -140,42 +141,101 @@ def test_unknown_names_and_needless_splits_are_refused(tmp_path: Path) -> None:
         load_problems("math500", split="train")
 
 
-def test_without_the_hub_client_the_message_says_how_to_use_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)  # import raises ImportError
-    with pytest.raises(MissingError, match=r"-s data\.prompts=math500\.jsonl") as caught:
-        load_problems("math500")
-    assert caught.value.exit_code == 3
+def own(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's TOML file, named by the environment."""
+    path = folder / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(path))
+    return path
 
 
-class FakeHub:
-    """Stands in for the package `datasets`."""
+def test_a_users_entry_needs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    rows = [
+        {"nr": 7, "question": "1+1?", "answer": "one and one #### 2"},
+        {"nr": 8, "question": "2+2?", "answer": "#### no, #### 4 "},
+        {"nr": 9, "question": "no answer", "answer": "nothing"},
+    ]
+    write(tmp_path / "data/sums.jsonl", *rows)
+    own(
+        tmp_path,
+        """
+        [sums]
+        file = "data/sums.jsonl"
+        count = 3
+        problem_field = "question"
+        answer_field = "answer"
+        answer_after = "####"
+        id_field = "nr"
+        skip_empty_answer = true
+        """,
+        monkeypatch,
+    )
+    assert list(registry())[-1] == "sums"
+    assert registry()["sums"].title == "sums"
+    assert not registry()["sums"].verified
+    assert load_problems("sums") == [Problem("sums", "7", "1+1?", "2"), Problem("sums", "8", "2+2?", "4")]
 
-    def __init__(self, rows: list[dict[str, str]] | None) -> None:
-        self.rows = rows
-        self.calls: list[tuple[str, str, str | None]] = []
 
-    def load_dataset(self, hub_id: str, *, split: str, cache_dir: str | None) -> list[dict[str, str]]:
-        self.calls.append((hub_id, split, cache_dir))
-        if self.rows is None:
-            raise ConnectionError("no route to host")
-        return self.rows
-
-
-def test_an_unreachable_hub_says_how_to_use_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", FakeHub(None))
-    with pytest.raises(MissingError, match=r"no route to host; use a local file instead: `-s data\.prompts=amc23"):
-        load_problems("amc23")
+def test_the_file_in_the_working_directory_is_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.jsonl", {"problem": "x", "solution": r"so \boxed{3}"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("QUATRO_BENCHMARKS", raising=False)
+    assert "mine" not in registry()
+    (tmp_path / "benchmarks.toml").write_text('[mine]\nfile = "a.jsonl"\n', encoding="utf-8")
+    assert load_problems("mine") == [Problem("mine", "1", "x", "3")]
+    (tmp_path / "benchmarks.toml").write_text('[other]\nfile = "a.jsonl"\n\n', encoding="utf-8")
+    assert "mine" not in registry()
 
 
-def test_hub_rows_become_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = FakeHub([{"question": f"{i}?", "answer": str(i)} for i in range(40)])
-    monkeypatch.setitem(sys.modules, "datasets", hub)
-    problems = load_problems("amc23", cache=tmp_path)
-    assert problems[3] == Problem("amc23", "amc23/3", "3?", "3")
-    assert hub.calls == [("math-ai/amc23", "test", str(tmp_path))]
-    hub.rows = hub.rows[:39]
-    with pytest.raises(DataError, match="39 rows in split test, expected 40"):
-        load_problems("amc23")
+def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.jsonl", {"problem": "x", "answer": "3"})
+    digest = content_hash([Problem("", "", "x", "3")])
+    path = own(tmp_path, f'[mine]\nfile = "a.jsonl"\ncount = 1\nsha256 = "{digest}"\n', monkeypatch)
+    assert registry()["mine"].verified
+    assert load_problems("mine")[0].answer == "3"
+    write(tmp_path / "a.jsonl", {"problem": "x", "answer": "4"})
+    with pytest.raises(DataError, match=digest) as caught:
+        load_problems("mine")
+    assert content_hash([Problem("", "", "x", "4")]) in str(caught.value)
+    path.write_text('[mine]\nfile = "a.jsonl"\ncount = 2\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"1 rows, but .* says 2"):
+        load_problems("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[mine]", r"\[mine\]: says nowhere where its problems"),
+        ('[mine]\nfile = "a"\nhub = [{ id = "b" }]', "both a `file` and a `hub`"),
+        ('[mine]\nfile = "a"\nanswer_field = "b"\nsolution_field = "c"', "both an `answer_field`"),
+        ('[mine]\nfile = "a"\nquestion = "b"', "unknown key 'question'.*problem_field"),
+        ('[mine]\nfile = "a"\nverified = true', "unknown key 'verified'"),
+        ('[mine]\nfile = "a"\ncount = "3"', r"\[mine\] count: .*found '3'"),
+        ('[mine]\nfile = "a"\nsha256 = "abc"', r"\[mine\] sha256"),
+        ('[mine]\nfile = "a"\ngrader = "code"', r"\[mine\] grader"),
+        ('[mine]\nfile = "a"\ntemplate = "nothing"', "qwen-boxed"),
+        ('[mine]\nhub = [{ id = "a", revision = "b" }]', r"hub\.0\.revision"),
+        ('["a,b"]\nfile = "a"', "no comma"),
+        ('["a.jsonl"]\nfile = "a"', "no .jsonl"),
+        ('[Math500]\nfile = "a"', "exists already"),
+        ("mine = 3", "expected a table"),
+        ("[mine", "not readable as TOML"),
+    ],
+)
+def test_a_wrong_entry_is_named_by_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    path = own(tmp_path, text, monkeypatch)
+    with pytest.raises(UsageError, match=reason) as caught:
+        registry()
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_users_file_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "gone.toml"))
+    with pytest.raises(UsageError, match=r"gone\.toml"):
+        registry()
 
 
 def test_the_hash_ignores_order_and_spacing_but_not_content() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from evals.errors import DivergedError
+from evals.errors import DataError, DivergedError
 from quatro.config import load_config
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
@@ -145,11 +146,7 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
         assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / 0.01)
         assert 0 < row["ratio/ess_share_min"] <= 1
         assert 0 <= row["entropy/token_mean"] <= math.log(232)
-        phases = [
-            value
-            for name, value in row.items()
-            if name.startswith("perf/") and name.endswith("_s") and name not in ("perf/step_s", "perf/tokens_per_s")
-        ]
+        phases = [v for k, v in row.items() if re.fullmatch(r"perf/(?!step)[a-z_]+(?<!_per)_s", k)]
         assert sum(phases) == pytest.approx(row["perf/step_s"], rel=1e-6)
     assert [("eval/pass@1" in row) for row in rows] == [False, False, True, False, False, True]
     documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -158,6 +155,44 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
     assert len(rollouts) == 16
     assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])
+
+
+def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, settings):
+    """The reward pays for digits; no answer of a random policy solves countdown."""
+    rows = run_training(
+        tmp_path / "run", [*settings, "steps=1", "eval.every=1", "eval.benchmark=countdown", "eval.n=2"]
+    )
+    assert rows[0]["reward/mean"] > 0.1
+    assert rows[0]["eval/pass@1"] == rows[0]["eval/distinct_correct"] == 0
+
+
+def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder):
+    import shutil
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_folder, model)
+    stop = StopRequest()
+    stop.request()
+    run_training(tmp_path / "run", [*settings, f"model={model}"], stop=stop)
+
+    def resume() -> None:
+        with RunDir.open(tmp_path / "run") as run:
+            train(run.config, run)
+
+    file = tmp_path / "run" / "config.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("lr: 0.001", "lr: 0.5"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"optimizer.lr was 0.001, is 0.5"):
+        resume()
+    file.write_text(text, encoding="utf-8")
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[:-4] + bytes(4))
+    with pytest.raises(DataError, match="reference model changed"):
+        resume()
+    (model / "model.safetensors").write_bytes(weights)
+    file.write_text(text.replace("steps: 6", "steps: 2"), encoding="utf-8")  # more or fewer iterations are welcome
+    resume()
+    assert len(rows_of(tmp_path / "run")) == 2
 
 
 def test_all_equal_rewards_change_no_weight(tmp_path, settings):

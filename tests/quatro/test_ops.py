@@ -96,6 +96,17 @@ def test_k3_has_the_value_it_claims_and_k3_plus_the_gradient_of_k2():
     torch.testing.assert_close(gradient_and_value("k2")[0], difference / 4)
 
 
+def test_k3_is_clamped_where_verl_clamps_it():
+    """e^30 - 31 and e^-30 + 29 both end at 10; verl's d stops at 20 nats."""
+    difference = torch.tensor([-30.0, 30.0, -21.0, 0.5], dtype=torch.float64, requires_grad=True)
+    value = ops.k3(difference)
+    expected = torch.tensor([10.0, 10.0, 10.0, math.exp(-0.5) - 0.5], dtype=torch.float64)
+    torch.testing.assert_close(value.detach(), expected)
+    huge = torch.tensor([-5000.0, 5000.0], requires_grad=True)  # e^5000 alone would make the gradient 0 x inf
+    (gradient,) = torch.autograd.grad(ops.k3(huge).sum(), huge)
+    assert gradient.tolist() == [0.0, 0.0]
+
+
 def test_kl_needs_a_reference():
     logp_BT, batch = make_batch([2, 2])
     with pytest.raises(ValueError, match="reference"):
@@ -109,6 +120,18 @@ def test_robust_ratio_stops_growing_but_keeps_its_gradient():
     expected = torch.tensor([math.exp(0.5), math.exp(20), math.exp(-50)], dtype=torch.float64)
     torch.testing.assert_close(ratio_B.detach(), expected)
     torch.testing.assert_close(gradient, expected)
+
+
+def test_a_ratio_never_overflows_whatever_the_cap():
+    for dtype in (torch.float32, torch.float64):
+        ratio_B = ops.robust_ratio(torch.tensor([5000.0], dtype=dtype), None) * 1e3
+        assert torch.isfinite(ratio_B).all()
+    assert ops.robust_ratio(torch.tensor([30.0]), 20.0).item() == pytest.approx(math.exp(20), rel=1e-6)
+
+
+def test_nothing_to_average_is_a_term_of_zero():
+    empty = LossTerm("kl", torch.zeros(2), torch.zeros(2), 1.0)
+    assert ops.total_loss([empty]).item() == 0.0
 
 
 def test_total_loss_of_two_halves_with_shared_weights_is_the_whole():

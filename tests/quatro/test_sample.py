@@ -1,15 +1,18 @@
 """Drawing benchmark samples: resumable, independent of interruptions, and never mixed with other settings."""
 
 import json
+import random
 from types import SimpleNamespace
 
 import pytest
 
 from evals.errors import DataError, UsageError
 from evals.records import read_samples
+from evals.whole_file import file_stem
 from quatro import sample
 from quatro.rollout.streams import sample_seed
-from quatro.sample import Source, default_tag, file_stem, fingerprint, sample_benchmark
+from quatro.sample import Pace, fingerprint, refuse_long_prompts, sample_benchmark
+from quatro.sample_settings import Plan, Source, default_tag, plan_of
 from quatro.types import Prompt, Rollout, Sampling
 
 
@@ -40,7 +43,18 @@ class FakeEngine:
 PROMPTS = [Prompt("toy", f"p{i}", f"problem {i}", str(i), f"text {i}", (1, 2)) for i in range(4)]
 
 
-def draw(folder, *, engine=None, n=3, prompts=PROMPTS, seed=7, sampling=None, template="plain", model="m", **more):
+def draw(
+    folder,
+    *,
+    engine=None,
+    n=3,
+    prompts=PROMPTS,
+    seed=7,
+    sampling=None,
+    template="plain",
+    source=None,
+    **more,
+):
     return sample_benchmark(
         engine or FakeEngine(),
         prompts,
@@ -48,7 +62,7 @@ def draw(folder, *, engine=None, n=3, prompts=PROMPTS, seed=7, sampling=None, te
         sampling=sampling or Sampling(),
         seed=seed,
         template=template,
-        source=Source(model=model),
+        source=source or Source(model="m"),
         folder=folder,
         **more,
     )
@@ -80,6 +94,69 @@ def test_an_interrupted_drawing_goes_on_and_ends_as_if_it_had_not_been(tmp_path,
     assert (tmp_path / "cut/toy.jsonl").read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()
 
 
+class RaggedEngine(FakeEngine):
+    """Dies in the middle of a call, at a moment that only the generator of random numbers knows."""
+
+    def __init__(self, rng):
+        super().__init__()
+        self.rng = rng
+
+    def generate(self, prompts, seeds, sampling, *, progress=None):
+        if self.rng.random() < 0.3:
+            raise KeyboardInterrupt
+        return super().generate(prompts, seeds, sampling, progress=progress)
+
+
+@pytest.mark.parametrize("trial", range(8))
+def test_the_file_is_the_same_bytes_wherever_it_was_interrupted_and_however_it_was_cut(tmp_path, monkeypatch, trial):
+    draw(tmp_path / "whole", n=11)
+    rng = random.Random(trial)
+    engine = RaggedEngine(rng)
+    for wanted in (rng.randint(1, 11), 11):  # a larger n is a continuation too
+        while True:
+            monkeypatch.setattr(sample, "ROWS_PER_CALL", rng.choice([1, 2, 5, 12, 13, 100]))
+            try:
+                draw(tmp_path / "cut", n=wanted, engine=engine)
+            except KeyboardInterrupt:
+                path = tmp_path / "cut/toy.jsonl"
+                lines = path.read_bytes().splitlines(keepends=True)
+                lost = rng.randint(0, min(3, len(lines)))  # rows of another shard that never arrived
+                path.write_bytes(b"".join(rng.sample(lines[: len(lines) - lost], len(lines) - lost)))
+            else:
+                break
+    assert (tmp_path / "cut/toy.jsonl").read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()
+
+
+def test_a_real_model_draws_the_same_bytes_in_one_call_and_in_many(tmp_path, tiny_folder, monkeypatch):
+    from quatro.policy.loading import load_model, load_tokenizer, stop_ids
+    from quatro.rollout.transformers import TransformersEngine
+
+    torch = pytest.importorskip("torch")
+    model, tokenizer = load_model(str(tiny_folder), torch.float32, "cpu"), load_tokenizer(str(tiny_folder))
+    engine = TransformersEngine(model, tokenizer, eos_ids=stop_ids(tokenizer, model), collect_entropy=False)
+    texts = ["7 2 7 6 2 8 -> 67", "9 3 8 2 8 5 -> 78", "1 1 2 3 5 8 -> 13"]
+    prompts = [Prompt("toy", t[:3], t, t, t, tuple(tokenizer(t)["input_ids"])) for t in texts]
+    for rows_per_call in (1000, 7, 1):
+        monkeypatch.setattr(sample, "ROWS_PER_CALL", rows_per_call)
+        draw(tmp_path / str(rows_per_call), engine=engine, prompts=prompts, n=20, sampling=Sampling(1.0, 0.9, 0, 10))
+    files = [(tmp_path / name / "toy.jsonl").read_bytes() for name in ("1000", "7", "1")]
+    assert files[0] == files[1] == files[2]
+    assert len(set(files[0].splitlines())) == 60
+
+
+def test_a_complete_file_that_is_out_of_order_is_put_in_order(tmp_path):
+    whole = draw(tmp_path).path.read_bytes()
+    (tmp_path / "toy.jsonl").write_bytes(b"".join(reversed(whole.splitlines(keepends=True))))
+    assert draw(tmp_path).num_new == 0
+    assert (tmp_path / "toy.jsonl").read_bytes() == whole
+
+
+def test_long_responses_are_written_more_often():
+    assert sample.rows_per_call(Sampling(max_new_tokens=10)) == 1024
+    assert sample.rows_per_call(Sampling(max_new_tokens=1024)) == 256
+    assert sample.rows_per_call(Sampling(max_new_tokens=1 << 30)) == 1
+
+
 def test_a_line_torn_by_a_crash_is_drawn_again(tmp_path, caplog):
     draw(tmp_path)
     whole = (tmp_path / "toy.jsonl").read_bytes()
@@ -109,7 +186,9 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
         ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
         ({"seed": 8}, "seed: there 7, asked 8"),
         ({"template": "qwen-boxed"}, "prompt"),
-        ({"model": "other"}, "model: there m, asked other"),
+        ({"source": Source(model="other")}, "model: there m, asked other"),
+        ({"source": Source(model="m", fingerprint="x")}, "fingerprint: there None, asked x"),
+        ({"source": Source(model="m", dtype="bfloat16")}, "dtype: there None, asked bfloat16"),
     ],
 )
 def test_other_settings_into_the_same_folder_are_refused(tmp_path, change, named):
@@ -130,6 +209,96 @@ def test_samples_of_unknown_origin_are_not_added_to(tmp_path):
         draw(tmp_path)
 
 
+def settings(folder) -> dict:
+    return json.loads((folder / "sampling.json").read_text(encoding="utf-8"))
+
+
+def test_benchmarks_of_one_folder_may_differ_in_template_and_length(tmp_path):
+    other = [Prompt("other", "o", "p", "1", "t", (1,))]
+    draw(tmp_path, n=2, sampling=Sampling(max_new_tokens=10))
+    draw(tmp_path, n=2, prompts=other, template="qwen-boxed", sampling=Sampling(max_new_tokens=99))
+    document = settings(tmp_path)
+    assert document["sampling"] == {
+        "n": 2,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_tokens": None,
+        "prompt": None,
+    }
+    assert document["benchmarks"] == {
+        "toy": {"n": 2, "max_tokens": 10, "prompt": "plain"},
+        "other": {"n": 2, "max_tokens": 99, "prompt": "qwen-boxed"},
+    }
+    with pytest.raises(UsageError, match="prompt: there qwen-boxed, asked plain"):
+        draw(tmp_path, prompts=other, sampling=Sampling(max_new_tokens=99))
+    with pytest.raises(UsageError, match="temperature: there"):
+        draw(tmp_path, prompts=[Prompt("third", "o", "p", "1", "t", (1,))], sampling=Sampling(temperature=0.5))
+    assert "third" not in settings(tmp_path)["benchmarks"]
+
+
+def test_dtype_and_device_are_recorded_and_a_second_device_is_warned_about(tmp_path, caplog):
+    draw(tmp_path, n=1, source=Source("m", dtype="float32", device="cpu"))
+    assert (settings(tmp_path)["dtype"], settings(tmp_path)["devices"]) == ("float32", ["cpu"])
+    assert caplog.text == ""
+    draw(tmp_path, n=2, source=Source("m", dtype="float32", device="cuda (X)"))
+    assert settings(tmp_path)["devices"] == ["cpu", "cuda (X)"]
+    assert "drawn on cpu, the rest is drawn on cuda (X)" in caplog.text
+
+
+def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
+    from evals.results import about_samples
+
+    path = draw(tmp_path, n=2, source=Source("m", method="quatro delta=0.01")).path
+    about = about_samples([path])
+    assert (about["model"], about["method"], about["sample_seed"]) == ("m", "quatro delta=0.01", 7)
+    assert (about["sampling"].n, about["sampling"].max_tokens, about["sampling"].prompt) == (2, 1024, "plain")
+
+
+def test_presets_are_the_papers_and_verls():
+    paper, _ = plan_of("paper")
+    assert paper == Plan(n=256, temperature=1.0, top_p=0.7, top_k=0, max_tokens=1024)
+    assert plan_of("verl-generation")[0] == Plan(n=256, temperature=1.0, top_p=0.7, top_k=50, max_tokens=1024)
+    assert plan_of(None)[0] == Plan(n=256, temperature=1.0, top_p=1.0, top_k=0, max_tokens=None)
+
+
+def test_an_explicit_option_wins_over_the_preset_and_says_so():
+    plan, replaced = plan_of("paper", top_p=0.9, temperature=1.0, top_k=None)
+    assert plan == Plan(n=256, temperature=1.0, top_p=0.9, top_k=0, max_tokens=1024)
+    assert replaced == ["top_p 0.9 replaces 0.7 of the preset paper"]
+    assert plan_of(None, top_p=0.9)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "said"),
+    [
+        ("sharp", {}, "paper, verl-generation"),
+        (None, {"top_p": 0.0}, "top_p"),
+        (None, {"top_p": float("nan")}, "top_p"),
+        (None, {"temperature": 0.0}, "temperature"),
+        (None, {"temperature": float("inf")}, "temperature"),
+    ],
+)
+def test_settings_out_of_range_are_refused(preset, given, said):
+    with pytest.raises(UsageError, match=said):
+        plan_of(preset, **given)
+
+
+def test_the_pace_counts_only_what_this_call_drew():
+    clock = iter([100.0, 110.0, 120.0, 130.0]).__next__
+    pace = Pace(clock)
+    assert pace.note(1000, 2000, 500) == "50 tokens/s"  # nothing finished yet: no guess at what is left
+    assert pace.note(1100, 2000, 2000) == "100 tokens/s, 3 min left"  # 900 samples at 5 a second
+    assert pace.note(2000, 2000, 6000) == "200 tokens/s"
+
+
+def test_a_prompt_that_fills_the_context_is_refused_before_anything_is_drawn():
+    refuse_long_prompts(PROMPTS, 3)
+    refuse_long_prompts(PROMPTS, None)
+    with pytest.raises(DataError, match=r"'p0' of toy has 2 tokens.*context of 2"):
+        refuse_long_prompts(PROMPTS, 2)
+
+
 def test_a_reward_says_which_samples_are_correct(tmp_path):
     def score(prompts, groups):
         return SimpleNamespace(
@@ -144,7 +313,7 @@ def test_progress_counts_what_is_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "ROWS_PER_CALL", 6)
     draw(tmp_path, n=1)
     told = []
-    draw(tmp_path, n=3, progress=lambda done, total: told.append((done, total)))
+    draw(tmp_path, n=3, progress=lambda done, total, tokens: told.append((done, total)))
     assert told[0] == (10, 12)
     assert told[-1] == (12, 12)
     assert [done for done, _ in told] == sorted(done for done, _ in told)

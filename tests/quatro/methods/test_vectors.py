@@ -40,7 +40,7 @@ def method_of(case: dict[str, Any]) -> Any:
     hyper = case["hyper"]
     if case["method"] == "quatro":
         block = {"delta": hyper["delta"], "log_ratio": hyper["log_ratio"], "boundary_cap": None}
-        block["max_log_ratio"] = 700.0 if hyper["max_log_ratio"] is None else hyper["max_log_ratio"]
+        block["max_log_ratio"] = hyper["max_log_ratio"]
         # Vectors are the exact infimum; the floor only guards losers at -inf, which no vector of the loss has.
         return METHODS["quatro"](**block, advantage_floor=-1e6)
     block = {

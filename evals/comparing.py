@@ -1,0 +1,195 @@
+"""Two sets of samples of the same problems: by how much does the second do better, and could that be chance?
+
+Differences are taken problem by problem before anything is averaged: most of the spread between problems (some are
+easy, some are not) is common to both and cancels.
+"""
+
+# Axes: P problems, K values of k.
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from evals.aggregate import AVERAGE, Estimate, check_beside_pass, passk_estimates, resolve_ks, ucc_estimates
+from evals.bootstrap import PairedDifference, average_paired_differences
+from evals.counting import clustering_settings, count_clusters
+from evals.errors import DataError
+from evals.judging import Grade, Judged, judge
+from evals.records import Samples
+from evals.strict_json import shown
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
+
+
+class DifferenceRow(_Document):
+    """b - a of one metric at one k, averaged over the problems of a benchmark."""
+
+    metric: str
+    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
+    k: int | None
+    a: float
+    b: float
+    difference: float = Field(description="b - a")
+    ci_low: float = Field(
+        description="lower end of the 95 % interval of the difference, paired bootstrap over problems"
+    )
+    ci_high: float = Field(description="upper end of it")
+    p: float = Field(description="two-sided: how often resampled problems would show no difference, or the other sign")
+    num_problems: int
+    n: int = Field(description="samples per problem, the smallest where they differ; the same for a and b")
+
+
+class Comparison(_Document):
+    """What `--compare A B --json` prints."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    metric: str
+    a: str = Field(description="the first samples")
+    b: str = Field(description="the second samples")
+    bootstrap_seed: int
+    rows: list[DifferenceRow]
+    warnings: list[str] = Field([], exclude=True)
+
+    def document(self) -> dict[str, Any]:
+        return self.model_dump(by_alias=True)
+
+    def to_json(self) -> str:
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+
+def compare_passk(
+    a: Samples,
+    b: Samples,
+    *,
+    names: tuple[str, str],
+    ks: Sequence[int] | None = None,
+    also: Sequence[str] = (),
+    taus: Sequence[float] = (0.5,),
+    seed: int = 0,
+    grade: Grade | None = None,
+    regrade: bool = False,
+) -> Comparison:
+    """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
+
+    Raises:
+        DataError: the two hold different problems, or different numbers of samples of one; see also `passk_result`.
+        UsageError: as `passk_result`.
+    """
+    check_beside_pass(also, taus)
+    judged_a, judged_b = (judge(samples, grade=grade, regrade=regrade) for samples in (a, b))
+    check_comparable(judged_a, judged_b, names=names)
+    ks = resolve_ks(judged_a, ks)
+    estimates_a = passk_estimates(a, judged_a, ks, also=also, taus=taus)
+    estimates_b = passk_estimates(b, judged_b, ks, also=also, taus=taus)
+    return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
+
+
+def compare_ucc(
+    a: Samples,
+    b: Samples,
+    *,
+    names: tuple[str, str],
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+    ks: Sequence[int] | None = None,
+    seed: int = 0,
+    grade: Grade | None = None,
+    regrade: bool = False,
+    jobs: int = 1,
+) -> Comparison:
+    """UCC@k, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
+
+    Raises: as `compare_passk` and `ucc_result`.
+    """
+    benchmarks = list(dict.fromkeys(row.benchmark for row in a.rows))
+    settings_of = {
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
+        for name in dict.fromkeys([*benchmarks, *(row.benchmark for row in b.rows)])
+    }
+    judged_a, judged_b = (judge(samples, grade=grade, regrade=regrade) for samples in (a, b))
+    check_comparable(judged_a, judged_b, names=names)
+    ks = resolve_ks(judged_a, ks)
+    counts_a, counts_b = (count_clusters(judged, settings_of, jobs=jobs) for judged in (judged_a, judged_b))
+    estimates_a, estimates_b = (
+        [
+            estimate
+            for setting, group in counts.items()
+            for estimate in ucc_estimates(group, ks, setting._asdict(), num_benchmarks=len(benchmarks))
+        ]
+        for counts in (counts_a, counts_b)
+    )
+    return _comparison("ucc@k", names, estimates_a, estimates_b, seed, a, b)
+
+
+def check_comparable(a: Sequence[Judged], b: Sequence[Judged], *, names: tuple[str, str]) -> None:
+    """Raises DataError naming the first problem that only one side has, or that has another n on the other side."""
+    n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
+    n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
+    for here, there, (name, other) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
+        missing = [key for key in here if key not in there]
+        if missing:
+            benchmark, id = missing[0]
+            raise DataError(
+                f"{name} holds {shown(id)} of {benchmark} and {other} does not ({len(missing)} such problem(s)); a "
+                "comparison needs the same problems on both sides: sample what is missing, or choose with -b"
+            )
+    for (benchmark, id), n in n_a.items():
+        if n != n_b[benchmark, id]:
+            raise DataError(
+                f"{shown(id)} of {benchmark} has n = {n} samples in {names[0]} and n = {n_b[benchmark, id]} in "
+                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`"
+            )
+
+
+def _comparison(
+    metric: str,
+    names: tuple[str, str],
+    estimates_a: Sequence[Estimate],
+    estimates_b: Sequence[Estimate],
+    seed: int,
+    a: Samples,
+    b: Samples,
+) -> Comparison:
+    rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
+    warnings = list(dict.fromkeys([*a.warnings, *b.warnings]))
+    return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
+
+
+def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
+    assert (a.metric, a.extra) == (b.metric, b.extra)
+    blocks: Mapping[str, list[str]] = {name: [name] for name in a.groups}
+    if a.is_averaged and len(a.groups) > 1:
+        blocks = {**blocks, AVERAGE: list(a.groups)}
+    rows = []
+    for name, members in blocks.items():
+        values_a, values_b = [a.values[member] for member in members], [b.values[member] for member in members]
+        differences = average_paired_differences(values_a, values_b, seed=seed)
+        mean_aK, mean_bK = (np.mean([one.mean(axis=0) for one in values], axis=0) for values in (values_a, values_b))
+        group = [problem for member in members for problem in a.groups[member]]
+        for k, mean_a, mean_b, difference in zip(a.ks, mean_aK, mean_bK, differences, strict=True):
+            rows.append(
+                DifferenceRow(
+                    metric=a.metric,
+                    benchmark=name,
+                    k=k,
+                    a=float(mean_a),
+                    b=float(mean_b),
+                    **_named(difference),
+                    num_problems=len(group),
+                    n=min(problem.n for problem in group),
+                    **a.extra,
+                )
+            )
+    return rows
+
+
+def _named(difference: PairedDifference) -> dict[str, float]:
+    return {"difference": difference.mean, "ci_low": difference.low, "ci_high": difference.high, "p": difference.p}

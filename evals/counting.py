@@ -1,0 +1,122 @@
+"""From judged samples to counts: all that the estimators need of a problem, whatever the texts were."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
+from evals.errors import UsageError
+from evals.judging import Judged, is_countdown
+from evals.similarity import SIMILARITIES, Distinct, distinct
+from evals.tokens import check_tokens
+
+
+class Setting(NamedTuple):
+    """What counts as the same solution; ``threshold`` is None for `exact`."""
+
+    similarity: str
+    threshold: float | None
+    linkage: str
+    tokens: str
+
+
+class Counts(NamedTuple):
+    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.majority`)."""
+
+    benchmark: str
+    id: str
+    n: int
+    correct: int
+    sizes: tuple[int, ...] | None = None
+    found_share: float | None = None
+    wrong: tuple[int, ...] | None = None
+
+
+def clustering_settings(
+    benchmark: str,
+    similarities: Sequence[str] | None,
+    thresholds: Sequence[float] | None,
+    linkage: str,
+    tokens: str,
+) -> list[Setting]:
+    """Every combination asked for, with defaults resolved for ``benchmark``; raises UsageError as `cluster` does.
+
+    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default.
+    """
+    check_linkage(linkage)
+    check_tokens(tokens)
+    settings: list[Setting] = []
+    for similarity in similarities or (["exact"] if is_countdown(benchmark) else ["tfidf"]):
+        if similarity not in SIMILARITIES:
+            raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
+        if similarity == "exact" and thresholds and not similarities:
+            raise UsageError(
+                f"{benchmark} is clustered by `exact` unless told otherwise, which has no threshold (found "
+                f"{thresholds[0]}); add --similarity tfidf or leave --threshold out"
+            )
+        resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
+        for threshold in resolved or [resolve_threshold(similarity, None)]:
+            settings.append(Setting(similarity, threshold, linkage, tokens))
+    return list(dict.fromkeys(settings))
+
+
+def solutions(problem: Judged) -> Distinct:
+    """The correct completions of a problem, as they are compared with one another."""
+    texts = problem.completions
+    if is_countdown(problem.benchmark):  # white space around a chain is not another solution
+        texts = [text.strip() for text in texts]
+    return distinct(texts)
+
+
+def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, list[int]]:
+    """The cluster of each text under each setting; the thresholds of one measure share its work."""
+    labels: dict[Setting, list[int]] = {}
+    for measure in dict.fromkeys(setting._replace(threshold=None) for setting in settings):
+        thresholds = [one.threshold for one in settings if one._replace(threshold=None) == measure]
+        found = partitions(
+            unique,
+            similarity=measure.similarity,
+            thresholds=thresholds,
+            linkage=measure.linkage,
+            tokens=measure.tokens,
+        )
+        labels.update({measure._replace(threshold=threshold): found[threshold] for threshold in thresholds})
+    return {setting: labels[setting] for setting in settings}
+
+
+def cluster_counts(problem: Judged, settings: Sequence[Setting]) -> dict[Setting, Counts]:
+    """Cluster sizes of the correct completions under each setting."""
+    counts = {}
+    for setting, labels in labels_by_setting(solutions(problem), settings).items():
+        sizes = cluster_sizes(labels)
+        is_share_known = setting.similarity == "exact" and is_countdown(problem.benchmark)
+        found_share = _found_share(problem, len(sizes)) if is_share_known else None
+        counts[setting] = Counts(problem.benchmark, problem.id, problem.n, problem.correct, sizes, found_share)
+    return counts
+
+
+def count_clusters(
+    problems: Sequence[Judged], settings_of: Mapping[str, Sequence[Setting]], *, jobs: int = 1
+) -> dict[Setting, list[Counts]]:
+    """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes."""
+    tasks = [(problem, settings_of[problem.benchmark]) for problem in problems]
+    if jobs > 1:
+        # A fork would copy the samples into every worker as soon as it counts its references to them.
+        with multiprocessing.get_context("spawn").Pool(min(jobs, max(len(tasks), 1))) as pool:
+            found = pool.starmap(cluster_counts, tasks, chunksize=4)
+    else:
+        found = [cluster_counts(*task) for task in tasks]
+    counts: dict[Setting, list[Counts]] = {}
+    for by_setting in found:
+        for setting, one in by_setting.items():
+            counts.setdefault(setting, []).append(one)
+    return counts
+
+
+def _found_share(problem: Judged, num_found: int) -> float:
+    from evals.countdown import count_solutions, parse_prompt
+
+    num_solutions = count_solutions(*parse_prompt(str(problem.answer)))
+    return num_found / num_solutions if num_solutions else 0.0

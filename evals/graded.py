@@ -1,0 +1,139 @@
+"""Graded files: samples with `correct` and `outcome`, beside a note that says what made them.
+
+A file is graded again only if its samples, the grader or its settings have changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import UsageError
+from evals.grading import GRADER_VERSION, OUTCOMES
+from evals.judging import judge_rows
+from evals.records import _sample_files, read_samples
+from evals.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from evals.grading.compare import Policy
+    from evals.grading.extraction import ExtractionPolicy
+
+
+@dataclass(frozen=True)
+class GradingSettings:
+    """``grader`` None: the registry's choice for each benchmark."""
+
+    policy: Policy = "strict"
+    extraction: ExtractionPolicy = "boxed"
+    grader: str | None = None
+
+
+@dataclass(frozen=True)
+class GradedFile:
+    """What became of one samples file; ``outcomes`` counts its rows."""
+
+    source: Path
+    target: Path
+    outcomes: Mapping[str, int]
+    was_done: bool
+    warnings: Sequence[str] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.outcomes.values())
+
+
+def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
+    """(samples file, graded file) for every file that ``paths`` name.
+
+    Files in a run (``samples/<tag>/<benchmark>.jsonl``) go to its ``graded/<tag>/`` unless ``out`` says otherwise.
+
+    Raises:
+        UsageError: a file is in no run and ``out`` is missing, or two files would have the same name.
+        DataError: a path does not exist or holds no samples.
+    """
+    targets: dict[Path, Path] = {}
+    for path in paths:
+        for source in _sample_files(path):
+            target = _target(source, out)
+            if target.resolve() == source.resolve():
+                raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
+            if target in targets and targets[target] != source:
+                raise UsageError(f"{targets[target]} and {source} would both become {target}; grade them apart")
+            targets[target] = source
+    return [(source, target) for target, source in targets.items()]
+
+
+def grade_file(
+    source: Path,
+    target: Path,
+    settings: GradingSettings,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> GradedFile:
+    """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
+
+    Raises:
+        DataError: a row breaks the samples contract, or is code.
+        OSError: ``target`` cannot be written.
+    """
+    made_by = {
+        "schema": 1,
+        "grader": {"version": GRADER_VERSION, **asdict(settings)},
+        "samples_sha256": _sha256(source) if source.is_file() else None,
+    }
+    note = target.with_name(f"{target.stem}.grading.json")
+    done = _read_note(note) if target.is_file() else {}
+    if done and {key: done.get(key) for key in made_by} == made_by and done.get("graded_sha256") == _sha256(target):
+        return GradedFile(source, target, done["outcomes"], was_done=True)
+    samples = read_samples([source])
+    judgements = judge_rows(samples.rows, **asdict(settings), on_progress=on_progress)
+    counts = Counter(judgement.outcome for judgement in judgements)
+    outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
+    lines = (
+        replace(row, correct=found.is_correct, extra={**row.extra, "outcome": found.outcome}).to_json_line()
+        for row, found in zip(samples.rows, judgements, strict=True)
+    )
+    note.unlink(missing_ok=True)
+    write_whole(target, lines)
+    document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
+    # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
+    if not counts["infra_error"]:
+        write_whole(note, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
+    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
+
+
+def _target(source: Path, out: Path | None) -> Path:
+    name = f"{source.name.removesuffix('.gz').removesuffix('.jsonl')}.jsonl"
+    run = _run_of(source)
+    if run is None:
+        if out is None:
+            raise UsageError(f"{source} is in no run directory; say where graded files go with -o DIR")
+        return out / name
+    return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
+
+
+def _run_of(source: Path) -> Path | None:
+    """The run directory whose ``samples`` folder holds ``source``."""
+    for folder in source.resolve().parents:
+        if folder.name == "samples" and (folder.parent / "config.yaml").is_file():
+            return folder.parent
+    return None
+
+
+def _read_note(note: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # absent or damaged: the file is graded again
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("outcomes"), dict) else {}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

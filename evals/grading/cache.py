@@ -1,0 +1,99 @@
+"""Verdicts of the symbolic stage that are known already, and the one pool that finds the others."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+from evals.grading.guard import refusal
+from evals.grading.normal_form import clean
+from evals.grading.pool import Pair, Verdict, WorkerPool
+
+# Part of every result and of every key below: raise it whenever a grade may come out differently.
+GRADER_VERSION = "2"
+MAX_VERDICTS = 200_000
+
+_Key = tuple[str, str, float, str, str]
+
+
+class VerdictCache:
+    """Answers pairs from memory, then from the guard, then from workers; each different pair is judged once.
+
+    The key is (grader version, policy, tolerance, normalised answer, reference). Failures of the machine are not kept.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._verdicts: dict[_Key, Verdict] = {}
+        self._lock = threading.Lock()
+
+    def judge(self, pairs: Sequence[Pair], on_progress: Callable[[int, int], None] | None = None) -> list[Verdict]:
+        """Verdicts of the pairs, in their order; ``on_progress(done, total)`` counts those that workers judge."""
+        keys = [_key(pair) for pair in pairs]
+        found: dict[_Key, Verdict] = {}
+        missing: dict[_Key, Pair] = {}
+        with self._lock:
+            for key, pair in zip(keys, pairs, strict=True):
+                if key in self._verdicts:
+                    found[key] = self._verdicts[key]
+                elif reason := refusal(key[3]) or refusal(clean(pair.reference)):
+                    found[key] = Verdict("incorrect", "guard", reason)
+                else:
+                    missing[key] = pair
+        if missing:
+            total = len(missing)
+            tell = (lambda done: on_progress(done, total)) if on_progress else None
+            found.update(zip(missing, self._pool.judge(list(missing.values()), tell), strict=True))
+            self._keep({key: found[key] for key in missing})
+        return [found[key] for key in keys]
+
+    def _keep(self, verdicts: dict[_Key, Verdict]) -> None:
+        with self._lock:
+            self._verdicts.update((key, kept) for key, kept in verdicts.items() if kept.outcome != "infra_error")
+            for key in list(self._verdicts)[: max(0, len(self._verdicts) - MAX_VERDICTS)]:
+                del self._verdicts[key]
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def abandon(self) -> None:
+        self._pool.abandon()
+
+
+def _key(pair: Pair) -> _Key:
+    return GRADER_VERSION, pair.policy, pair.relative_tolerance, clean(pair.answer), pair.reference
+
+
+_shared: VerdictCache | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_cache() -> VerdictCache:
+    """The cache and pool of this process, made at the first call and closed when the interpreter ends."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = VerdictCache(WorkerPool())
+            atexit.register(close_workers)
+        return _shared
+
+
+def close_workers() -> None:
+    """Ends the worker processes; the next undecided pair starts them anew."""
+    if _shared is not None:
+        _shared.close()
+
+
+def _after_fork_in_child() -> None:
+    # The workers belong to the parent: two processes on one pipe would read each other's verdicts.
+    global _shared, _shared_lock
+    _shared_lock = threading.Lock()
+    if _shared is not None:
+        _shared.abandon()
+        _shared = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,122 @@
+"""How far UCC@k depends on the threshold, and on clustering n answers rather than k: the numbers behind two figures.
+
+UCC@k is unbiased given the partition, but the partition is made of all n answers: more answers bridge more gaps
+(components chain), and TF-IDF weighs words by all texts. Clustering k drawn answers afresh shows the size of that.
+"""
+
+# Axes: P problems, K values of k, U distinct texts.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from evals.aggregate import resolve_ks, rows_of, ucc_estimates, ucc_result
+from evals.clustering import check_linkage, cluster_distinct
+from evals.counting import Setting, count_clusters, solutions
+from evals.estimators import Floats
+from evals.judging import Grade, Judged, judge
+from evals.records import Samples
+from evals.results import Row
+from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
+from evals.tokens import Integers
+
+RECLUSTERED = "ucc@k reclustered"
+
+
+def threshold_rows(
+    samples: Samples,
+    *,
+    similarity: str,
+    thresholds: Sequence[float],
+    k: int,
+    linkage: str = "components",
+    tokens: str = "math",
+    grade: Grade | None = None,
+    jobs: int = 1,
+) -> list[Row]:
+    """UCC@k of every benchmark and their average at each of ``thresholds``, ascending (see `ucc_result`)."""
+    result = ucc_result(
+        samples,
+        similarities=[similarity],
+        thresholds=thresholds,
+        linkage=linkage,
+        tokens=tokens,
+        ks=[k],
+        grade=grade,
+        jobs=jobs,
+    )
+    return sorted((row for row in result.rows if row.metric == "ucc@k"), key=lambda row: row.threshold or 0.0)
+
+
+def reclustered_rows(
+    samples: Samples,
+    *,
+    setting: Setting,
+    rng: np.random.Generator,
+    ks: Sequence[int] | None = None,
+    num_draws: int = 20,
+    grade: Grade | None = None,
+) -> list[Row]:
+    """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
+
+    The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
+    fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree.
+
+    Raises:
+        UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
+        DataError: a sample cannot be judged.
+    """
+    judged = judge(samples, grade=grade)
+    ks = resolve_ks(judged, ks)
+    settings_of = {problem.benchmark: [setting] for problem in judged}
+    counts = count_clusters(judged, settings_of)[setting]
+    estimated = ucc_estimates(counts, ks, setting._asdict(), num_benchmarks=len(settings_of))[0]
+    values: dict[str, list[Floats]] = {}
+    for problem in judged:
+        values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, rng))
+    reclustered = estimated._replace(
+        metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
+    )
+    return [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
+
+
+def reclustered_ucc(
+    problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, rng: np.random.Generator
+) -> Floats:
+    """The mean number of clusters among the correct ones of k drawn samples, for each k."""
+    unique = solutions(problem)
+    num_clusters = _subset_clusters(unique, setting)
+    mean_K = np.zeros(len(ks))
+    for position, k in enumerate(ks):
+        for _ in range(num_draws):
+            # The samples that are wrong count as those numbered from `correct` on: only how many are drawn matters.
+            drawn = np.sort(rng.choice(problem.n, size=k, replace=False))
+            mean_K[position] += num_clusters(unique.which_N[drawn[drawn < problem.correct]]) / num_draws
+    return mean_K
+
+
+def _subset_clusters(unique: Distinct, setting: Setting) -> Callable[[Integers], int]:
+    """A function from drawn texts (their places among the distinct ones, repeated and in order) to their clusters."""
+    if setting.threshold is None:
+        return lambda drawn: len(np.unique(drawn))
+    threshold = setting.threshold
+    check_linkage(setting.linkage)
+    is_fitted = setting.similarity == "tfidf"
+    counts_UV = unique.token_counts(setting.tokens) if is_fitted else None
+    similarity_UU = None if is_fitted else similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
+
+    def num_clusters(drawn: Integers) -> int:
+        if not len(drawn):
+            return 0
+        places, which, count = np.unique(drawn, return_inverse=True, return_counts=True)
+        subset = Distinct([unique.texts[place] for place in places], which, count)
+        if similarity_UU is not None:
+            similarity = similarity_UU[np.ix_(places, places)]
+        else:
+            assert counts_UV is not None
+            similarity = tfidf_of_counts(counts_UV[places], count)
+            np.fill_diagonal(similarity, 1.0)
+        return max(cluster_distinct(subset, similarity, threshold=threshold, linkage=setting.linkage)) + 1
+
+    return num_clusters

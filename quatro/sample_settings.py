@@ -1,0 +1,170 @@
+"""How samples are drawn: presets, what options make of them, and the sampling.json that keeps a folder consistent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError, UsageError
+from evals.whole_file import file_stem
+from quatro.atomic import write_json
+from quatro.types import Sampling
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How somebody else samples, so that results can be compared."""
+
+    n: int
+    sampling: Sampling
+
+
+PRESETS = {
+    # The paper's words. Its temperature and top_p are verl's defaults for generation, which also keep 50 tokens.
+    "paper": Preset(256, Sampling(temperature=1.0, top_p=0.7, top_k=0, max_new_tokens=1024)),
+    "verl-generation": Preset(256, Sampling(temperature=1.0, top_p=0.7, top_k=50, max_new_tokens=1024)),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to draw; ``max_tokens`` None where neither an option nor a preset says it."""
+
+    n: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int | None = None
+
+    def sampling(self, longest: int) -> Sampling:
+        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens or longest)
+
+
+def plan_of(preset: str | None, **explicit: float | int | None) -> tuple[Plan, list[str]]:
+    """The plan that explicit settings (None: not given) make of a preset, and where they replace its values.
+
+    Raises:
+        UsageError: unknown preset, or a value out of range.
+    """
+    plan = Plan()
+    if preset is not None:
+        if preset not in PRESETS:
+            raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
+        base = PRESETS[preset].sampling
+        plan = Plan(PRESETS[preset].n, base.temperature, base.top_p, base.top_k, base.max_new_tokens)
+    given: dict[str, Any] = {name: value for name, value in explicit.items() if value is not None}
+    replaced = [
+        f"{name} {value:g} replaces {getattr(plan, name):g} of the preset {preset}"
+        for name, value in given.items()
+        if preset is not None and value != getattr(plan, name)
+    ]
+    plan = replace(plan, **given)
+    if not 0 < plan.temperature < float("inf") or not 0 < plan.top_p <= 1:
+        raise UsageError(
+            f"temperature must be above 0 and top_p in (0, 1], found {plan.temperature:g} and {plan.top_p:g}"
+        )
+    return plan, replaced
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where samples come from. ``fingerprint`` tells two models apart that share a name.
+
+    ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
+    """
+
+    model: str
+    method: str | None = None
+    fingerprint: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+
+
+def default_tag(sampling: Sampling, *, step: int | None = None) -> str:
+    """``T1-p0.7-step000100``: temperature, top_p, top_k where it is on, and the step of the checkpoint."""
+    parts = [f"T{sampling.temperature:g}", f"p{sampling.top_p:g}"]
+    if sampling.top_k:
+        parts.append(f"k{sampling.top_k}")
+    if step is not None:
+        parts.append(f"step{step:06d}")
+    return "-".join(parts)
+
+
+def claim_folder(
+    folder: Path, benchmark: str, *, n: int, sampling: Sampling, seed: int, template: str, source: Source
+) -> None:
+    """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
+
+    Benchmarks of one folder share everything but n, max_tokens and the prompt template, which stand under
+    `benchmarks`; `sampling` has what is the same for all of them and null for the rest.
+
+    Raises:
+        UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
+        DataError: sampling.json cannot be read.
+    """
+    path = folder / "sampling.json"
+    head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype")} | {"seed": seed}
+    shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
+    own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template}
+    devices, benchmarks = [source.device], {benchmark: own}
+    found = _read_settings(path) if path.exists() else None
+    _refuse_unknown_files(folder, found["benchmarks"] if found is not None else ())
+    if found is not None:
+        there = found["benchmarks"].get(benchmark, own)
+        _refuse_other_settings(
+            folder,
+            {**found, **found["sampling"], **there},
+            {**head, **shared, **{key: value for key, value in own.items() if key != "n"}},
+        )
+        own["n"] = max(n, there["n"])
+        benchmarks = {**found["benchmarks"], benchmark: own}
+        devices = list(dict.fromkeys([*found["devices"], source.device]))
+        if source.device not in found["devices"]:
+            logger.warning(
+                "%s: samples there were drawn on %s, the rest is drawn on %s; the same seed may give another text",
+                *(folder, ", ".join(map(str, found["devices"])), source.device),
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    common = {key: own[key] if all(entry[key] == own[key] for entry in benchmarks.values()) else None for key in own}
+    document = {
+        "schema": 1,
+        **head,
+        "devices": devices,
+        "sampling": {"n": common["n"], **shared, "max_tokens": common["max_tokens"], "prompt": common["prompt"]},
+        "benchmarks": benchmarks,
+    }
+    write_json(path, document)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        entries = [(entry["n"], entry["max_tokens"], entry["prompt"]) for entry in found["benchmarks"].values()]
+        if not all(isinstance(n, int) for n, _, _ in entries) or not isinstance(found["devices"], list):
+            raise TypeError("n or devices of the wrong type")
+        dict(found["sampling"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} cannot be read ({type(error).__name__}: {error}); choose another --tag") from error
+    return dict(found)
+
+
+def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    differing = [key for key in asked if there.get(key) != asked[key]]
+    if differing:
+        lines = "; ".join(f"{key}: there {there.get(key)}, asked {asked[key]}" for key in differing)
+        raise UsageError(f"{folder} holds samples drawn with other settings ({lines}); choose another --tag or -o")
+
+
+def _refuse_unknown_files(folder: Path, benchmarks: Iterable[str]) -> None:
+    known = {file_stem(name) for name in benchmarks}
+    strange = [path for path in sorted(folder.glob("*.jsonl")) if path.stem not in known and path.stat().st_size]
+    if strange:
+        raise UsageError(
+            f"{folder} holds {strange[0].name} but no sampling.json that says how it was drawn; choose another -o"
+        )

@@ -1,0 +1,206 @@
+"""`quatro benchmarks`: which benchmarks there are, what is on this machine, and fetching them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quatro_cli.options import Json
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from evals.benchmarks import Benchmark
+    from evals.fetching import LocalCopy
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a benchmark; `quatro benchmarks list` has them.")]
+
+
+@app.callback()
+def _benchmarks() -> None:
+    """Look at benchmarks and fetch them into the cache.
+
+    Your own benchmark is a .jsonl file (problem, answer, id), used by its path, or an entry of ./benchmarks.toml or
+    of the file that QUATRO_BENCHMARKS names, used by its name.
+
+    \b
+      [gsm8k]
+      file = "gsm8k.jsonl"        # beside the TOML file; or hub = [{ id = "...", split = "..." }]
+      problem_field = "question"
+      answer_field = "answer"     # or solution_field: the answer is its last \\boxed
+      answer_after = "####"       # optional, like title, count, sha256, licence, note, id_field,
+      grader = "math"             # config (in hub), skip_empty_answer, template
+
+    \b
+    Examples:
+      quatro benchmarks list
+      quatro benchmarks fetch math500 --from math500.jsonl
+    """
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """List the benchmarks: how many problems, whether that is verified, and whether they are on this machine.
+
+    \b
+    Examples:
+      quatro benchmarks list
+      quatro benchmarks list --json
+    """
+    from evals.benchmarks import registry
+    from evals.fetching import is_here
+
+    entries = list(registry().values())
+    if json:
+        output.json({"schema": 1, "benchmarks": [{**_entry(entry), "here": is_here(entry)} for entry in entries]})
+        return
+    rows = [
+        [entry.name, entry.title, entry.count or None, _word(entry.verified), _word(is_here(entry)), _source(entry)]
+        for entry in entries
+    ]
+    output.table("", ["name", "title", "problems", "verified", "here", "source"], rows)
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Show an entry, what of it is on this machine, and the prompt of its first problem.
+
+    verified = true: count and hash were computed from a copy of the data, not copied from somewhere.
+
+    \b
+    Examples:
+      quatro benchmarks show math500
+      quatro benchmarks show countdown --json
+    """
+    from evals.fetching import local_copy
+    from evals.prompts import messages
+
+    entry = _find(name)
+    copy = local_copy(entry)
+    first = copy.problems[0] if copy is not None else None
+    turns = messages(entry.template, first.problem) if first is not None else []
+    if json:
+        output.json({"schema": 1, **_entry(entry), "copy": _copy(copy), "first_prompt": turns or None})
+        return
+    rows = [(key, value) for key, value in _entry(entry).items() if key != "hub" and value not in ("", None)]
+    rows += [("hub", str(source)) for source in entry.hub]
+    output.table("", ["key", "value"], [(key, _word(value)) for key, value in [*rows, *_rows(entry, copy)]])
+    if first is not None:
+        output.data(f"\nPrompt of {first.id} (template {entry.template}):")
+        for turn in turns:
+            output.data(turn["content"] if entry.template == "plain" else f"[{turn['role']}]\n{turn['content']}")
+
+
+@app.command("fetch")
+def fetch(
+    name: Name,
+    file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="A local .jsonl or .jsonl.gz in place of the Hub.")
+    ] = None,
+    hub: Annotated[str, typer.Option("--hub", metavar="ID", help="Data set in place of the entry's.")] = "",
+    config: Annotated[str, typer.Option("--config", help="Config of the data set, where it has several.")] = "",
+    split: Annotated[str, typer.Option("--split", help="Split of the data set, where it has several.")] = "",
+    accept_count: Annotated[
+        bool, typer.Option("--accept-count", help="Take the rows although their number is not the registry's.")
+    ] = False,
+) -> None:
+    """Copy a benchmark from the Hugging Face Hub, or from a file, into the cache ($QUATRO_CACHE/benchmarks).
+
+    The first fetch writes the Hub's commit and a hash of the problems and answers into a lock file; later ones must
+    match it.
+
+    \b
+    Examples:
+      quatro benchmarks fetch math500
+      quatro benchmarks fetch aime24 --from aime24.jsonl
+    """
+    from evals import fetching
+    from evals.benchmarks import HubSource
+    from evals.errors import UsageError
+
+    entry = _find(name)
+    if file is not None and (hub or config or split):
+        raise UsageError("--from takes the rows of a file; leave --hub, --config and --split out")
+    source = None
+    if hub or config or split:
+        if not hub and not entry.hub:
+            raise UsageError(f"{name} is not from the Hub; leave --config and --split out")
+        base = HubSource(id=hub) if hub else entry.hub[0]
+        source = HubSource(id=base.id, config=config or base.config, split=split or base.split)
+    fetched = fetching.fetch(entry, file=file, hub=source, accept_count=accept_count)
+    lock = fetched.lock
+    where = f"{lock.hub} at commit {lock.commit}" if lock.hub is not None else lock.file
+    output.info(f"{name}: {len(fetched.problems)} problems from {where}, SHA-256 {lock.sha256}")
+    if lock.same_as_registry:
+        output.info("their content is the one that the registry's count and hash were computed from")
+    output.data(str(fetched.path))
+
+
+def _find(name: str) -> Benchmark:
+    from evals.benchmarks import registry
+    from evals.errors import UsageError
+
+    if name not in registry():
+        raise UsageError(f"unknown benchmark {name!r}; there are {', '.join(registry())}")
+    return registry()[name]
+
+
+def _entry(entry: Benchmark) -> dict[str, Any]:
+    fields = entry.model_dump(exclude={"count", "defined_in", "file"})
+    own = entry.defined_in is not None
+    return {
+        "name": fields.pop("name"),
+        "title": fields.pop("title"),
+        "problems": entry.count or None,
+        "verified": fields.pop("verified"),
+        "licence": fields.pop("licence") or "unknown",
+        "source": entry.source,
+        "file": str(entry.path) if entry.file else None,
+        "defined_in": str(entry.defined_in) if own else None,
+        **fields,
+    }
+
+
+def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
+    if copy is None:
+        return None
+    return {
+        "path": str(copy.path) if copy.path is not None else None,
+        "problems": len(copy.problems),
+        "missing": copy.num_missing,
+        "sha256": copy.sha256,
+        "same_as_registry": copy.same_as_registry,
+        "hub": copy.lock.hub.model_dump() if copy.lock is not None and copy.lock.hub is not None else None,
+        "commit": copy.lock.commit if copy.lock is not None else None,
+    }
+
+
+def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
+    """What is on this machine, for a person."""
+    if copy is None:
+        return [("here", f"no; type: quatro benchmarks fetch {entry.name}")]
+    same = {True: "yes", False: "NO: compare results only with others of this hash", None: "nothing to compare with"}
+    rows: list[tuple[str, Any]] = [
+        ("here", str(copy.path or "built in")),
+        ("problems here", f"{len(copy.problems)} usable, {copy.num_missing} missing"),
+        ("hash here", copy.sha256),
+        ("same as registry", same[copy.same_as_registry]),
+    ]
+    if copy.lock is not None and copy.lock.hub is not None:
+        rows.append(("fetched from", f"{copy.lock.hub} at commit {copy.lock.commit}"))
+    elif copy.lock is not None:
+        rows.append(("fetched from", copy.lock.file))
+    return rows
+
+
+def _word(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _source(entry: Benchmark) -> str:
+    if entry.source == "built-in":
+        return "built in"
+    return str(entry.path) if entry.source == "file" else entry.hub[0].id

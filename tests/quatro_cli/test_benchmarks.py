@@ -1,0 +1,132 @@
+"""`quatro benchmarks`: what there is, what is here, and fetching it from a file."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def amc23(tmp_path) -> Path:
+    path = tmp_path / "copy.jsonl"
+    rows = [{"id": f"x/{i}", "problem": f"What is {i} \x1b[2J?", "answer": str(i)} for i in range(40)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def invoke(*arguments: str):
+    return runner.invoke(app, ["benchmarks", *arguments])
+
+
+def test_the_list_says_what_is_verified_and_what_is_here():
+    shown = invoke("list").stdout
+    for name in ("countdown", "math500", "amc23", "aime24", "aime25", "minerva", "olympiad", "math_train"):
+        assert name in shown
+    document = json.loads(invoke("list", "--json").stdout)
+    here = {entry["name"]: (entry["problems"], entry["verified"], entry["here"]) for entry in document["benchmarks"]}
+    assert here["countdown"] == (200, True, True)
+    assert here["math_train"] == (7500, True, False)
+
+
+def test_what_is_not_here_says_how_to_get_it():
+    shown = invoke("show", "math500")
+    assert shown.exit_code == 0
+    assert "quatro benchmarks fetch math500" in shown.stdout
+    assert "Prompt of" not in shown.stdout
+    assert json.loads(invoke("show", "math500", "--json").stdout)["copy"] is None
+
+
+def test_a_fetched_file_is_shown_with_its_first_prompt(amc23, cache):
+    fetched = invoke("fetch", "amc23", "--from", str(amc23))
+    assert fetched.exit_code == 0, fetched.output
+    assert fetched.stdout == f"{cache / 'benchmarks/amc23.jsonl'}\n"
+    shown = invoke("show", "amc23").stdout
+    assert "40 usable, 0 missing" in shown
+    assert "NO: compare results only" in shown  # these are not the real problems
+    assert "[user]\nWhat is 0 " in shown
+    assert "\x1b" not in shown
+    document = json.loads(invoke("show", "amc23", "--json").stdout)
+    assert document["copy"]["same_as_registry"] is False
+    assert document["first_prompt"][-1]["content"].startswith("What is 0")
+    assert "here" in invoke("list").stdout
+
+
+def test_the_prompt_of_the_built_in_benchmark_is_its_problem():
+    shown = invoke("show", "countdown").stdout
+    assert "built in" in shown
+    assert shown.rstrip().endswith("9 3 8 2 8 5 -> 78")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["show", "math501"], 2, "countdown, math500"),
+        (["fetch", "math501"], 2, "countdown, math500"),
+        (["fetch", "countdown"], 2, "built in"),
+        (["fetch", "amc23", "--from", "gone.jsonl"], 4, "gone.jsonl"),
+        (["fetch", "amc23", "--from", "x.jsonl", "--split", "test"], 2, "--split"),
+    ],
+)
+def test_what_cannot_be_fetched_ends_with_its_exit_code(arguments, code, said):
+    result = invoke(*arguments)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_without_the_hub_the_way_out_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    result = invoke("fetch", "math500")
+    assert result.exit_code == 3
+    assert "quatro benchmarks fetch math500 --from FILE" in result.stderr
+    assert "-s data.prompts=" in result.stderr
+
+
+def test_other_content_is_refused_with_both_hashes(amc23):
+    invoke("fetch", "amc23", "--from", str(amc23))
+    text = amc23.read_text(encoding="utf-8").replace('"7"', '"8"')
+    amc23.write_text(text, encoding="utf-8")
+    result = invoke("fetch", "amc23", "--from", str(amc23))
+    assert result.exit_code == 4
+    assert len([word for word in result.stderr.replace(",", " ").replace(";", " ").split() if len(word) == 64]) == 2
+
+
+def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
+    (tmp_path / "own.toml").write_text(
+        '[sums]\nfile = "sums.jsonl"\nlicence = "CC0"\nanswer_after = "####"\ntemplate = "paper-example"\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "sums.jsonl").write_text('{"problem": "1+1?", "answer": "so #### 2"}\n', encoding="utf-8")
+    assert "sums" in invoke("list").stdout
+    shown = invoke("show", "sums").stdout
+    assert "CC0" in shown
+    assert "in a boxed form." in shown
+    assert invoke("fetch", "sums").exit_code == 2
+    dry = runner.invoke(app, ["sample", "m", "-b", "sums", "-n", "4", "--dry-run"])
+    assert "1 problems x 4 samples = 4 of sums" in dry.stdout
+    assert "template paper-example" in dry.stdout
+
+
+@pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "aime25", "minerva", "olympiad", "math_train"])
+def test_the_real_data_are_what_the_registry_says(name):
+    folder = os.environ.get("QUATRO_DATA")
+    if not folder or not (Path(folder) / f"{name}.jsonl").exists():
+        pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
+    result = invoke("fetch", name, "--from", str(Path(folder) / f"{name}.jsonl"))
+    assert result.exit_code == 0, result.output
+    assert "the registry's count and hash" in result.stderr
+    assert json.loads(invoke("show", name, "--json").stdout)["copy"]["missing"] == 0

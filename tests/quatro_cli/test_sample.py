@@ -1,0 +1,143 @@
+"""`quatro sample` from the outside: presets, several benchmarks at once, interruption. A tiny untrained model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+ROOT = Path(__file__).parents[2]
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """The embedded architecture with random weights and a chat template."""
+    torch = pytest.importorskip("torch")
+    from quatro.warmstart import WarmStart, make_model, make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    recipe = WarmStart(hidden_size=64, num_layers=1)
+    torch.manual_seed(0)
+    make_model(recipe).save_pretrained(folder)
+    tokenizer = make_tokenizer(recipe.max_positions)
+    tokenizer.chat_template = "{% for m in messages if m['role'] == 'user' %}{{ m['content'][:18] }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def toy(tmp_path) -> Path:
+    path = tmp_path / "toy.jsonl"
+    rows = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 7)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def command(model: Path, toy: Path, out: Path, *more: str) -> list[str]:
+    return ["sample", str(model), "-b", str(toy), "--max-tokens", "20", "-o", str(out), *more]
+
+
+def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
+    arguments = ["sample", str(model), "-b", str(toy), "-o", str(tmp_path / "out"), "--preset", "verl-generation"]
+    result = runner.invoke(app, [*arguments, "-n", "2", "--max-tokens", "20", "--template", "plain"])
+    assert result.exit_code == 0, result.output
+    assert "n 2 replaces 256 of the preset verl-generation" in result.stderr
+    assert "max_tokens 20 replaces 1024" in result.stderr
+    document = json.loads((tmp_path / "out/sampling.json").read_text(encoding="utf-8"))
+    assert document["sampling"] == {
+        "n": 2,
+        "temperature": 1.0,
+        "top_p": 0.7,
+        "top_k": 50,
+        "max_tokens": 20,
+        "prompt": "plain",
+    }
+    assert document["devices"][0].startswith(("cpu", "cuda"))
+    assert document["dtype"] in ("float32", "bfloat16")
+
+
+def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, tmp_path):
+    out = tmp_path / "out"
+    result = runner.invoke(app, command(model, toy, out, "-b", "countdown", "-n", "1", "--template", "chat"))
+    assert result.exit_code == 0, result.output
+    again = runner.invoke(app, ["sample", str(model), "-b", f"{toy},countdown", "-n", "1", "--dry-run"])
+    assert "of toy" in again.stdout
+    assert "template qwen-boxed" in again.stdout
+    assert "template plain" in again.stdout
+
+    mixed = tmp_path / "mixed"
+    result = runner.invoke(app, ["sample", str(model), "-b", f"{toy},countdown", "-n", "1", "-o", str(mixed)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{mixed / 'toy.jsonl'}\n{mixed / 'countdown.jsonl'}\n"
+    document = json.loads((mixed / "sampling.json").read_text(encoding="utf-8"))
+    assert {name: entry["prompt"] for name, entry in document["benchmarks"].items()} == {
+        "toy": "qwen-boxed",
+        "countdown": "plain",
+    }
+    first = json.loads((mixed / "countdown.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert first["prompt"] == first["answer"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--preset", "sharp"], "paper, verl-generation"),
+        (["--engine", "vllm"], "not part of this version"),
+        (["--top-p", "1.5"], "top_p"),
+        (["-b", "countdown,countdown"], "twice"),
+        (["--tag", "x"], "--tag"),
+        (["--template", "qwen"], "qwen-boxed"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, more, said):
+    result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_settings_into_the_same_folder_are_refused(model, toy, tmp_path):
+    out = tmp_path / "out"
+    assert runner.invoke(app, command(model, toy, out, "-n", "1")).exit_code == 0
+    result = runner.invoke(app, command(model, toy, out, "-n", "1", "--top-p", "0.7"))
+    assert result.exit_code == 2
+    assert "top_p: there 1.0, asked 0.7" in result.stderr
+
+
+def lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_path, number, code):
+    n = 1000
+    arguments = [sys.executable, "-m", "quatro_cli.app", *command(model, toy, tmp_path / "cut", "-n", str(n))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
+    path = tmp_path / "cut/toy.jsonl"
+    deadline = time.monotonic() + 60
+    while not lines(path):
+        assert time.monotonic() < deadline
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.01)
+    child.send_signal(number)
+    said = child.communicate(timeout=60)[1]
+    assert child.returncode == code, said
+    assert "are kept" in said
+    assert "Traceback" not in said
+    kept = lines(path)
+    assert 0 < kept < 6 * n
+
+    rest = runner.invoke(app, command(model, toy, tmp_path / "cut", "-n", str(n)))
+    assert rest.exit_code == 0, rest.output
+    assert f"{6 * n - kept} samples drawn, {kept} were there" in rest.stderr
+    runner.invoke(app, command(model, toy, tmp_path / "whole", "-n", str(n)))
+    assert path.read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()

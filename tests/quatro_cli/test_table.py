@@ -1,0 +1,206 @@
+"""`quatro table`: from samples files, hostile ones too, to tables that are safe to paste."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+HOSTILE_NAMES = (
+    "=cmd|' /C calc'!A0",
+    "\\input{/etc/passwd}",
+    "[bold red]x[/nope]",
+    "\x1b[2J\x1b]0;x\x07",
+    "%s|{0}",
+    "-",
+)
+
+
+def run(*arguments):
+    return runner.invoke(app, ["table", *map(str, arguments)])
+
+
+def text(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def result_file(tmp_path):
+    def make(name, values, *, metric="pass@k", **head):
+        rows = [
+            {"metric": metric, "benchmark": benchmark, "k": k, "value": value, "num_problems": 3, "n": 8}
+            for (benchmark, k), value in values.items()
+        ]
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"schema": 1, "metric": metric, "rows": rows, **head}), encoding="utf-8")
+        return path
+
+    return make
+
+
+@pytest.fixture
+def two(result_file):
+    values = {("math500", 1): 0.5, ("math500", 8): 0.75, ("aime24", 1): 0.25, ("aime24", 8): 0.5}
+    better = {key: value + 0.125 for key, value in values.items()}
+    return [result_file("grpo", values), result_file("two", better, label="Ours delta=0.01")]
+
+
+def test_pass_at_k_is_shown_a_benchmark_at_a_time(two):
+    found = list(csv.DictReader(io.StringIO(text(*two, "--format", "csv", "--digits", "1"))))
+    assert found == [
+        {"Dataset": "MATH500", "Method": "grpo", "1": "50.0", "8": "75.0"},
+        {"Dataset": "MATH500", "Method": "Ours delta=0.01", "1": "62.5", "8": "87.5"},
+        {"Dataset": "AIME24", "Method": "grpo", "1": "25.0", "8": "50.0"},
+        {"Dataset": "AIME24", "Method": "Ours delta=0.01", "1": "37.5", "8": "62.5"},
+    ]
+
+
+def test_average_is_a_layout(two):
+    by_option, by_layout = text(*two, "--average"), text(*two, "--layout", "average")
+    assert by_option == by_layout
+    assert "| grpo            |     37.50 |     62.50 |" in by_option
+    assert "| Ours delta=0.01 | **50.00** | **75.00** |" in by_option
+
+
+def test_with_paper_puts_published_rows_beside_ones_own(two):
+    document = json.loads(text(two[0], "--average", "--with-paper", "--format", "json", "--k", "1,8"))
+    rows = [row for section in document["tables"][0]["sections"] for row in section["rows"]]
+    assert {"grpo", "GSPO (paper)", "Ours delta=0.1 (paper)"} <= {row["label"] for row in rows}
+
+
+def test_the_metric_chooses_the_layout(result_file, two):
+    assert "k = 8 ucc" in text(result_file("ucc", {("a", 8): 3.0}, metric="ucc@k"), "--format", "csv")
+    assert "HumanEval" in text(result_file("x", {("humaneval", 1): 0.5}))
+    mixed = run(two[0], result_file("u", {("a", 8): 3.0}, metric="ucc@k"))
+    assert mixed.exit_code == 2
+    assert "choose one with --layout" in mixed.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--standalone"], "--standalone is for --format latex"),
+        (["--layout", "benchmarks", "--average"], "--average is for the layouts average and ucc"),
+        (["--ci"], "none of the files holds intervals"),
+        (["--k", "3"], "only at 1, 8"),
+        (["--k", "x"], "expected whole numbers"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(two, options, said):
+    result = run(*two, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_what_is_not_a_result_or_a_run_is_named(tmp_path):
+    (tmp_path / "samples.jsonl").write_text('{"benchmark": "a"}\n', encoding="utf-8")
+    for path in (tmp_path / "samples.jsonl", tmp_path / "missing.json", tmp_path):
+        result = run(path)
+        assert result.exit_code == 4
+        assert str(path) in result.stderr
+
+
+def test_a_file_is_written_whole_or_not_at_all(two, tmp_path, monkeypatch):
+    out = tmp_path / "new" / "t.tex"
+    assert text(*two, "--format", "latex", "-o", out) == ""
+    before = out.read_text(encoding="utf-8")
+    assert before == text(*two, "--format", "latex")
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    result = run(*two, "--format", "csv", "-o", out)
+    assert result.exit_code == 1
+    assert "No space left" in result.stderr
+    assert out.read_text(encoding="utf-8") == before
+    assert [path.name for path in out.parent.iterdir()] == ["t.tex"]
+
+
+def test_a_run_shows_its_final_entropy_and_its_results(tmp_path, result_file):
+    folder = tmp_path / "quickstart-gspo-0"
+    (folder / "results").mkdir(parents=True)
+    shown = runner.invoke(app, ["config", "show", "quickstart", "-m", "gspo"])
+    assert shown.exit_code == 0
+    (folder / "config.yaml").write_text(shown.stdout, encoding="utf-8")
+    rows = [json.dumps({"step": step, "entropy/token_mean": 0.25}) for step in range(1, 13)]
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert "Baselines quickstart-gspo-0" in text(folder)
+    assert "0.250" in text(folder, "--digits", "3")
+    result_file("passk", {("math500", 1): 0.5}).rename(folder / "results" / "passk.json")
+    assert "quickstart-gspo-0" in text(folder, "--format", "csv")
+    assert "50.00" in text(folder, "--format", "csv")
+    assert "0.25" in text(folder, "--layout", "entropy")
+
+
+def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):
+    paths = [result_file(f"s{i}", {("a", 1): value}, label="M", seed=i) for i, value in enumerate((0.25, 0.75))]
+    result = run(*paths, "--ci")
+    assert result.exit_code == 0
+    assert "50.00" in result.stdout
+    assert "M: mean of 2 results with this label" in result.stderr
+
+
+def check_formats(path, folder):
+    """Every format of a hostile result: no escape sequence, no formula, and a document that compiles."""
+    for name in ("csv", "markdown", "json", "latex"):
+        result = run(path, "--format", name)
+        assert result.exit_code == 0, result.stderr
+        assert "\x1b" not in result.stdout + result.stderr
+        assert "Traceback" not in result.stderr
+    for cells in csv.reader(io.StringIO(text(path, "--format", "csv"))):
+        assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
+    if shutil.which("pdflatex") is not None:
+        assert run(path, "--format", "latex", "--standalone", "-o", folder / "t.tex").exit_code == 0
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_labels_benchmarks_and_ids_come_through(tmp_path, name):
+    samples = tmp_path / "s.jsonl"
+    rows = [
+        {"benchmark": name, "id": name, "sample_index": i, "completion": name, "answer": "1", "correct": i == 0}
+        for i in range(2)
+    ]
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    out = tmp_path / "R.json"
+    assert runner.invoke(app, ["eval", "passk", str(samples), "--label", name, "-o", str(out)]).exit_code == 0
+    check_formats(out, tmp_path)
+
+
+HOSTILE_FILES = sorted(Path(os.environ.get("QUATRO_BAD_INPUTS", "nowhere")).rglob("hostile_*.jsonl"))
+
+
+@pytest.mark.skipif(not HOSTILE_FILES, reason="QUATRO_BAD_INPUTS names no folder with hostile_*.jsonl")
+@pytest.mark.parametrize("file", HOSTILE_FILES, ids=lambda path: path.stem)
+def test_hostile_samples_files_come_through(tmp_path, file):
+    out = tmp_path / "R.json"
+    arguments = ["eval", "passk", str(file), "--per-problem", "-o", str(out)]
+    assert runner.invoke(app, arguments).exit_code == 0
+    check_formats(out, tmp_path)
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".json", ".tex", ".pdf", ".aux", ".log"}
+
+
+def test_it_works_without_torch(two):
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        "from quatro_cli.app import app\n"
+        f"app({['table', *map(str, two), '--average']!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "62.50" in done.stdout
