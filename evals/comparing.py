@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from evals.errors import DataError
 from evals.judging import Grade, Judged, judge
 from evals.records import Samples
 from evals.strict_json import shown
+from evals.whole_file import write_whole
 
 
 class _Document(BaseModel):
@@ -61,6 +63,10 @@ class Comparison(_Document):
 
     def to_json(self) -> str:
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Writes the document whole or not at all."""
+        write_whole(path, [self.to_json().encode("ascii")])
 
 
 def compare_passk(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from evals.counting import Setting, labels_by_setting, solutions
+from evals.counting import Setting, clustering_settings, labels_by_setting, solutions
 from evals.errors import UsageError
-from evals.judging import Judged
+from evals.judging import Grade, Judged, judge
+from evals.records import Samples
 from evals.strict_json import shown
 
 
@@ -45,8 +47,37 @@ class Clusters(NamedTuple):
         }
 
 
-def clusters_of(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
-    """The problem's clusters under each setting."""
+def clusters_of_problem(
+    samples: Samples,
+    id: str,
+    *,
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+    grade: Grade | None = None,
+    regrade: bool = False,
+) -> list[Clusters]:
+    """The clusters of the problem called ``id`` (in every benchmark that has one) under each setting, as `ucc_result`.
+
+    Raises:
+        UsageError: no problem has that id (similar ones are named), or as `ucc_result`.
+        DataError: a sample cannot be judged.
+    """
+    chosen = [row for row in samples.rows if row.id == id]
+    if not chosen:
+        ids = list(dict.fromkeys(row.id for row in samples.rows))
+        close = get_close_matches(id, ids, n=3) or ids[:3]
+        raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
+    settings_of = {
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
+        for name in dict.fromkeys(row.benchmark for row in chosen)
+    }
+    judged = judge(replace(samples, rows=chosen), grade=grade, regrade=regrade)
+    return [clusters for problem in judged for clusters in _clusters(problem, settings_of[problem.benchmark])]
+
+
+def _clusters(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
     unique = solutions(problem)
     described = []
     for setting, labels in labels_by_setting(unique, settings).items():
@@ -60,13 +91,3 @@ def clusters_of(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
         clusters.sort(key=lambda cluster: -cluster.size)
         described.append(Clusters(problem.benchmark, problem.id, problem.n, problem.correct, setting, clusters))
     return described
-
-
-def find_problem(problems: Sequence[Judged], id: str) -> list[Judged]:
-    """The problems called ``id``, one for each benchmark that has it; raises UsageError naming similar ids."""
-    found = [problem for problem in problems if problem.id == id]
-    if not found:
-        ids = list(dict.fromkeys(problem.id for problem in problems))
-        close = get_close_matches(id, ids, n=3) or ids[:3]
-        raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
-    return found

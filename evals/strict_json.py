@@ -25,9 +25,13 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 def read_lines(file: Path) -> Iterator[tuple[int, bytes, bool]]:
     """(line number, line with its end, whether that is a newline) of every line that is not blank."""
     try:
+        if file.exists() and not file.is_file():  # a pipe or a device may never end
+            raise DataError(f"{file} is not a regular file; expected a .jsonl file")
         with file.open("rb") as stored, gzip.GzipFile(fileobj=stored) if file.suffix == ".gz" else stored as stream:
             yield from _split_lines(file, stream)
-    except (OSError, EOFError, zlib.error) as error:
+    except DataError:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a name no file system takes
         reason = "not a complete gzip file" if file.suffix == ".gz" else "cannot be read"
         raise DataError(f"{file}: {reason} ({getattr(error, 'strerror', None) or error})") from error
 

@@ -129,11 +129,15 @@ def find_config(source: str | Path) -> Path:
         UsageError: none of these; the message names the shipped ones.
     """
     path = Path(source)
-    if path.is_file():
-        return path
-    if (path / "config.yaml").is_file():
-        return path / "config.yaml"
     shipped = shipped_configs()
+    try:
+        if path.is_file():
+            return path
+        if (path / "config.yaml").is_file():
+            return path / "config.yaml"
+    except (OSError, ValueError) as error:  # a name no file system takes
+        reason = f"{type(error).__name__}; shipped: {', '.join(shipped)}"
+        raise UsageError(f"no config can be called {str(source)[:80]!r}...: {reason}") from error
     name = str(source).removesuffix(".yaml")
     if name in shipped:
         return shipped[name]

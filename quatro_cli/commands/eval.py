@@ -14,7 +14,6 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from evals.records import Samples
     from evals.comparing import Comparison
-    from evals.counting import Setting
     from evals.results import About, Result
 
 Number = TypeVar("Number", int, float)
@@ -148,13 +147,27 @@ def ucc(
     """
     from evals.aggregate import ucc_result
     from evals.comparing import compare_ucc
+    from evals.representatives import clusters_of_problem
+    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
 
     ks = _numbers(k, "--k", int)
     similarities = split([similarity]) if similarity is not None else None
     thresholds = _numbers(threshold, "--threshold", float)
     if show is not None:
         _refuse_beside("--show", compare=compare, ks=ks, ci=ci, per_problem=per_problem, label=label, out=out)
-        _show_clusters(_read(files, benchmarks), show, similarities, thresholds, linkage, tokens, regrade, json)
+        found = clusters_of_problem(
+            _read(files, benchmarks),
+            show,
+            similarities=similarities,
+            thresholds=thresholds,
+            linkage=linkage,
+            tokens=tokens,
+            regrade=regrade,
+        )
+        if json:
+            output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
+        else:
+            show_clusters(found)
         return
     if compare is not None:
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
@@ -202,41 +215,12 @@ def _refuse_beside(option: str, **others: object) -> None:
             raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
 
 
-def _show_clusters(
-    samples: Samples,
-    id: str,
-    similarities: list[str] | None,
-    thresholds: list[float] | None,
-    linkage: str,
-    tokens: str,
-    regrade: bool,
-    json: bool,
-) -> None:
-    from evals.counting import clustering_settings
-    from evals.judging import judge
-    from evals.representatives import clusters_of, find_problem
-    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
-
-    def settings(benchmark: str) -> list[Setting]:
-        return clustering_settings(benchmark, similarities, thresholds, linkage, tokens)
-
-    chosen = [row for row in samples.rows if row.id == id]
-    problems = find_problem(samples, id)
-    found = [
-        clusters
-        for problem in judge(replace(samples, rows=chosen), regrade=regrade)
-        for clusters in clusters_of(problem, settings(problem.benchmark))
-    ]
-    if json:
-        output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
-        return
-    for one in found:
-        show_clusters(one)
-
-
 def _read(files: list[Path], benchmarks: list[str]) -> Samples:
+    from evals.errors import UsageError
     from evals.records import read_samples
 
+    if not files:
+        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
     return read_samples(files, benchmarks=split(benchmarks) or None, keep_extra=True)
 
 

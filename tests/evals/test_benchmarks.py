@@ -243,3 +243,9 @@ def test_the_hash_ignores_order_and_spacing_but_not_content() -> None:
     same = [Problem("b", "9", "z\n", " 2"), Problem("b", "8", "x y", "1")]
     assert content_hash(rows) == content_hash(same)
     assert content_hash(rows) != content_hash([rows[0], Problem("a", "2", "z", "3")])
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="not a regular file"):
+        load_problems(str(tmp_path / "pipe.jsonl"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.grading import Grade, grade
+from evals.grading import Grade, grade, grade_many
 from evals.grading.extraction import extract
 from evals.grading.numbers import parse_number
 
@@ -366,8 +366,9 @@ def test_labelled_cases_are_graded_as_labelled() -> None:
     path = folder("QUATRO_GRADING_CASES")
     lines = [line for file in sorted(path.glob("*.jsonl")) for line in file.read_text(encoding="utf-8").split("\n")]
     cases = [json.loads(line) for line in lines if line]
-    with cpu_limit(10):
-        graded = [(case, grade(prediction_of(case), case["gold"]).correct) for case in cases]
+    with cpu_limit(30):
+        grades = grade_many((prediction_of(case), case["gold"]) for case in cases)
+    graded = [(case, found.correct) for case, found in zip(cases, grades, strict=True)]
     settled = [(case, correct) for case, correct in graded if not case["convention"]]
     false_positives = [
         case["id"] for case, correct in graded if correct and not case["correct"] and not case["convention"]
@@ -376,8 +377,9 @@ def test_labelled_cases_are_graded_as_labelled() -> None:
     assert settled
     assert [case["id"] for case, correct in hostile if correct and not case["correct"]] == []
     assert len(false_positives) <= 0.005 * len(settled)
-    # Measured: 404 of 426 (.948); the 22 others need algebra.
-    assert sum(correct == case["correct"] for case, correct in settled) >= 0.94 * len(settled)
+    # Measured on the public half: 426 of 426.
+    assert sum(correct == case["correct"] for case, correct in settled) >= 0.975 * len(settled)
+    assert {found.outcome for found in grades} <= {"correct", "incorrect", "no_answer", "timeout"}
 
 
 def test_dangerous_sample_files_are_wrong_cheap_and_harmless() -> None:

@@ -339,3 +339,9 @@ def test_python_builds_the_same_config(write: Any) -> None:
     assert Config(model="some/model", method=built.method) == built
     with pytest.raises(ValidationError, match=r"method\.name"):
         Config(model="some/model", method={"delta": 1.0})
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "a\0b"])
+def test_a_name_no_file_system_takes_is_refused(source: str) -> None:
+    with pytest.raises(UsageError, match="config"):
+        load_config(source)
