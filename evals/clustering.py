@@ -64,9 +64,10 @@ def partitions(
     if linkage == "components" and len(numbers) <= _SEARCHED_THRESHOLDS:
         near = neighbours(similarity, unique, tokens=tokens)
         label_U = np.arange(len(unique.texts))
+        by_frequency = np.argsort(-unique.count_U, kind="stable").tolist()  # what occurs often has many neighbours
         labels: dict[float | None, list[int]] = {}
         for threshold in numbers:  # falling: what a higher threshold connected stays connected
-            label_U = connected_components(near, label_U, threshold)
+            label_U = connected_components(near, label_U, threshold, order=by_frequency)
             labels[threshold] = by_first_appearance(label_U[unique.which_N])
         return labels
     similarity_UU = similarity_of_distinct(similarity, unique, tokens=tokens)
@@ -80,7 +81,8 @@ def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: floa
     """`cluster` from a similarity matrix over the distinct texts, for several thresholds on one matrix."""
     check_linkage(linkage)
     if linkage == "components":
-        label_U = connected_components(near_in(similarity_UU), np.arange(len(unique.texts)), threshold)
+        everyone = np.arange(len(unique.texts))
+        label_U = connected_components(near_in(similarity_UU), everyone, threshold, order=everyone.tolist())
     elif linkage == "greedy":
         label_U = _greedy(similarity_UU >= threshold, order=list(dict.fromkeys(unique.which_N.tolist())))
     elif linkage == "complete":

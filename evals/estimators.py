@@ -88,10 +88,13 @@ def ucr(n: int, sizes: Sequence[int]) -> float:
 
 def pass_at_ks(n_P: Sequence[int], c_P: Sequence[int], ks: Sequence[int]) -> Floats:
     """pass@k of many problems at once, shape (P, K)."""
-    value_PK = np.empty((len(n_P), len(ks)))
-    for row_K, n, c in zip(value_PK, n_P, c_P, strict=True):
+    for n, c in zip(n_P, c_P, strict=True):
         _check_count(n, c)
-        row_K[:] = -np.expm1(_log_fail_table(index(n), tuple(ks))[:, c])
+    value_PK = np.empty((len(n_P), len(ks)))
+    of_n = np.asarray(n_P, dtype=np.int64)
+    c_array = np.asarray(c_P, dtype=np.int64)
+    for n in dict.fromkeys(n_P):  # one table a number of samples, which usually is one table
+        value_PK[of_n == n] = hit_table(index(n), ks)[:, c_array[of_n == n]].T
     return value_PK
 
 

@@ -120,13 +120,14 @@ def _bags(texts: Sequence[str]) -> NDArray[np.unsignedinteger]:
     return bag_UA
 
 
-def connected_components(near: Near, group_U: Integers, threshold: float) -> Integers:
+def connected_components(near: Near, group_U: Integers, threshold: float, *, order: Sequence[int]) -> Integers:
     """Components of "near" as a label for each text, texts of one ``group_U`` being connected from the start.
 
-    Breadth first over the texts not reached yet: a collapsed group of 256 takes one row of comparisons, not 256.
+    Only texts not reached yet are looked for: a collapsed group of 256 takes one row of comparisons, not 256. ``order``
+    lists all texts, those to begin with first; it changes the work, not the components.
     """
     label_U = np.full(len(group_U), -1)
-    for start in range(len(group_U)):
+    for start in order:
         if label_U[start] >= 0:
             continue
         frontier = np.flatnonzero(group_U == group_U[start]).tolist()

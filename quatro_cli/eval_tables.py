@@ -54,18 +54,15 @@ def show_clusters(found: Sequence[Clusters]) -> None:
     """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
     for one in found:
         setting = _setting_title(one.setting.similarity, one.setting.threshold, one.setting.linkage, one.setting.tokens)
-        lines = [
-            f"{one.id} ({one.benchmark}): {one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {setting}"
-        ]
+        counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {setting}"
+        lines = [f"{one.id} ({one.benchmark}): {counted}"]
         for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
-            lines.append(
-                f"\n#{rank}  {cluster.size} sample(s), {cluster.num_distinct} different text(s); this one {cluster.times} time(s):"
-            )
+            distinct = f"{cluster.num_distinct} different text(s)"
+            lines.append(f"\n#{rank}  {cluster.size} sample(s), {distinct}; this one {cluster.times} time(s):")
             lines += [f"    {line}" for line in _excerpt(cluster.text)]
         if len(one.clusters) > LARGEST_CLUSTERS:
             sizes = ", ".join(str(cluster.size) for cluster in one.clusters[LARGEST_CLUSTERS:][:20])
             lines.append(f"\nand {len(one.clusters) - LARGEST_CLUSTERS} more cluster(s), of size {sizes}")
-        # Escaped line by line: a model's text must not end its own lines with anything but our newline.
         output.data("\n".join(visible(line, keep="\n\t") for line in lines) + "\n")
 
 

@@ -41,7 +41,7 @@ class VerdictCache:
                 elif reason := refusal(key[3]) or refusal(clean(pair.reference)):
                     found[key] = Verdict("incorrect", "guard", reason)
                 else:
-                    missing[key] = pair
+                    missing.setdefault(key, pair)
         if missing:
             total = len(missing)
             tell = (lambda done: on_progress(done, total)) if on_progress else None

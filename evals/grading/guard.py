@@ -23,9 +23,12 @@ _FACTORIAL = re.compile(r"(\d*)\s*([)}]?)\s*(!+)")
 _NESTED_FACTORIAL = re.compile(r"!\s*[)}\]\s]*!")
 _BINOMIAL = re.compile(r"\\(?:d|t)?binom|\\choose")
 _NUMBER = re.compile(r"\d+")
+_NUMBER_POWER = re.compile(r"\d[)}\s]*\^[({\s]*\d")
 _LONG_NUMBER = re.compile(r"[\d.]{60}")
 # latex2sympy would drop the base and compare the digits alone.
 _OTHER_BASE = re.compile(r"\d\s*_")
+# latex2sympy reads \cdots as a product with s, and computes \gcd of powers without evaluating them.
+_MISREAD = re.compile(r"\\(?:[clv]?dots|gcd|lcm|mod|bmod|pmod|equiv|det)(?![A-Za-z])")
 _OPENING, _CLOSING = "([{", ")]}"
 
 
@@ -39,6 +42,8 @@ def refusal(text: str) -> str | None:
         return "looks like code"
     if _ENDLESS.search(text):
         return "sum, product, integral or limit"
+    if _MISREAD.search(text):
+        return "dots, gcd, lcm, mod or det"
     if _LONG_NUMBER.search(text):
         return "number of 60 digits"
     if _OTHER_BASE.search(text):
@@ -82,11 +87,12 @@ def _factorial_refusal(text: str) -> str | None:
 
 
 def _power_refusal(text: str) -> str | None:
-    """Exponents that hold a power themselves, and numbers in exponents or root indices that are too large."""
+    """Towers (but e^{-x^2} and 2^{2^n} are none), and numbers in exponents or root indices that are too large."""
     for position, character in enumerate(text):
         if character == "^":
             exponent = _argument(text, position + 1)
-            if "^" in exponent or text[position + 1 + len(exponent) :].lstrip("} ").startswith("^"):
+            rest = text[position + 1 + len(exponent) :].lstrip()
+            if exponent.count("^") > 1 or rest.startswith("^") or _NUMBER_POWER.search(exponent):
                 return "tower of exponents"
             limit = MAX_EXPONENT_OF_SUM if text[:position].rstrip().endswith((")", "]", "}")) else MAX_EXPONENT
             if any(int(number) > limit for number in _NUMBER.findall(exponent)):

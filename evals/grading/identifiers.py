@@ -17,8 +17,8 @@ _FUNCTIONS = _WORD.findall(
 # Commands that latex2sympy understands, or refuses, and that name no identifier.
 _COMMANDS = frozenset(
     _FUNCTIONS
-    + _WORD.findall("frac binom operatorname pi infty emptyset cdot circ pm mp min max gcd lcm det bmod mod")
-    + _WORD.findall("cup cap setminus in notin subset le ge ne lt gt approx equiv sim mid to dots ldots cdots")
+    + _WORD.findall("frac binom operatorname pi infty emptyset cdot circ pm mp min max")
+    + _WORD.findall("cup cap setminus in notin subset le ge ne lt gt approx sim mid to")
     + _WORD.findall("begin end lfloor rfloor lceil rceil")
 )
 _ACCENTS = frozenset(

@@ -157,9 +157,9 @@ def clean(text: str) -> str:
         text = _MATRIX_NAME.sub("{pmatrix}", _ARRAY.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text))
     text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
     text = " ".join(text.split())
-    while text.endswith((".", ",", ";", ":", "\\")) and not re.search(r"\d\.$", text):
-        text = text[:-1].rstrip()
-    return text
+    stem = text.rstrip(" .,;:\\")
+    is_decimal = stem[-1:].isdigit() and text[len(stem) :].startswith(".")  # `5.` as in -3./2
+    return f"{stem}." if is_decimal else stem
 
 
 def canonical(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+from latex2sympy2_extended.logic import And
 from math_verify import verify
 
 from evals.grading.identifiers import Names, is_words, rewrite
@@ -65,7 +66,21 @@ def same(found: Any, expected: Any) -> bool:
         # math-verify calls two equations without solutions the same.
         if not found.free_symbols or found.free_symbols != expected.free_symbols:
             return False
+    if _is_equation(found) != _is_equation(expected) and not _is_definition(found if _is_equation(found) else expected):
+        # math-verify compares the right-hand side alone: x^2+y^2=1 would be 1.
+        return False
     return bool(verify(expected, found, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _is_equation(parsed: Any) -> bool:
+    return isinstance(parsed, sympy.Eq) or (isinstance(parsed, And) and all(map(_is_equation, parsed.args)))
+
+
+def _is_definition(equation: Any) -> bool:
+    """Whether an equation, or the first of a chain, says what a symbol is."""
+    while isinstance(equation, And):
+        equation = equation._unsorted_args[0]
+    return isinstance(equation.lhs, sympy.Symbol)
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,8 @@ from quatro_cli.options import Benchmarks, Json, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.records import Samples
     from evals.comparing import Comparison
+    from evals.records import Samples
     from evals.results import About, Result
 
 Number = TypeVar("Number", int, float)

@@ -1,12 +1,12 @@
 """The symbolic stage: what it may be asked, what it answers, and what its workers survive."""
 
+import faulthandler
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +57,8 @@ SAME = [
     ("\\begin{pmatrix}\\frac{\\sqrt2}{2}\\\\1\\end{pmatrix}", "\\begin{pmatrix}\\frac{1}{\\sqrt2}\\\\1\\end{pmatrix}"),
     ("x=2,y=\\sqrt3", "(2,\\sqrt{3})"),
     ("\\text{Yes}", "yes"),
+    ("e^{-x^2}/2", "\\frac{1}{2}e^{-x^{2}}"),
+    ("2^{2^n}\\cdot 2", "2^{1+2^n}"),
 ]
 DIFFERENT = [
     ("N", "n"),
@@ -77,6 +79,8 @@ DIFFERENT = [
     ("\\text{seat}", "\\text{east}"),
     ("0=5", "x^2+1=x^2"),
     ("2x-3=0", "2x+3=0"),
+    ("x^2+y^2=1", "1"),
+    ("(x+y)^2=1", "x=1"),
     ("x\\ge 2", "x>2"),
     ("(1,4)", "(1,2)\\cup(3,4)"),
     ("(\\sqrt2,3]", "(\\sqrt2,3)"),
@@ -104,7 +108,9 @@ def test_other_formulas_are_wrong() -> None:
         ("x+" * 301 + "1", "longer"),
         ("{" * 41 + "5" + "}" * 41, "nested"),
         ("9^{9^{9}}", "tower"),
-        ("{9^9}^9", "tower"),
+        ("9^{(9)^9}", "tower"),
+        ("9^9^9", "tower"),
+        ("x^{x^{x^x}}", "tower"),
         ("x^{100000}", "exponent"),
         ("(a+b)^{40}", "exponent"),
         ("(10^9)!", "factorial"),
@@ -123,6 +129,8 @@ def test_other_formulas_are_wrong() -> None:
         ("\\frac{d^{50}}{dx^{50}}e^x", "derivative"),
         ("1" * 60, "60 digits"),
         ("12_3", "subscript"),
+        ("1+2+\\cdots+n", "dots"),
+        ("\\gcd(10^{99},12^{99})", "gcd"),
         ("5\x00", "control"),
         ("(x-1)" * 31, "factors"),
     ],
@@ -133,10 +141,21 @@ def test_the_guard_refuses_what_could_cost_or_run(text: str, reason: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["\\lambda x", "x^{100}", "2^{n+1}", "n!", "(n+1)!", "\\binom{n}{k}", "x_{12}", "\\frac{d^2x}{dt^2}", "e^{-x^2}"],
+    [
+        "\\lambda x",
+        "x^{100}",
+        "2^{n+1}",
+        "n!",
+        "(n+1)!",
+        "\\binom{n}{k}",
+        "x_{12}",
+        "\\frac{d^2x}{dt^2}",
+        "e^{-x^2}",
+        "2^{2^n}",
+    ],
 )
 def test_the_guard_lets_honest_answers_pass(text: str) -> None:
-    assert (refusal(clean(text)) is None) == (text != "e^{-x^2}")  # a power in an exponent is a tower already
+    assert refusal(clean(text)) is None
 
 
 @pytest.mark.parametrize(
@@ -238,9 +257,6 @@ def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
         pool.judge([pair("x", "y")])
 
 
-HEAVY = "\\prod_{i=1}^{9}\\sin(x_i)"
-
-
 def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker itself, in this process: a pair that runs on, one that eats memory, one that recurses, one killed."""
     from evals.grading import worker
@@ -255,6 +271,7 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
         if question["answer"] == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if question["answer"] == "crash":
+            faulthandler.disable()  # pytest's would print a trace
             os.kill(os.getpid(), signal.SIGSEGV)
         return {"outcome": "correct", "stage": "symbolic"}
 
@@ -342,22 +359,18 @@ def is_alive(process: int) -> bool:
 
 
 def test_grades_do_not_depend_on_load_or_company() -> None:
-    questions = [pair(answer, reference) for answer, reference in SAME + DIFFERENT]
-    alone, crowded = WorkerPool(num_workers=1), WorkerPool(num_workers=4)
-    stop = threading.Event()
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    questions = [pair(answer, reference) for answer, reference in SAME[::2] + DIFFERENT[::3]]
+    alone, crowded = WorkerPool(num_workers=1), WorkerPool(num_workers=3)
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         first = alone.judge(questions)
-        second = crowded.judge(questions[::-1])[::-1]
+        second = crowded.judge((questions * 2)[::-1])[::-1]
     finally:
-        stop.set()
-        for burner in burners:
-            burner.kill()
-            burner.wait()
+        burner.kill()
+        burner.wait()
         alone.close()
         crowded.close()
-    assert first == second
-    time.sleep(0)
+    assert second == first * 2
 
 
 def test_real_completions_agree_with_their_published_scores() -> None:

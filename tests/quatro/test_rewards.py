@@ -240,3 +240,42 @@ def is_gone(process_id: int) -> bool:
     except OSError:
         return True
     return status.rpartition(")")[2].split()[0] == "Z"  # dead, and only waiting for init to look
+
+
+def test_math_asks_computer_algebra_for_what_text_and_numbers_leave_open() -> None:
+    reward = make_reward("math")
+    try:
+        group = [rollout(f"\\boxed{{{text}}}") for text in ("1+x", "x+2", "\\frac{2x+2}{2}", "9^{9^9}x")]
+        scored = reward.score([prompt("?", "x+1"), prompt("?", "1", id="p2")], [group, []])
+    finally:
+        reward.close()
+    assert scored.correct == [[True, False, True, False], []]
+    assert (scored.num_errors, scored.num_timeouts) == (0, 0)
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes the grader answer with the given outcomes."""
+    from evals.grading import Grade
+
+    def answer(*names: str) -> None:
+        grades = [Grade(name == "correct", name, "x", "symbolic") for name in names]  # type: ignore[arg-type]
+        monkeypatch.setattr("quatro.rewards.math.grade_many", lambda pairs: grades[: len(list(pairs))])
+
+    return answer
+
+
+def test_math_counts_errors_and_timeouts_apart_from_wrong_answers(
+    outcomes: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    outcomes("correct", "timeout", "incorrect", "error", "infra_error", "no_answer")
+    scored = make_reward("math").score([prompt("?", "x")], [[rollout("")] * 6])
+    assert scored.reward == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    assert (scored.num_errors, scored.num_timeouts) == (2, 1)
+    assert "1 of 6 rollouts could not be graded" in caplog.text
+
+
+def test_math_stops_when_its_grader_mostly_fails(outcomes: Callable[..., None]) -> None:
+    outcomes(*["infra_error"] * 10, *["timeout"] * 6, *["correct"] * 4)
+    with pytest.raises(QuatroError, match=r"failed on 16 of 20 rollouts .*infra_error 10"):
+        make_reward("math").score([prompt("?", "x")], [[rollout("")] * 20])

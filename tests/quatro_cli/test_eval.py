@@ -119,6 +119,92 @@ def test_out_writes_what_json_prints(samples, tmp_path):
     assert json.loads((tmp_path / "results/r.json").read_text(encoding="utf-8")) == printed
 
 
+@pytest.fixture
+def better(tmp_path) -> Path:
+    return write_samples(
+        tmp_path / "better.jsonl",
+        {"a": ["x", "x", "y", "z"], "b": ["bad", "x", "y", "z"], "c": ["bad"] * 3 + ["x"]},
+        right={"x", "y", "z"},
+    )
+
+
+def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_path):
+    arguments = ["--compare", str(samples), str(better), "--k", "1,4"]
+    found = document("passk", *arguments, "-o", str(tmp_path / "c.json"))
+    assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8")) == found
+    row = next(row for row in found["rows"] if row["k"] == 1)
+    assert (row["a"], row["b"]) == pytest.approx((4 / 12, 8 / 12))
+    assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+    shown = runner.invoke(app, ["eval", "passk", *arguments])
+    assert "+33.3" in shown.stdout
+    assert f"{row['p']:.4f}" in shown.stdout
+    assert str(better) in shown.stderr
+    ucc = document("ucc", *arguments, "--similarity", "exact")
+    assert {row["metric"] for row in ucc["rows"]} == {"ucc@k", "ucr", "num_clusters", "effective_number"}
+    assert document("passk", *arguments, "--seed", "1")["bootstrap_seed"] == 1
+
+
+def test_compare_refuses_other_problems_and_other_n(samples, tmp_path):
+    fewer = write_samples(tmp_path / "fewer.jsonl", {"a": ["x"] * 4, "b": ["x"] * 4}, right={"x"})
+    shorter = write_samples(tmp_path / "shorter.jsonl", {id: ["x"] * 3 for id in "abc"}, right={"x"})
+    for other, words in ((fewer, ["'c'", "fewer.jsonl"]), (shorter, ["'a'", "n = 4", "n = 3"])):
+        for command in ("passk", "ucc"):
+            result = runner.invoke(app, ["eval", command, "--compare", str(samples), str(other)])
+            assert result.exit_code == 4, result.output
+            assert all(word in result.stderr for word in words)
+            assert result.stdout == ""
+
+
+def test_maj_and_g_pass_stand_in_tables_of_their_own(samples):
+    arguments = ["passk", str(samples), "--k", "1,4", "--also", "maj,g-pass", "--tau", "0.5,1"]
+    found = document(*arguments)
+    assert {(row["metric"], row.get("tau")) for row in found["rows"]} == {
+        ("pass@k", None), ("maj@k", None), ("g-pass@k", 0.5), ("g-pass@k", 1.0)
+    }  # fmt: skip
+    shown = runner.invoke(app, ["eval", *arguments]).stdout
+    for title in ("Pass@k in %", "maj@k in %", "G-Pass@k in %, tau = 0.5", "G-Pass@k in %, tau = 1"):
+        assert title in shown
+
+
+def test_ucc_shows_clusters_and_their_effective_number(samples):
+    shown = runner.invoke(app, ["eval", "ucc", str(samples), "--similarity", "exact", "--k", "4"]).stdout
+    assert all(head in shown for head in ("UCR", "clusters", "effective"))
+    rows = document("ucc", str(samples), "--similarity", "exact", "--k", "4")["rows"]
+    value = {row["metric"]: row["value"] for row in rows if row["benchmark"] == "toy"}
+    assert value["num_clusters"] == pytest.approx((2 + 1 + 0) / 3)
+    # exp of the entropy of (2/3, 1/3) is 3 / 2^(2/3); one cluster is 1, none is 0.
+    assert value["effective_number"] == pytest.approx((3 / 2 ** (2 / 3) + 1) / 3)
+
+
+def test_processes_change_nothing(samples):
+    one, two = (document("ucc", str(samples), "--similarity", "edit,exact", "--jobs", jobs) for jobs in "12")
+    assert one == two
+
+
+def test_show_prints_representatives_escaped(tmp_path):
+    hostile = "\x1b[31mred\x1b[0m \u202e[bold]x[/bold]\r"
+    path = write_samples(
+        tmp_path / "h.jsonl", {"a\u202eb": [hostile, hostile, "other words"]}, right={hostile, "other words"}
+    )
+    result = runner.invoke(app, ["eval", "ucc", str(path), "--show", "a\u202eb", "--similarity", "edit"])
+    assert result.exit_code == 0, result.stderr
+    assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
+    assert "#1  2 sample(s), 1 different text(s); this one 2 time(s):" in result.stdout
+    assert "\\x1b[31mred" in result.stdout
+    assert "[bold]x[/bold]" in result.stdout
+    found = document("ucc", str(path), "--show", "a\u202eb", "--similarity", "edit")
+    assert [cluster["text"] for cluster in found["problems"][0]["clusters"]] == [hostile, "other words"]
+
+
+def test_show_cuts_long_texts_and_many_clusters(tmp_path):
+    texts = ["\n".join([letter * 5] * 40) for letter in "abcdefg"]
+    path = write_samples(tmp_path / "l.jsonl", {"p": texts}, right=set(texts))
+    shown = runner.invoke(app, ["eval", "ucc", str(path), "--show", "p", "--similarity", "edit"]).stdout
+    assert "more characters" in shown
+    assert "and 2 more cluster(s), of size 1, 1" in shown
+    assert len(shown.splitlines()) < 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -131,6 +217,15 @@ def test_out_writes_what_json_prints(samples, tmp_path):
         (["ucc", "--linkage", "single"], "single"),
         (["ucc", "--tokens", "words"], "words"),
         (["ucc", "--threshold", "high"], "--threshold high"),
+        (["passk", "--also", "mode"], "mode"),
+        (["passk", "--tau", "0.5"], "--also g-pass"),
+        (["passk", "--also", "g-pass", "--tau", "2"], "tau"),
+        (["passk", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
+        (["ucc", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
+        (["ucc", "--show", "nope"], "'nope'"),
+        (["ucc", "--show", "a", "--ci"], "--ci"),
+        (["ucc", "--show", "a", "--k", "1"], "--k"),
+        (["ucc", "--jobs", "0"], "--jobs"),
     ],
 )
 def test_an_option_that_cannot_be_met_is_refused_with_2(samples, arguments, said):
@@ -138,6 +233,16 @@ def test_an_option_that_cannot_be_met_is_refused_with_2(samples, arguments, said
     assert result.exit_code == 2, result.output
     assert said in result.stderr
     assert result.stdout == ""
+
+
+def test_no_samples_is_a_usage_error():
+    for command in ("passk", "ucc"):
+        result = runner.invoke(app, ["eval", command])
+        assert result.exit_code == 2
+        assert ".jsonl" in result.stderr
+        both = runner.invoke(app, ["eval", command, "--compare", "a.jsonl", "b.jsonl", "--per-problem"])
+        assert both.exit_code == 2
+        assert "--per-problem" in both.stderr
 
 
 def bad_inputs() -> list:

@@ -1,0 +1,76 @@
+"""UCC against the threshold, and clusters of k drawn answers beside the estimator."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from evals.aggregate import ucc_result
+from evals.clustering import cluster
+from evals.counting import Setting
+from evals.partition_bias import RECLUSTERED, reclustered_rows, threshold_rows
+from evals.records import Sample, Samples
+
+# Neighbours share 4 of 5 words, ends only 3: a chain.
+CHAIN = ["a b c d e", "b c d e f", "c d e f g"]
+
+
+def samples(texts, *, num_wrong=0, benchmark="a"):
+    rows = [Sample(benchmark, "p", index, text, "7", correct=True) for index, text in enumerate(texts)]
+    rows += [Sample(benchmark, "p", len(texts) + index, "no", "7", correct=False) for index in range(num_wrong)]
+    return Samples(rows, [])
+
+
+def values(rows, metric):
+    return {row.k: row.value for row in rows if row.metric == metric and row.benchmark == "a"}
+
+
+def test_thresholds_give_a_rising_row_each_as_ucc_does():
+    drawn = samples(["a b c d", "a b c e", "x y", "a b c d"], num_wrong=2)
+    rows = threshold_rows(drawn, similarity="jaccard", thresholds=[0.9, 0.3, 0.6], k=4)
+    own = [row for row in rows if row.benchmark == "a"]
+    assert [row.threshold for row in own] == [0.3, 0.6, 0.9]
+    assert [row.value for row in own] == sorted(row.value for row in own)
+    expected = ucc_result(drawn, similarities=["jaccard"], thresholds=[0.6], ks=[4]).rows[0].value
+    assert own[1].value == expected
+
+
+@pytest.mark.parametrize("setting", [
+    Setting("rouge-l", 0.8, "components", "math"),
+    Setting("tfidf", 0.4, "complete", "math"),
+    Setting("exact", None, "components", "math"),
+])  # fmt: skip
+def test_reclustering_is_the_mean_over_draws_and_exact_at_n(setting):
+    texts = [*CHAIN, "a b c d e"]
+    rows = reclustered_rows(
+        samples(texts, num_wrong=2), setting=setting, rng=np.random.default_rng(0), ks=[1, 3, 6], num_draws=800
+    )
+    estimated, found = values(rows, "ucc@k"), values(rows, RECLUSTERED)
+    assert found[6] == pytest.approx(estimated[6])
+    for k in (1, 3):
+        counts = [
+            len(set(cluster([texts[i] for i in draw if i < 4], **setting._asdict())))
+            for draw in combinations(range(6), k)
+        ]
+        # The mean of 800 draws with a standard deviation below 1.
+        assert found[k] == pytest.approx(np.mean(counts), abs=0.13)
+
+
+def test_a_chain_falls_apart_when_its_middle_is_not_drawn():
+    rows = reclustered_rows(
+        samples(CHAIN),
+        setting=Setting("rouge-l", 0.8, "components", "math"),
+        rng=np.random.default_rng(1),
+        ks=[2],
+        num_draws=3000,
+    )
+    assert values(rows, "ucc@k")[2] == pytest.approx(1)
+    assert values(rows, RECLUSTERED)[2] == pytest.approx(4 / 3, abs=0.05)
+
+
+def test_the_same_generator_gives_the_same_rows():
+    def rows():
+        setting = Setting("edit", 0.8, "components", "math")
+        return reclustered_rows(samples(CHAIN, num_wrong=3), setting=setting, rng=np.random.default_rng(5))
+
+    assert rows() == rows()
