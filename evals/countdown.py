@@ -107,6 +107,13 @@ def verify(prompt: str, completion: str) -> bool:
     return total == target and all(used.count(digit) <= digits.count(digit) for digit in used)
 
 
+def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:
+    """Correct and finished: what training rewards and what Pass@k counts. A chain cut off by the length limit is wrong,
+    even if what there is of it would be a solution; an unknown ``finish_reason`` counts as finished.
+    """
+    return finish_reason != "length" and verify(prompt, completion)
+
+
 def count_solutions(digits: Sequence[int], target: int) -> int:
     """The exact number of distinct solutions (token sequences)."""
     if not 0 <= target <= MAX_TOTAL:

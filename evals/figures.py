@@ -263,7 +263,7 @@ def _draw_legend(
     from matplotlib.lines import Line2D
 
     keys = [_key(position) for position in range(len(runs))]
-    labels = [_legible(run.label) for run in runs]
+    labels = [legible(run.label) for run in runs]
     if any("kl/new_old" in panel.metrics for panel in panels):
         keys.append(Line2D([], [], color="#444444", linewidth=1.6))
         keys.append(Line2D([], [], color="#444444", linewidth=0.9, linestyle=DASHED))
@@ -281,7 +281,8 @@ def _key(position: int) -> Line2D:
     return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
 
 
-def _legible(label: str) -> str:
+def legible(label: str) -> str:
+    """``label`` as matplotlib can show it: without control characters, and not dropped from a legend."""
     shown = "".join(character if character.isprintable() else "·" for character in label)
     # matplotlib drops labels that start with an underscore.
     return f" {shown}" if shown.startswith("_") else shown

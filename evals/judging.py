@@ -112,6 +112,11 @@ def judge_rows(
         if kind == "countdown":
             judgements[index] = _judge_countdown(row)
         elif kind == "math" and row.answer is not None:
+            if not str(row.answer).strip():
+                raise DataError(
+                    f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be right or wrong; "
+                    "give it one, or leave the problem out"
+                )
             maths.append(index)
         else:
             raise DataError(
@@ -129,10 +134,10 @@ def judge_rows(
 
 
 def _judge_countdown(row: Sample) -> Judgement:
-    from evals.countdown import verify
+    from evals.countdown import solves
 
     try:
-        is_correct = verify(str(row.answer), row.completion)
+        is_correct = solves(str(row.answer), row.completion, row.finish_reason)
     except ValueError as error:
         raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
     return Judgement("correct" if is_correct else "incorrect", row.completion, "countdown")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evals.countdown import verify
+from evals.countdown import solves
 from evals.errors import DataError
 from quatro.rewards.base import VerifiedReward
 from quatro.types import Prompt, Rollout
@@ -13,9 +13,8 @@ def countdown_reward() -> VerifiedReward:
 
 
 def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:
-    """Correct and finished: a solution that runs on until it is cut off earns nothing."""
+    """The benchmark's own verdict: a reward of 1 and a "correct" never differ."""
     try:
-        is_solution = verify(prompt.answer or prompt.problem, rollout.text)
+        return solves(prompt.answer or prompt.problem, rollout.text, rollout.finish_reason)
     except DataError as error:
         raise DataError(f"{prompt.benchmark} {prompt.id!r}: {error}") from error
-    return is_solution and rollout.finish_reason == "stop"

@@ -253,3 +253,13 @@ def test_warmstart_rows_follow_the_generator() -> None:
     first, again = (warmstart_rows(np.random.default_rng(4), 100).token_ids for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert (first != warmstart_rows(np.random.default_rng(5), 100).token_ids).any()
+
+
+def test_a_solution_that_was_cut_off_is_neither_rewarded_nor_counted():
+    from evals.countdown import problems, solutions, solves
+
+    problem = problems("test")[0]
+    answer = next(solutions(problem.digits, problem.target))
+    assert solves(problem.prompt, answer, "stop")
+    assert solves(problem.prompt, answer, None)
+    assert not solves(problem.prompt, answer, "length")

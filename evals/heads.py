@@ -1,0 +1,63 @@
+"""The head of a result document about one set of samples, and names that tell several sets apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.errors import UsageError
+from evals.records import Samples
+from evals.results import About, GraderInfo, SamplingInfo
+
+
+def head_of(about: About, samples: Samples) -> dict[str, Any]:
+    """Keyword arguments of `Result` for its head; what nobody said is None, n is counted where it is the same for all.
+
+    ``about`` is what `about_samples` found, and a label.
+    """
+    sampling = about.get("sampling", SamplingInfo())
+    counts = {len(problem.samples) for problem in samples.problems()}
+    if sampling.n is None and len(counts) == 1:
+        sampling = sampling.model_copy(update={"n": counts.pop()})
+    return {
+        "label": about.get("label"),
+        "model": about.get("model"),
+        "method": about.get("method"),
+        "seed": about.get("sample_seed"),
+        "sampling": sampling,
+        "grader": about.get("grader", GraderInfo()),
+    }
+
+
+def labels_of(paths: Sequence[Path], given: Sequence[str] = ()) -> list[str]:
+    """A name for each path: those ``given``, else the part in which the paths differ (`base`, `tuned` of
+    ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``).
+
+    Raises:
+        UsageError: other names than paths were given, one of them twice, or a path stands twice.
+    """
+    if given and len(given) != len(paths):
+        raise UsageError(f"{len(given)} --label for {len(paths)} files; give one for each, in their order")
+    for names in (given, [str(path.resolve()) for path in paths]):
+        twice = [name for name in names if list(names).count(name) > 1]
+        if twice:
+            raise UsageError(f"{twice[0]} is named twice; name each once")
+    return list(given) if given else _distinguishing(paths)
+
+
+def _distinguishing(paths: Sequence[Path]) -> list[str]:
+    parts = [[*path.resolve().parts[:-1], _stem(path.resolve().name)] for path in paths]
+    if len({one[-1] for one in parts}) == len(parts):
+        return [one[-1] for one in parts]
+    while all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
+        parts = [one[:-1] for one in parts]
+    while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
+        parts = [one[1:] for one in parts]
+    return ["/".join(one) for one in parts]
+
+
+def _stem(name: str) -> str:
+    for ending in (".gz", ".jsonl", ".json"):
+        name = name.removesuffix(ending)
+    return name
