@@ -16,7 +16,7 @@ LARGEST_CLUSTERS = 5
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
 
-_SHARES = ("pass@k", "maj@k", "g-pass@k")
+_SHARES = ("pass@k", "maj@k", "g-pass@k", "flip", "flip@k")
 _TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %"}
 _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
 
@@ -53,7 +53,7 @@ def show_comparison(comparison: Comparison) -> None:
 def show_clusters(found: Sequence[Clusters]) -> None:
     """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
     for one in found:
-        setting = _setting_title(one.setting.similarity, one.setting.threshold, one.setting.linkage, one.setting.tokens)
+        setting = setting_title(one.setting.similarity, one.setting.threshold, one.setting.linkage, one.setting.tokens)
         counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {setting}"
         lines = [f"{one.id} ({one.benchmark}): {counted}"]
         for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
@@ -77,13 +77,13 @@ def _excerpt(text: str) -> list[str]:
 def _title(row: Row | DifferenceRow) -> str:
     similarity = getattr(row, "similarity", None)
     if similarity:
-        setting = _setting_title(similarity, *(getattr(row, name, None) for name in ("threshold", "linkage", "tokens")))
+        setting = setting_title(similarity, *(getattr(row, name, None) for name in ("threshold", "linkage", "tokens")))
         return f"UCC@k (solutions among k samples), {setting}"
     tau = getattr(row, "tau", None)
     return _TITLES.get(row.metric, row.metric) + ("" if tau is None else f", tau = {tau:g}")
 
 
-def _setting_title(similarity: str, threshold: float | None, linkage: str | None, tokens: str | None) -> str:
+def setting_title(similarity: str, threshold: float | None, linkage: str | None, tokens: str | None) -> str:
     reach = "" if threshold is None else f" >= {threshold:g}, {linkage}"
     return similarity + reach + (f", {tokens} tokens" if similarity in ("tfidf", "jaccard") else "")
 
@@ -100,12 +100,12 @@ def _show(title: str, rows: list[Row]) -> None:
     body = []
     for name, cells in by_benchmark.items():
         first = next(iter(cells.values()))
-        shown = [_number(cells[column]) if column in cells else None for column in columns]
+        shown = [number_cell(cells[column]) if column in cells else None for column in columns]
         body.append([name, first.num_problems, first.n, *shown])
     output.table(title, head, body)
 
 
-def _number(row: Row) -> str:
+def number_cell(row: Row) -> str:
     text = _scaled(row.value, row.metric)
     if row.ci_low is None or row.ci_high is None:
         return text

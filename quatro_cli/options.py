@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+Number = TypeVar("Number", int, float)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing more.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
@@ -34,3 +36,19 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 def split(values: list[str]) -> list[str]:
     """``["a,b", "c"]`` as ``["a", "b", "c"]``."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
+
+
+def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
+    """``"1,2,4"`` as numbers, None where the option was not given; raises UsageError naming it for anything else."""
+    from evals.errors import UsageError
+
+    if text is None:
+        return None
+    try:
+        found = [kind(part) for part in split([text])]
+    except ValueError:
+        found = []
+    if not found:
+        example = "1,2,4" if kind is int else "0.8,0.9"
+        raise UsageError(f"{option} {text}: expected numbers separated by commas, such as {example}")
+    return found

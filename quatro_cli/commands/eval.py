@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quatro_cli.commands.flips import flips
 from quatro_cli.commands.grade import grade
-from quatro_cli.options import Benchmarks, Json, split
+from quatro_cli.commands.studies import bias, similarity, temperature
+from quatro_cli.eval_options import (
+    BootstrapSeed,
+    Files,
+    Interval,
+    Ks,
+    Label,
+    Linkage,
+    Out,
+    PerProblem,
+    Regrade,
+    Similarity,
+    Tokens,
+    about_files,
+    read_files,
+)
+from quatro_cli.options import Benchmarks, Json, numbers, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.comparing import Comparison
-    from evals.records import Samples
-    from evals.results import About, Result
-
-Number = TypeVar("Number", int, float)
+    from evals.results import Result
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("grade")(grade)
+app.command("flips")(flips)
+app.command("similarity")(similarity)
+app.command("temperature")(temperature)
+app.command("bias")(bias)
 
-Files = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILES",
-        help="Samples (.jsonl, .jsonl.gz) or run directories.",
-        default_factory=list,
-        show_default=False,
-    ),
-]
 Compare = Annotated[
     tuple[Path, Path] | None,
     typer.Option("--compare", metavar="A B", help="B minus A on the same problems: interval and p, paired bootstrap."),
 ]
-Ks = Annotated[str | None, typer.Option("--k", metavar="1,2,4", help="Default: 1,2,4,...,256 up to n.")]
-Interval = Annotated[bool, typer.Option("--ci", help="95 % bootstrap intervals over problems.")]
-BootstrapSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
-PerProblem = Annotated[bool, typer.Option("--per-problem", help="Counts of every problem in the document.")]
-Label = Annotated[str | None, typer.Option("--label", help="Name of the result in tables.")]
-Regrade = Annotated[bool, typer.Option("--regrade", help="Judge again, even where the rows say `correct`.")]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the JSON document here too.")]
 
 
 @app.callback()
@@ -88,11 +90,11 @@ def passk(
     metrics = split([also]) if also is not None else []
     if tau is not None and "g-pass" not in metrics:
         raise UsageError(f"--tau {tau} concerns G-Pass@k; add --also g-pass, or leave --tau out")
-    taus = _numbers(tau, "--tau", float) or [0.5]
-    ks = _numbers(k, "--k", int)
+    taus = numbers(tau, "--tau", float) or [0.5]
+    ks = numbers(k, "--k", int)
     if compare is not None:
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        a, b = (_read([path], benchmarks) for path in compare)
+        a, b = (read_files([path], benchmarks) for path in compare)
         names = (str(compare[0]), str(compare[1]))
         _finish(
             compare_passk(a, b, names=names, ks=ks, also=metrics, taus=taus, seed=seed, regrade=regrade),
@@ -100,8 +102,8 @@ def passk(
             out=out,
         )
         return
-    samples = _read(files, benchmarks)
-    about = _about(samples, label, regrade=regrade)
+    samples = read_files(files, benchmarks)
+    about = about_files(samples, label, regrade=regrade)
     result = passk_result(
         samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, regrade=regrade, **about
     )
@@ -113,14 +115,12 @@ def ucc(
     files: Files,
     benchmarks: Benchmarks,
     k: Ks = None,
-    similarity: Annotated[
-        str | None, typer.Option(help="exact, tfidf, rouge-l, jaccard, edit. Default: tfidf (countdown: exact).")
-    ] = None,
+    similarity: Similarity = None,
     threshold: Annotated[
         str | None, typer.Option(metavar="T[,T]", help="Same solution from here. Default: .9 tfidf, .8 others.")
     ] = None,
-    linkage: Annotated[str, typer.Option(help="components, complete, average or greedy.")] = "components",
-    tokens: Annotated[str, typer.Option(help="math, sklearn or whitespace.")] = "math",
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
     compare: Compare = None,
     show: Annotated[
         str | None, typer.Option("--show", metavar="ID", help="What the largest clusters of one problem look like.")
@@ -150,13 +150,13 @@ def ucc(
     from evals.representatives import clusters_of_problem
     from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
 
-    ks = _numbers(k, "--k", int)
+    ks = numbers(k, "--k", int)
     similarities = split([similarity]) if similarity is not None else None
-    thresholds = _numbers(threshold, "--threshold", float)
+    thresholds = numbers(threshold, "--threshold", float)
     if show is not None:
         _refuse_beside("--show", compare=compare, ks=ks, ci=ci, per_problem=per_problem, label=label, out=out)
         found = clusters_of_problem(
-            _read(files, benchmarks),
+            read_files(files, benchmarks),
             show,
             similarities=similarities,
             thresholds=thresholds,
@@ -171,7 +171,7 @@ def ucc(
         return
     if compare is not None:
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        a, b = (_read([path], benchmarks) for path in compare)
+        a, b = (read_files([path], benchmarks) for path in compare)
         comparison = compare_ucc(
             a,
             b,
@@ -187,7 +187,7 @@ def ucc(
         )
         _finish(comparison, json=json, out=out)
         return
-    samples = _read(files, benchmarks)
+    samples = read_files(files, benchmarks)
     result = ucc_result(
         samples,
         similarities=similarities,
@@ -200,7 +200,7 @@ def ucc(
         per_problem=per_problem,
         regrade=regrade,
         jobs=jobs,
-        **_about(samples, label, regrade=regrade),
+        **about_files(samples, label, regrade=regrade),
     )
     _finish(result, json=json, out=out)
 
@@ -213,27 +213,6 @@ def _refuse_beside(option: str, **others: object) -> None:
         if value:
             given = "FILES" if name == "files" else "--k" if name == "ks" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
-
-
-def _read(files: list[Path], benchmarks: list[str]) -> Samples:
-    from evals.errors import UsageError
-    from evals.records import read_samples
-
-    if not files:
-        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
-    return read_samples(files, benchmarks=split(benchmarks) or None, keep_extra=True)
-
-
-def _about(samples: Samples, label: str | None, *, regrade: bool) -> About:
-    """The head of the document: what sampling.json says, and who judged."""
-    from evals.grading import GRADER_VERSION
-    from evals.results import GraderInfo, about_samples
-
-    about = about_samples(samples.files)
-    about["label"] = label
-    if regrade or any(row.correct is None for row in samples.rows):
-        about["grader"] = GraderInfo(version=GRADER_VERSION, policy="strict")
-    return about
 
 
 def _finish(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
@@ -252,18 +231,3 @@ def _finish(result: Result | Comparison, *, json: bool, out: Path | None) -> Non
         show_comparison(result)
     if out is not None:
         output.info(f"written: {out}")
-
-
-def _numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
-    from evals.errors import UsageError
-
-    if text is None:
-        return None
-    try:
-        numbers = [kind(part) for part in split([text])]
-    except ValueError:
-        numbers = []
-    if not numbers:
-        example = "1,2,4" if kind is int else "0.8,0.9"
-        raise UsageError(f"{option} {text}: expected numbers separated by commas, such as {example}")
-    return numbers

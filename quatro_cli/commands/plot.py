@@ -1,4 +1,4 @@
-"""`quatro plot`: figures from run directories."""
+"""`quatro plot`: figures from run directories; those from results are in `plot_results`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from quatro_cli.commands import plot_results
 from quatro_cli.output import output
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -19,7 +20,7 @@ def _plot() -> None:
     \b
     Examples:
       quatro plot training runs/quickstart-quatro-0
-      quatro plot training runs/quickstart-quatro-0 runs/quickstart-gspo-0 -o compare.pdf
+      quatro plot passk base.json ours.json -o passk.pdf
     """
 
 
@@ -54,3 +55,13 @@ def training(
     path = out or runs[0] / "figures" / "training.png"
     save_figure(training_figure(drawn), path)
     output.data(str(path))
+
+
+app.command("passk")(plot_results.passk)
+app.command("ucc")(plot_results.ucc)
+app.command("flips")(plot_results.flips)
+app.command("similarity")(plot_results.similarity)
+app.command("heatmap")(plot_results.heatmap)
+app.command("temperature")(plot_results.temperature)
+app.command("threshold")(plot_results.threshold)
+app.command("bias")(plot_results.bias)

@@ -1,0 +1,43 @@
+"""Rows of result files by label, for the figures that need more of a row than its number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from evals.entries import clean, read_sources
+from evals.errors import DataError, UsageError
+from evals.results import Row
+from evals.strict_json import shown
+
+
+def rows_by_label(paths: Sequence[Path], metrics: Collection[str], *, made_by: str) -> dict[str, list[Row]]:
+    """The rows of ``metrics`` in ``paths`` by label: a row's own (`eval temperature`), the document's, or the file name.
+
+    A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
+    command that makes the files, for messages.
+
+    Raises:
+        UsageError: two files have the same label, or a path stands twice.
+        DataError: a file is no result document or holds none of ``metrics``.
+    """
+    sources = read_sources(paths)
+    rows: dict[str, list[Row]] = {}
+    from_file: dict[str, Path] = {}
+    for one in sources.results:
+        found = [row for row in one.result.rows if row.metric in metrics]
+        if not found and any(run in one.path.parents for run in sources.runs):
+            continue
+        if not found:
+            raise DataError(f"{one.path}: no {' or '.join(metrics)} in it; make it with `{made_by}`")
+        for row in found:
+            label = clean(str((row.model_extra or {}).get("label") or one.label))
+            if from_file.setdefault(label, one.path) != one.path:
+                raise UsageError(
+                    f"{from_file[label]} and {one.path} are both labelled {shown(label)}; give each its own with "
+                    "--label when you make it"
+                )
+            rows.setdefault(label, []).append(row)
+    if not rows:
+        raise DataError(f"{', '.join(map(str, paths))}: no results with {' or '.join(metrics)}; make them: `{made_by}`")
+    return rows
