@@ -5,11 +5,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check test-slow test-mutants test-gpu bench clean
+.PHONY: help demo test check test-base test-slow test-mutants test-gpu bench clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
 	@echo "make test       install, lint, type-check, run the tests with coverage"
+	@echo "make test-base  the measuring half, in an environment without torch"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
@@ -32,6 +33,16 @@ check: $(STAMP)
 
 test: check
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=85
+
+# The measuring half on a machine without torch: its own environment, base install plus figures.
+$(VENV)-base/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-base
+	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest hypothesis
+	@touch $@
+
+test-base: $(VENV)-base/.installed
+	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
+	$(VENV)-base/bin/python -m pytest tests/evals tests/quatro_cli/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/test_grade.py tests/quatro/test_config.py tests/quatro/test_yaml_loader.py
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

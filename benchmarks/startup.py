@@ -1,6 +1,6 @@
 """Wall time of `quatro --help` beside that of an interpreter that only imports torch; the fastest of several runs.
 
-    python benchmarks/startup.py
+python benchmarks/startup.py
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TICKS = 9
-Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k, distinct correct answers"}
+Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}
 
 
 class Valued(Protocol):
@@ -76,7 +76,7 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
                 ]
                 for label, entry in zip(labels, entries, strict=True)
             }
-            title = "mean over benchmarks" if name == AVERAGE else name
+            title = name
             panels.append(CurvePanel(title, Y_LABELS[metric], curves, is_share=metric == "pass@k", note=setting))
     return panels
 
@@ -102,7 +102,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
     num_columns = num_columns or (2 if len(panels) <= 4 else 3)
     size = (3.4, 2.4) if min(num_columns, len(panels)) <= 2 else (2.7, 2.1)
     with styled():
-        figure, axes = new_grid(len(panels), num_columns=num_columns, size=size, num_labels=len(labels))
+        figure, axes = new_grid(len(panels), num_columns=num_columns, size=size, labels=labels)
         for axis, panel in zip(axes, panels, strict=True):
             scale = 100.0 if panel.is_share else 1.0
             for label, rows in panel.rows.items():

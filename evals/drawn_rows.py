@@ -12,7 +12,7 @@ from evals.strict_json import shown
 
 
 def rows_by_label(paths: Sequence[Path], metrics: Collection[str], *, made_by: str) -> dict[str, list[Row]]:
-    """The rows of ``metrics`` in ``paths`` by label: a row's own (`eval temperature`), the document's, or the file name.
+    """The rows of ``metrics`` in ``paths`` by label: a row's own, the document's, or the file's name.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
     command that makes the files, for messages.

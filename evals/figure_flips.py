@@ -15,7 +15,6 @@ from evals.panels import (
     check_bar_labels,
     new_grid,
     shortened,
-    small_title,
     styled,
     whiskers,
 )
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 _UNSOLVED = "never"
 _GROUP_WIDTH = 0.8
+_LINE_POINTS = 11.5
 
 
 def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
@@ -47,52 +47,72 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
         held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
         raise DataError(f"no flip@{k} in these files, only k = {held}; make them with `quatro eval flips --k {k}`")
     with styled():
-        grid = new_grid(len(benchmarks), num_columns=2, size=(3.9, 2.5), num_labels=len(labels))
-        for axis, benchmark in zip(grid.axes, benchmarks, strict=True):
-            _draw_benchmark(axis, benchmark, rows, k)
+        grid = new_grid(len(benchmarks), num_columns=2, size=(4.3, 2.5), labels=labels, parts=(1.0, 3.2))
+        for place, benchmark in enumerate(benchmarks):
+            left, right = grid.axes[2 * place : 2 * place + 2]
+            own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
+            n = next(row.n for found in own.values() for row in found)
+            first = {_UNSOLVED: {label: _only(found, FLIP, BUCKETS[0].name) for label, found in own.items()}}
+            second = {
+                bucket.name: {label: _only(found, FLIP_AT_K, bucket.name) for label, found in own.items()}
+                for bucket in BUCKETS
+            }
+            _draw_groups(left, first, ["0"])
+            _draw_groups(right, second, [f"≤ {bucket.upto * n / 256:g}" for bucket in BUCKETS])
+            left.set_title(shortened(benchmark, 24))
+            right.set_ylabel(f"flip@{k} (reading 2), %")
+            left.set_ylabel("solved at last (reading 1), %")
+            for line, head in enumerate(("", f"base, of {n}", "problems")):
+                _write_below(left, -0.12, line, head, xcoords="axes fraction", ha="right")
         add_legend(grid.figure, labels, bars=True)
     return grid.figure
 
 
-def _draw_benchmark(axis: Axes, benchmark: str, rows: Mapping[str, Sequence[Row]], k: int) -> None:
-    places = [_UNSOLVED, *(bucket.name for bucket in BUCKETS)]
-    num_problems = dict.fromkeys(places, 0)
-    width = _GROUP_WIDTH / len(rows)
-    n = 0
-    for position, (label, found) in enumerate(rows.items()):
-        for row in found:
-            place = _UNSOLVED if row.metric == FLIP else (row.model_extra or {}).get("bucket")
-            if row.benchmark != benchmark or row.metric not in (FLIP, FLIP_AT_K) or place not in num_problems:
-                continue
-            if num_problems[place] not in (0, row.num_problems):
-                raise DataError(
-                    f"{label}: {row.num_problems} problems in {place!r} of {benchmark}, but {num_problems[place]} in "
-                    "the others: these flips start from different bases; draw them apart"
-                )
-            num_problems[place], n = row.num_problems, row.n
-            middle = places.index(place) + (position - (len(rows) - 1) / 2) * width
-            ends = (None if end is None else 100 * end for end in (row.ci_low, row.ci_high))
-            axis.bar(middle, 100 * row.value, width * 0.92, **bar_look(position))
-            axis.errorbar(
-                middle,
-                100 * row.value,
-                yerr=whiskers(100 * row.value, *ends),
-                fmt="none",
-                ecolor="#222222",
-                elinewidth=0.8,
-                capsize=1.8,
-                capthick=0.8,
+def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
+    return next((row for row in rows if row.metric == metric and (row.model_extra or {}).get("bucket") == bucket), None)
+
+
+def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bounds: Sequence[str]) -> None:
+    """A group of bars a bucket; below it the base's counts and the number of problems."""
+    for place, (bucket, rows) in enumerate(groups.items()):
+        found = {label: row for label, row in rows.items() if row is not None}
+        num_problems = {row.num_problems for row in found.values()}
+        if len(num_problems) > 1:
+            raise DataError(
+                f"{', '.join(rows)} hold {', '.join(map(str, sorted(num_problems)))} problems in {bucket!r}: these "
+                "flips start from different bases; draw them apart"
             )
-    bounds = {bucket.name: f"{bucket.name}\n≤ {bucket.upto * n / 256:g}" for bucket in BUCKETS}
-    heads = {_UNSOLVED: "never\n0", **bounds}
-    below = [f"{heads[place]}\n{num_problems[place]}" for place in places]
-    axis.set_xticks(range(len(places)), below, fontsize=7.5, linespacing=1.3)
-    axis.tick_params(axis="x", length=0)
+        width = _GROUP_WIDTH / len(rows)
+        for position, row in enumerate(rows.values()):
+            if row is not None:
+                _draw_bar(axis, row, place + (position - (len(rows) - 1) / 2) * width, width * 0.92, position)
+        for line, text in enumerate((bucket, bounds[place], str(max(num_problems, default=0)))):
+            _write_below(axis, place, line, text)
+    axis.set_xticks([])
     axis.grid(visible=False, axis="x")
-    axis.axvline(0.5, color=GREY, linewidth=0.7, linestyle=(0, (1, 2)))
-    axis.set_xlim(-0.5, len(places) - 0.5)
-    axis.set_ylim(bottom=0)
-    axis.set_title(shortened(benchmark, 30))
-    small_title(axis, f"left: reading 1; right: flip@{k}")
-    axis.set_ylabel("flipped, %")
-    axis.set_xlabel(f"base correct of {n}, and problems", color=GREY, fontsize=7.5)
+    axis.set_xlim(-0.5, len(groups) - 0.5)
+    axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
+
+
+def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "data", ha: str = "center") -> None:
+    """One line of text under the axis. Not one tick label of three lines: its first would stand higher where it has no
+    tall letters."""
+    axis.annotate(
+        text,
+        xy=(x, 0),
+        xycoords=(xcoords, "axes fraction"),
+        xytext=(0, -_LINE_POINTS * (line + 1)),
+        textcoords="offset points",
+        ha=ha,
+        fontsize=7.5,
+        color=GREY if line else "#333333",
+        annotation_clip=False,
+    )
+
+
+def _draw_bar(axis: Axes, row: Row, middle: float, width: float, position: int) -> None:
+    ends = (None if end is None else 100 * end for end in (row.ci_low, row.ci_high))
+    axis.bar(middle, 100 * row.value, width, **bar_look(position))
+    error = whiskers(100 * row.value, *ends)
+    if error is not None:
+        axis.errorbar(middle, 100 * row.value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.8, capsize=1.8)

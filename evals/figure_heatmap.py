@@ -29,6 +29,8 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
     """
     if not heatmaps:
         raise DataError("nothing to draw: no heatmap")
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     lowest = min(_low_end(heatmap) for heatmap in heatmaps.values())
     with styled():
         figure, axes = new_grid(len(heatmaps), num_columns=3, size=(3.1, 3.3))
@@ -46,7 +48,10 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
                 spine.set_visible(True)
         first = next(iter(heatmaps.values()))
         measure = first.setting.similarity
-        figure.colorbar(image, ax=axes, shrink=0.8, aspect=28, pad=0.02, label=f"{measure} similarity")
+        bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=28, pad=0.02, label=f"{measure} similarity")
+        bar.locator = MaxNLocator(5)
+        bar.formatter = FuncFormatter(lambda value, _: f"{value:g}")
+        bar.update_ticks()
         about = f"{shortened(first.benchmark, 30)}, problem {shortened(first.id, 40)}"
         figure.suptitle(about, fontsize=8.5, color=GREY)
     return figure
@@ -62,6 +67,8 @@ def _outline(axis: Axes, heatmap: Heatmap) -> None:
     """A frame around each cluster of two and more."""
     from matplotlib.patches import Rectangle
 
+    if len(heatmap.sizes) == 1:  # the frame of the picture is its frame
+        return
     start = 0
     for size in heatmap.sizes:
         if size > 1:

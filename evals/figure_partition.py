@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.aggregate import AVERAGE
+from evals.clustering import DEFAULT_THRESHOLDS
 from evals.curves import draw_over_k, finish_k_axis
 from evals.errors import DataError, UsageError
+from evals.figures import make_logarithmic
 from evals.panels import (
     GREY,
     LINES,
@@ -26,6 +28,7 @@ from evals.results import Row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 UCC = "ucc@k"
 Panel = tuple[str, str | None, str | None]
@@ -37,6 +40,9 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
     Raises:
         DataError: no file holds UCC@k at two thresholds of one similarity.
     """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogLocator, NullLocator
+
     rows = {
         label: [row for row in found if row.metric == UCC and row.k == k and row.threshold is not None]
         for label, found in rows_of.items()
@@ -52,8 +58,12 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
             f"--threshold 0.5,0.6,0.7,0.8,0.9 --k {k} -o FILE`"
         )
     with styled():
-        num_columns = 2 if len(drawn) <= 4 else 3
-        grid = new_grid(len(drawn), num_columns=num_columns, size=(3.4, 2.3), num_labels=len(rows))
+        # A column for each similarity, so that what compares stands side by side.
+        num_kinds = len({panel[1:] for panel in drawn})
+        num_columns = num_kinds if num_kinds > 1 else 2 if len(drawn) <= 4 else 3
+        more = [Line2D([], [], color=GREY, linewidth=1.0, linestyle=LINES[2], label="default threshold")]
+        size = (3.4, 2.2) if num_columns <= 2 else (2.8, 2.0)
+        grid = new_grid(len(drawn), num_columns=num_columns, size=size, labels=[*rows, *_labels(more)])
         for axis, panel in zip(grid.axes, drawn, strict=True):
             for position, found in enumerate(rows.values()):
                 points = sorted((row for row in found if _panel(row) == panel), key=lambda row: row.threshold or 0.0)
@@ -65,12 +75,21 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
                     [(row.ci_low, row.ci_high) for row in points],
                 )
             benchmark, similarity, linkage = panel
-            start_at_zero(axis)
-            axis.set_title(_name(benchmark))
+            default = DEFAULT_THRESHOLDS.get(similarity or "")
+            if default is not None:
+                axis.axvline(default, color=GREY, linewidth=1.0, linestyle=LINES[2], zorder=1)
+            values = [row.value for row in everyone if _panel(row) == panel]
+            if 0 < 10 * min(values) < max(values):
+                make_logarithmic(axis)
+                axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.yaxis.set_minor_locator(NullLocator())
+            else:
+                start_at_zero(axis)
+            axis.set_title(shortened(benchmark, 24))
             small_title(axis, f"{similarity}, {linkage}")
             axis.set_xlabel("threshold: the same solution from here")
             axis.set_ylabel(f"UCC@{k}")
-        add_legend(grid.figure, list(rows))
+        add_legend(grid.figure, list(rows), more=more)
     return grid.figure
 
 
@@ -101,21 +120,21 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     )
     drawn = _without_lone_average(list(panels))
     with styled():
-        grid = new_grid(len(drawn), num_columns=2, size=(3.4, 2.4), num_labels=len(rows_of) + 2)
+        more = [
+            Line2D([], [], color=GREY, linewidth=1.4, label="UCC@k, clusters of all n"),
+            Line2D([], [], color=GREY, linewidth=1.4, linestyle=LINES[1], label="k samples clustered afresh"),
+        ]
+        grid = new_grid(len(drawn), num_columns=2, size=(3.4, 2.4), labels=[*rows_of, *_labels(more)])
         for axis, panel in zip(grid.axes, drawn, strict=True):
             for position, found in enumerate(rows_of.values()):
                 _draw_pair(axis, [row for row in found if _panel(row) == panel], position)
             finish_k_axis(axis, [row.k for row in everyone if _panel(row) == panel and row.k is not None])
             start_at_zero(axis)
-            axis.set_title(_name(panel[0]))
+            axis.set_title(shortened(panel[0], 24))
             threshold = next(row.threshold for row in everyone if _panel(row) == panel)
             reach = "" if threshold is None else f" ≥ {threshold:g}, {panel[2]}"
             small_title(axis, f"{panel[1]}{reach}")
             axis.set_ylabel("distinct correct answers")
-        more = [
-            Line2D([], [], color=GREY, linewidth=1.4, label="UCC@k, clusters of all n"),
-            Line2D([], [], color=GREY, linewidth=1.4, linestyle=LINES[1], label="k samples clustered afresh"),
-        ]
         add_legend(grid.figure, list(rows_of), more=more)
     return grid.figure
 
@@ -132,18 +151,19 @@ def _draw_pair(axis: Axes, rows: Sequence[Row], position: int) -> None:
     draw_over_k(axis, [row for row in rows if row.metric == RECLUSTERED], look | hollow)
 
 
+def _labels(keys: Sequence[Line2D]) -> list[str]:
+    return [str(key.get_label()) for key in keys]
+
+
 def _panel(row: Row) -> Panel:
     return row.benchmark, row.similarity, row.linkage
-
-
-def _name(benchmark: str) -> str:
-    return "mean over benchmarks" if benchmark == AVERAGE else shortened(benchmark, 30)
 
 
 def _without_lone_average(
     panels: Sequence[Panel],
 ) -> list[Panel]:
-    """The average of one benchmark is that benchmark; of several it comes last."""
-    own = [panel for panel in panels if panel[0] != AVERAGE]
-    averages = [panel for panel in panels if panel[0] == AVERAGE]
-    return [*own, *averages] if len({panel[0] for panel in own}) > 1 else own
+    """Panels by benchmark; the average of one benchmark is that benchmark, of several it comes last."""
+    names = list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE))
+    if len(names) > 1:
+        names.append(AVERAGE)
+    return [panel for name in names for panel in panels if panel[0] == name]

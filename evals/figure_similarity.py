@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
 from evals.figures import PALETTE
-from evals.panels import LINES, add_legend, new_grid, shortened, small_title, styled
+from evals.panels import LINES, add_legend, line_look, new_grid, shortened, small_title, styled
 from evals.results import Row
 from evals.similarity_study import METRIC
 
@@ -39,8 +39,15 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
 
     with styled():
         size = (2.3, 1.75) if len(measures) > 2 else (3.4, 2.1)
-        num_keys = len(rows) + 2
-        grid = new_grid(len(benchmarks) * len(measures), num_columns=len(measures), size=size, num_labels=num_keys)
+        more = [
+            Line2D([], [], color="#444444", linewidth=1.1, linestyle=LINES[1], label="median"),
+            Line2D([], [], color="#999999", linewidth=1.1, linestyle=LINES[2], label="default threshold"),
+        ]
+        keys = [*rows, *(str(key.get_label()) for key in more)]
+        grid = new_grid(len(benchmarks) * len(measures), num_columns=len(measures), size=size, labels=keys)
+        lowest = {
+            measure: _lowest([row for row in everyone if row.similarity == measure], measure) for measure in measures
+        }
         for place, axis in enumerate(grid.axes):
             benchmark, measure = benchmarks[place // len(measures)], measures[place % len(measures)]
             found = {
@@ -48,16 +55,13 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
                 for label, own in rows.items()
             }
             _draw(axis, found, measure)
+            axis.set_xlim(lowest[measure], 1.0)
             if place < len(measures):
                 axis.set_title(_TITLES.get(measure, measure))
             if place % len(measures) == 0:
                 axis.set_ylabel(f"{shortened(benchmark, 24)}\npairs, %")
             if place >= len(measures) * (len(benchmarks) - 1):
                 axis.set_xlabel("similarity of two correct answers", fontsize=7.5)
-        more = [
-            Line2D([], [], color="#444444", linewidth=1.1, linestyle=LINES[1], label="median"),
-            Line2D([], [], color="#999999", linewidth=1.1, linestyle=LINES[2], label="default threshold"),
-        ]
         add_legend(grid.figure, list(rows), more=more)
     return grid.figure
 
@@ -71,7 +75,6 @@ def histogram_of(row: Row) -> list[int]:
 
 
 def _draw(axis: Axes, rows: Mapping[str, Row | None], measure: str) -> None:
-    lowest = 1.0
     for position, row in enumerate(rows.values()):
         if row is None:
             continue
@@ -83,15 +86,20 @@ def _draw(axis: Axes, rows: Mapping[str, Row | None], measure: str) -> None:
         axis.stairs(share, edges, color=color, linewidth=1.3, linestyle=dash)
         axis.stairs(share, edges, color=color, alpha=0.15, fill=True, linewidth=0)
         axis.axvline(row.value, color=color, linewidth=1.1, linestyle=LINES[1])
-        lowest = min(lowest, _start(counts))
+        # The label's marker on its median: without colours, that tells them apart.
+        marker = line_look(position) | {"linestyle": "none", "markersize": 4.5}
+        axis.plot([row.value], [0.95], transform=axis.get_xaxis_transform(), zorder=5, **marker)
     if measure in DEFAULT_THRESHOLDS:
         axis.axvline(DEFAULT_THRESHOLDS[measure], color="#999999", linewidth=1.1, linestyle=LINES[2])
-        lowest = min(lowest, DEFAULT_THRESHOLDS[measure] - 0.05)
-    axis.set_xlim(lowest, 1.0)
     axis.set_ylim(bottom=0)
     num_pairs = [(row.model_extra or {}).get("num_pairs") for row in rows.values() if row is not None]
     if len(set(num_pairs)) == 1 and isinstance(num_pairs[0], int):
         small_title(axis, f"{num_pairs[0]:,} pairs")
+
+
+def _lowest(rows: Sequence[Row], measure: str) -> float:
+    """Where the x axis of a column begins, the same for all benchmarks."""
+    return min(DEFAULT_THRESHOLDS.get(measure, 1.0) - 0.1, *(_start(histogram_of(row)) for row in rows))
 
 
 def _start(counts: Sequence[int]) -> float:

@@ -43,7 +43,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     with styled():
         width = max(3.4, 0.6 + 0.2 * len(benchmarks) * (len(rows_of) + 1))
         num_columns = 2 if width < 4.5 else 1
-        grid = new_grid(len(drawn), num_columns=num_columns, size=(width, 2.3), num_labels=len(rows_of))
+        grid = new_grid(len(drawn), num_columns=num_columns, size=(width, 2.3), labels=list(rows_of))
         for axis, (title, values) in zip(grid.axes, drawn.items(), strict=True):
             scale = 100.0 if "%" in title else 1.0
             for position, label in enumerate(rows_of):

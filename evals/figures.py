@@ -188,12 +188,13 @@ def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
     if "kl/new_old" in panel.metrics:
         _draw_radii(axis, runs)
     if panel.is_log:
-        _make_logarithmic(axis)
+        make_logarithmic(axis)
     if panel.is_share:
         axis.set_ylim(bottom=0)
 
 
-def _make_logarithmic(axis: Axes) -> None:
+def make_logarithmic(axis: Axes) -> None:
+    """A logarithmic y axis of at least a decade, with plain numbers at its ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_yscale("log")

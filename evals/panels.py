@@ -20,6 +20,8 @@ LINES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)))
 LONGEST_LABEL = 48
 _LEGEND_LINE_INCHES = 0.2
 
+Parts = tuple[float, ...]
+
 
 class Grid(NamedTuple):
     """A figure and the axes of its panels; cells beyond them are switched off."""
@@ -37,8 +39,12 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_grid(num_panels: int, *, num_columns: int, size: tuple[float, float], num_labels: int = 0) -> Grid:
-    """Panels of ``size`` inches (width, height), row by row, with room for a legend of ``num_labels`` below.
+def new_grid(
+    num_panels: int, *, num_columns: int, size: tuple[float, float], labels: Sequence[str] = (), parts: Parts = (1.0,)
+) -> Grid:
+    """Panels of ``size`` inches (width, height), row by row, with room for a legend of ``labels`` below.
+
+    A panel has as many axes side by side as ``parts``, which are their widths; they follow one another in the grid.
 
     Raises:
         DataError: there is no panel.
@@ -50,19 +56,18 @@ def new_grid(num_panels: int, *, num_columns: int, size: tuple[float, float], nu
         raise DataError("nothing to draw: no panel has a number")
     num_columns = min(num_columns, num_panels)
     num_rows = math.ceil(num_panels / num_columns)
-    legend_inches = 0.15 + _LEGEND_LINE_INCHES * math.ceil(num_labels / legend_columns(num_columns * size[0]))
+    width = size[0] * num_columns
+    legend_inches = 0.15 + _LEGEND_LINE_INCHES * math.ceil(len(labels) / _legend_columns(labels, width))
     figure = Figure(
-        figsize=(size[0] * num_columns, size[1] * num_rows + legend_inches),
+        figsize=(width, size[1] * num_rows + legend_inches),
         layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
     )
-    axes = list(figure.subplots(num_rows, num_columns, squeeze=False).flat)
-    for axis in axes[num_panels:]:
+    num_axes = num_panels * len(parts)
+    ratios = [part for _ in range(num_columns) for part in parts]
+    axes = list(figure.subplots(num_rows, len(ratios), squeeze=False, width_ratios=ratios).flat)
+    for axis in axes[num_axes:]:
         axis.set_axis_off()
-    return Grid(figure, axes[:num_panels])
-
-
-def legend_columns(width_inches: float) -> int:
-    return max(1, int(width_inches / 1.7))
+    return Grid(figure, axes[:num_axes])
 
 
 def add_legend(figure: Figure, labels: Sequence[str], *, bars: bool = False, more: Sequence[Any] = ()) -> None:
@@ -70,17 +75,22 @@ def add_legend(figure: Figure, labels: Sequence[str], *, bars: bool = False, mor
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    larger = {"markersize": 4.5, "linewidth": 1.8}
     keys: list[Any] = [
         Patch(label=shortened(label), **bar_look(position))
         if bars
-        else Line2D([], [], label=shortened(label), **(line_look(position) | {"markersize": 4.5, "linewidth": 1.8}))
+        else Line2D([], [], label=shortened(label), **(line_look(position) | larger))
         for position, label in enumerate(labels)
     ]
     keys += more
-    width = float(figure.get_size_inches()[0])
-    longest = max(len(key.get_label()) for key in keys)
-    fitting = max(1, int(width / (0.55 + 0.075 * longest)))
-    figure.legend(handles=keys, loc="outside lower center", ncols=min(len(keys), fitting, legend_columns(width)))
+    ncols = _legend_columns([key.get_label() for key in keys], float(figure.get_size_inches()[0]))
+    figure.legend(handles=keys, loc="outside lower center", ncols=ncols)
+
+
+def _legend_columns(labels: Sequence[str], width_inches: float) -> int:
+    """As many as the longest label leaves room for."""
+    longest = max((min(len(label), LONGEST_LABEL) for label in labels), default=0)
+    return max(1, min(len(labels), int(width_inches / (0.6 + 0.075 * longest))))
 
 
 def line_look(position: int) -> dict[str, Any]:

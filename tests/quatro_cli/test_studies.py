@@ -1,0 +1,120 @@
+"""`quatro eval flips | similarity | temperature | bias` and their figures, from the outside."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Base and tuned samples: 8 of each of two problems, the base never solves the second."""
+
+    def write(name, counts, folder="."):
+        path = tmp_path / folder / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("w", encoding="utf-8") as stream:
+            for id, correct in counts.items():
+                for index in range(8):
+                    text = f"first take {index % 3} then add one" if index < correct else "no"
+                    line = {"benchmark": "toy", "id": id, "sample_index": index, "completion": text, "answer": "1"}
+                    stream.write(json.dumps(line | {"correct": index < correct}) + "\n")
+        return str(path)
+
+    return {
+        "base": write("base", {"p": 3, "q": 0}),
+        "tuned": write("tuned", {"p": 8, "q": 4}),
+        "other": write("other", {"p": 8}),
+    }
+
+
+def invoke(*arguments):
+    result = runner.invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_flips_are_printed_in_percent_and_as_a_document(files, tmp_path):
+    shown = invoke("eval", "flips", files["base"], files["tuned"], "--k", "8").stdout
+    lines = {line.split()[1]: line.split() for line in shown.splitlines() if line.startswith("toy")}
+    assert lines["very"][3:] == ["0-0", "1", "1", "100.0", "100.0"]
+    assert lines["hard"][2:] == ["1-1", "0", "-", "-", "-"]
+    assert lines["medium"][2:] == ["2-4", "1", "-", "-", "0.0"]
+    out = tmp_path / "flips.json"
+    document = json.loads(invoke("eval", "flips", files["base"], files["tuned"], "--json", "-o", out).stdout)
+    assert json.loads(out.read_text(encoding="utf-8")) == document
+    assert document["metric"] == "flip@k"
+    assert {(row["metric"], row["k"]) for row in document["rows"]} == {("flip", None), ("flip@k", 8)}
+
+
+def test_flips_of_different_problems_end_with_4_and_a_large_k_with_2(files):
+    result = runner.invoke(app, ["eval", "flips", files["base"], files["other"]])
+    assert result.exit_code == 4
+    assert "holds 'q' of toy" in result.stderr
+    assert runner.invoke(app, ["eval", "flips", files["base"], files["tuned"], "--k", "9"]).exit_code == 2
+
+
+def test_similarity_shows_every_measure(files):
+    shown = invoke("eval", "similarity", files["tuned"]).stdout
+    assert [line.split()[1] for line in shown.splitlines()[2:]] == ["tfidf", "rouge-l", "jaccard", "edit"]
+    document = json.loads(invoke("eval", "similarity", files["tuned"], "--similarity", "edit", "--json").stdout)
+    assert [sum(row["histogram"]) for row in document["rows"]] == [8 * 7 // 2 + 4 * 3 // 2]
+
+
+def test_files_stand_side_by_side_in_one_table(files):
+    arguments = ["eval", "temperature", files["base"], files["tuned"], "--similarity", "exact"]
+    lines = [line.split() for line in invoke(*arguments).stdout.splitlines()[2:]]
+    assert [line[0] for line in lines] == ["base", "tuned"]
+    assert [line[6:8] for line in lines] == [["18.8", "0.188"], ["75.0", "0.375"]]  # 3 of 16, 12 of 16; 3, 3 + 3 kinds
+    rows = json.loads(invoke(*arguments, "--label", "A", "--label", "B", "--json").stdout)["rows"]
+    assert {row["label"] for row in rows} == {"A", "B"}
+    assert runner.invoke(app, [*arguments, "--label", "A"]).exit_code == 2
+
+
+def test_bias_shows_both_numbers(files):
+    document = json.loads(invoke("eval", "bias", files["tuned"], "--k", "8", "--json").stdout)
+    value = {row["metric"]: row["value"] for row in document["rows"] if row["benchmark"] == "toy"}
+    assert value["ucc@k"] == pytest.approx(value["ucc@k reclustered"])
+    assert "k clustered afresh" in invoke("eval", "bias", files["tuned"], "--k", "1,8", "--draws", "2").stdout
+
+
+def test_every_result_has_its_figure(files, tmp_path):
+    pytest.importorskip("matplotlib")
+    made = {
+        "passk": ["passk", files["tuned"], "--ci"],
+        "ucc": ["ucc", files["tuned"]],
+        "flips": ["flips", files["base"], files["tuned"]],
+        "similarity": ["similarity", files["tuned"]],
+        "temperature": ["temperature", files["base"], files["tuned"]],
+        "threshold": ["ucc", files["tuned"], "--threshold", ".5,.9", "--similarity", "edit"],
+        "bias": ["bias", files["tuned"], "--draws", "2"],
+    }
+    for name, arguments in made.items():
+        document, figure = tmp_path / f"{name}.json", tmp_path / f"{name}.png"
+        invoke("eval", *arguments, "-o", document)
+        assert invoke("plot", name, document, "-o", figure).stdout == f"{figure}\n"
+        assert figure.read_bytes().startswith(b"\x89PNG")
+    figure = tmp_path / "heatmap.svg"
+    invoke("plot", "heatmap", files["base"], files["tuned"], "--id", "p", "-o", figure)
+    assert b"</svg>" in figure.read_bytes()
+
+
+def test_a_figure_of_other_numbers_or_of_equal_labels_is_refused(files, tmp_path):
+    pytest.importorskip("matplotlib")
+    passk, flips = tmp_path / "passk.json", tmp_path / "flips.json"
+    invoke("eval", "passk", files["tuned"], "--label", "Ours", "-o", passk)
+    invoke("eval", "flips", files["base"], files["tuned"], "--label", "Ours", "-o", flips)
+    wrong = runner.invoke(app, ["plot", "flips", str(passk), "-o", str(tmp_path / "x.png")])
+    assert wrong.exit_code == 4
+    assert "quatro eval flips BASE TUNED" in wrong.stderr
+    again = tmp_path / "again.json"
+    again.write_bytes(flips.read_bytes())
+    twice = runner.invoke(app, ["plot", "flips", str(flips), str(again), "-o", str(tmp_path / "x.png")])
+    assert twice.exit_code == 2
+    assert "both labelled 'Ours'" in twice.stderr
+    assert not (tmp_path / "x.png").exists()
+    assert runner.invoke(app, ["plot", "heatmap", files["base"], "--id", "none"]).exit_code == 2
