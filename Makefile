@@ -32,7 +32,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=85
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=85
 
 # The measuring half on a machine without torch: its own environment, base install plus figures.
 $(VENV)-base/.installed: pyproject.toml constraints.txt

@@ -5,15 +5,15 @@ matplotlib is imported inside the functions (extra `plot`). The same numbers giv
 
 from __future__ import annotations
 
+import io
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import DataError, UsageError
+from evals.whole_file import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,19 +150,10 @@ def save_figure(figure: Figure, path: Path) -> None:
         "svg": {"Date": None, "Creator": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with open(handle, "wb") as file:
-            with matplotlib.rc_context(cast("Any", STYLE)):
-                figure.savefig(file, format=kind, metadata=metadata[kind])
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    drawn = io.BytesIO()
+    with matplotlib.rc_context(cast("Any", STYLE)):
+        figure.savefig(drawn, format=kind, metadata=metadata[kind])
+    write_whole(path, [drawn.getvalue()])
 
 
 def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -12,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
+from evals.whole_file import write_whole
 
 
 class _Document(BaseModel):
@@ -111,21 +110,7 @@ class Result(_Document):
 
     def write(self, path: str | Path) -> None:
         """Writes the document under a temporary name and renames it: readers see the old file or the new one."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(self.to_json())
-                stream.flush()
-                os.fsync(stream.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(Path(path), [self.to_json().encode("utf-8")])
 
 
 def read_result(path: str | Path) -> Result:

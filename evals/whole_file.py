@@ -9,13 +9,22 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from evals.errors import UsageError
+
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     """Replace ``path`` by the concatenation of ``chunks``: temporary name, fsync, rename. Makes missing folders.
 
+    Of a symbolic link the file it points to is replaced, not the link.
+
     Raises:
+        UsageError: ``path`` is a folder, a device or a pipe: a rename would take its place.
         OSError: names the file; what stood there before still does.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise UsageError(f"{path} is {kind} and cannot be replaced; name a file, or let --json write to stdout")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.", suffix=".tmp")
     try:

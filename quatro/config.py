@@ -37,6 +37,7 @@ __all__ = [
     "schema_json",
     "schema_text",
     "shipped_configs",
+    "with_absolute_paths",
 ]
 
 
@@ -100,6 +101,22 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     if problems:
         raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
     return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins))
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The same configuration with files and folders that exist named absolutely: a run can be resumed from anywhere."""
+
+    def absolute(name: str | None) -> str | None:
+        return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+
+    return config.model_copy(
+        update={
+            "model": absolute(config.model),
+            "data": config.data.model_copy(update={"prompts": absolute(config.data.prompts)}),
+            "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),
+            "eval": config.eval.model_copy(update={"benchmark": absolute(config.eval.benchmark)}),
+        }
+    )
 
 
 def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:

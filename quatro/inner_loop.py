@@ -155,8 +155,8 @@ class InnerLoop:
             return False
         raise DivergedError(
             f"iteration {step}: loss or gradient is not finite (gradient norm {update.grad_norm}); the step was not "
-            f"applied and its batch is in {dump}. Resume from the last checkpoint with a lower optimizer.lr, or train "
-            "with -s on_nonfinite=skip"
+            f"applied and its batch is in {dump}. Begin a new run with a lower optimizer.lr, or with "
+            "-s on_nonfinite=skip"
         )
 
 

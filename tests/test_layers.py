@@ -164,15 +164,8 @@ def test_the_trainer_never_asks_which_method_it_has():
 
     drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
     # Defaults, examples and the run's default name are not decisions.
-    may_name = {
-        "config_model.py",
-        "config.py",
-        "config_schema.py",
-        "config_errors.py",
-        "sweep.py",
-        "rundir.py",
-        "run_summary.py",
-    }
+    may_name = {"config_model.py", "config.py", "config_schema.py", "config_errors.py", "rundir.py", "run_summary.py"}
+    may_name |= {path.name for path in drivers if path.name.startswith(("sweep", "run_series"))}
     for path in drivers:
         if path.name in may_name:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from quatro.dual import STATUSES, DualSolution, solve_dual
@@ -115,8 +116,6 @@ class Quatro(Method):
 
 def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
     """What the run records of the dual (METHODS 1.3); lam and mu over prompts with an interior or capped optimum."""
-    import torch
-
     num_prompts = len(dual.status)
     metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES}
     metrics["dual/floored_rows"] = float(dual.num_floored)
@@ -124,9 +123,9 @@ def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
     names = ("lam_p10", "lam_median", "lam_p90", "lam_min", "lam_max", "lam_mean", "mu_mean")
     values = [float("nan")] * len(names)  # no prompt with a signal: unknown, not absent
     if bool(solved_Q.any()):
-        lam_Q, mu_Q = dual.lam[solved_Q], dual.mu[solved_Q]
-        levels = torch.tensor([0.1, 0.5, 0.9, 0.0, 1.0], dtype=lam_Q.dtype, device=lam_Q.device)
-        values = [*torch.quantile(lam_Q, levels).tolist(), lam_Q.mean().item(), mu_Q.mean().item()]
+        lam_Q, mu_Q = np.sort(dual.lam[solved_Q].cpu().numpy()), dual.mu[solved_Q]
+        levels = np.interp([0.1, 0.5, 0.9], np.linspace(0.0, 1.0, lam_Q.size), lam_Q)
+        values = [*map(float, levels), lam_Q[0].item(), lam_Q[-1].item(), lam_Q.mean().item(), mu_Q.mean().item()]
     metrics |= {f"dual/{name}": value for name, value in zip(names, values, strict=True)}
     metrics |= {
         "advantage/min": advantage_B.min().item(),

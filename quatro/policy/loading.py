@@ -53,6 +53,7 @@ def load_shape(name: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     config = load_config(name)
+    _require(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
         return _load(name, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
 

@@ -134,10 +134,10 @@ def ucc(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """UCC@k: how many different right solutions k samples hold; UCR: clusters per sample drawn.
+    """UCC@k: different right solutions in k samples; UCR: clusters per sample.
 
-    Clusters are components of similarity >= threshold, and components chain as n grows: compare models at
-    equal n only. A threshold does not mean the same for two similarities.
+    Components chain as n grows: compare models at equal n only. A threshold does
+    not mean the same for two similarities.
 
     \b
     Examples:

@@ -49,13 +49,20 @@ def train(
 
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
-    from quatro.config import resolve_config
+    from evals.errors import UsageError
+    from quatro.config import resolve_config, with_absolute_paths
     from quatro.rundir import default_run_path, refuse_occupied
 
+    if (Path(source) / "config.yaml").is_file():
+        raise UsageError(
+            f"{source} is a run: continue it with `quatro train {source} --resume`, or begin a new one with its "
+            f"configuration by `quatro train {source}/config.yaml`"
+        )
     resolved = resolve_config(source, overrides=settings, method=method)
-    run = out or default_run_path(resolved.stem, resolved.config)
+    config = with_absolute_paths(resolved.config)
+    run = out or default_run_path(resolved.stem, config)
     refuse_occupied(run)
-    return resolved.config, run
+    return config, run
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
@@ -91,7 +98,7 @@ def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
 
     from quatro.dry_run import describe
     from quatro.launch import launch
-    from quatro.rundir import RunDir
+    from quatro.rundir import RunDir, read_status
     from quatro.stop import StopRequest
     from quatro_cli.training_view import TrainingView
     from quatro_cli.warm import ensure_model
@@ -100,6 +107,9 @@ def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
     described = describe(config)
     output.info("\n".join([*described.arithmetic, *described.notes]))
     ensure_model(config.model)
+    before = read_status(path) if resume else {}
+    if before.get("status") == "done" and before.get("step") == config.steps:
+        output.info(f"{path} is done: all {config.steps} iterations; `quatro runs show {path}` tells about it")
     run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")

@@ -143,3 +143,19 @@ def test_a_method_of_ones_own_is_found_by_its_dotted_path():
     assert METHODS["quatro.methods.gspo:Gspo"] is METHODS["gspo"]
     with pytest.raises(ValueError, match="cannot be imported"):
         METHODS["quatro.methods.nowhere:Nothing"]
+
+
+def test_the_duals_metrics_are_those_of_its_prompts():
+    """Three prompts: one without a signal, and lam of the other two known from the dual itself."""
+    from quatro.dual import solve_dual
+
+    reward_QN = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0], [1.0, 1, 1, 1]], dtype=torch.float64)
+    found = METHODS["quatro"](delta=0.01).advantages(reward_QN.flatten(), torch.arange(3).repeat_interleave(4)).metrics
+    lam = sorted(solve_dual(reward_QN[:2], 0.01).lam.tolist())
+    assert found["dual/interior_share"] == pytest.approx(2 / 3)
+    assert found["dual/degenerate_share"] == pytest.approx(1 / 3)
+    assert (found["dual/lam_min"], found["dual/lam_max"]) == pytest.approx(tuple(lam))
+    assert found["dual/lam_median"] == pytest.approx(sum(lam) / 2)
+    assert found["dual/lam_p10"] == pytest.approx(lam[0] + 0.1 * (lam[1] - lam[0]))
+    uniform = METHODS["quatro"]().advantages(torch.ones(4), torch.zeros(4, dtype=torch.long)).metrics
+    assert math.isnan(uniform["dual/lam_mean"])
