@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-MAX_TRACEBACK_CHARS = 8000
+MAX_DESCRIPTION_CHARS = 8000
 
 
 def load_function(spec: str) -> Callable[..., Any]:
@@ -35,8 +35,20 @@ def answer_request(function: Callable[..., Any], line: str) -> dict[str, Any]:
         if isinstance(result, (str, bytes)) or not hasattr(result, "__float__"):
             raise TypeError(f"the reward function returned {result!r:.200}; expected a number")
         return {"reward": float(result)}
-    except Exception:
-        return {"error": traceback.format_exc()[-MAX_TRACEBACK_CHARS:]}
+    except Exception as error:
+        return {"error": describe(error)}
+
+
+def describe(error: BaseException) -> str:
+    """The error and the frames of the user's own code, innermost last; how it was called is our business."""
+    ours = (__file__, importlib.__file__)
+    frames = [
+        f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<frozen")
+    ]
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
 
 
 def exit_with_parent(parent: int) -> None:
@@ -57,8 +69,8 @@ def main() -> None:
 
         try:
             function = load_function(spec)
-        except Exception:
-            respond({"error": traceback.format_exc()[-MAX_TRACEBACK_CHARS:]})
+        except Exception as error:
+            respond({"error": describe(error)})
             return
         respond({"ready": True})
         for line in requests:

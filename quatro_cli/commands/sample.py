@@ -94,6 +94,7 @@ def sample(
       quatro sample runs/math -b math500,aime24 --preset paper
     """
     from evals.errors import UsageError
+    from evals.whole_file import file_stem
     from quatro.sample_settings import default_tag, plan_of
 
     names = split(benchmarks)
@@ -108,6 +109,8 @@ def sample(
     twice = [task.name for task in tasks if [other.name for other in tasks].count(task.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
+    if tag is not None and file_stem(tag) != tag:
+        raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
     folder = out or _default_folder(model, found) / (tag or default_tag(tasks[0].sampling, step=found.step))
     for line in replaced:
         output.info(line)

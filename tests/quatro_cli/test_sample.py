@@ -141,3 +141,10 @@ def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_pa
     assert f"{6 * n - kept} samples drawn, {kept} were there" in rest.stderr
     runner.invoke(app, command(model, toy, tmp_path / "whole", "-n", str(n)))
     assert path.read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
+def test_a_tag_that_leads_elsewhere_is_refused(tag):
+    result = runner.invoke(app, ["sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run"])
+    assert result.exit_code == 2
+    assert "no plain folder name" in result.stderr
