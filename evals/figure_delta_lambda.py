@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.figure_limitation import (
@@ -34,7 +34,7 @@ LAMBDA = Metric("dual/lam_mean", "λ over training", "mean over prompts", is_log
 def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:
     """Left: A of a correct rollout against how many of N are correct. Right: mean lambda. One curve a delta.
 
-    Hollow points on the left are radii that were out of reach and lowered. The runs share all keys outside the
+    Rings on the left mark radii that were out of reach and lowered. The runs share all keys outside the
     method's block; of several such groups the one with most deltas, then most runs, is drawn.
 
     Raises:
@@ -60,7 +60,7 @@ def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:
         left.set_ylim(bottom=0)
         num_rollouts = len(found[0].advantages) + 1
         left.set_xticks(range(1, num_rollouts, -(-(num_rollouts - 1) // 9)))
-        small_title(left, f"N = {num_rollouts}{', hollow: δ lowered' if any(one.capped for one in found) else ''}")
+        small_title(left, f"N = {num_rollouts}")
         if has_lambda:
             right = grid.axes[1]
             for position, setting in enumerate(found):
@@ -69,11 +69,12 @@ def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:
             right.set_ylabel(LAMBDA.unit)
             right.set_xlabel("step")
         add_legend(grid.figure, labels)
-        if has_lambda:
-            add_foot(
-                grid.figure,
-                f"{shortened(f'{value_text(found[0], LR)}, {fixed_text(found[0], LR)}', 90)}; {reading(found)}",
-            )
+        fixed = shortened(f"{value_text(found[0], LR)}, {fixed_text(found[0], LR)}", 90)
+        foot = [fixed, reading(found)] if has_lambda else []
+        if any(setting.capped for setting in found):
+            foot.append("ring: δ beyond reach, lowered")
+        if foot:
+            add_foot(grid.figure, "\n".join(foot))
     return Drawn(grid.figure, notes)
 
 
@@ -103,9 +104,6 @@ def _draw_advantages(axis: Axes, setting: Setting, position: int) -> None:
     look = line_look(position)
     counts = range(1, len(setting.advantages) + 1)
     axis.plot(counts, setting.advantages, **look)
-    hollow = look | {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": look["color"]}
-    axis.plot(
-        setting.capped,
-        [setting.advantages[count - 1] for count in setting.capped],
-        **(hollow | {"markeredgewidth": 1.0, "markersize": 4.2}),
-    )
+    ring: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 8, "markerfacecolor": "none"}
+    ring |= {"markeredgecolor": look["color"], "markeredgewidth": 1.0}
+    axis.plot(setting.capped, [setting.advantages[count - 1] for count in setting.capped], **ring)

@@ -17,6 +17,7 @@ from evals.panels import GREY, line_look, new_grid, shortened, start_at_zero, st
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"
@@ -119,9 +120,9 @@ def limitation_figure(settings: Sequence[Setting]) -> Drawn:
             bottom = grid.axes[(len(metrics) - 1) * num_columns + column]
             bottom.set_xlabel("step")
             handles = [key(value_text(one, axis_name), line_look(at)) for at, one in enumerate(found)]
-            heading = shortened(f"{found[0].label}: {fixed_text(found[0], axis_name)}", 60)
-            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.3)} | small_heading(heading)
-            bottom.legend(handles=handles, ncols=min(3, len(found)), **below)
+            heading = f"{shortened(found[0].label)}\n{shortened(fixed_text(found[0], axis_name))}"
+            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.32)}
+            head_legend(bottom.legend(handles=handles, ncols=min(3, len(found)), **below), heading)
         add_foot(grid.figure, reading([one for found in columns.values() for one in found]))
     return Drawn(grid.figure, notes)
 
@@ -174,14 +175,18 @@ def lacking(settings: Sequence[Setting], axis: str) -> str:
 
 
 def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
-    """The running means of ``runs`` averaged, at the steps that all of them have; geometric on a logarithmic axis."""
+    """The running means of ``runs`` averaged, at the steps that all of them have; geometric on a logarithmic axis.
+
+    Runs without a single number of ``metric`` do not count.
+    """
     smooth = []
     for rows in runs:
         steps, values = series(rows, metric.name)
         pairs = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0 or not metric.is_log]
         transformed = [math.log(value) if metric.is_log else value for _, value in pairs]
         means = running_mean(transformed, 2 * (len(transformed) // 24) + 1)
-        smooth.append(dict(zip((step for step, _ in pairs), means, strict=True)))
+        if pairs:
+            smooth.append(dict(zip((step for step, _ in pairs), means, strict=True)))
     steps = sorted(set.intersection(*(set(one) for one in smooth))) if smooth else []
     back = math.exp if metric.is_log else float
     columns = [[one[step] for one in smooth] for step in steps]
@@ -261,15 +266,16 @@ def reading(settings: Sequence[Setting]) -> str:
 def add_foot(figure: Figure, text: str) -> None:
     """``text`` in small at the foot, or over the keys of the figure's legend if it has one."""
     for legend in figure.legends:
-        legend.set_title(text)
-        legend.get_title().set(fontsize=7, color=GREY)
+        head_legend(legend, text)
     if not figure.legends:
         figure.supxlabel(text, fontsize=7, color=GREY, x=0.99, ha="right")
 
 
-def small_heading(text: str) -> dict[str, Any]:
-    """The arguments that give a legend ``text`` in small over its keys."""
-    return {"title": text, "title_fontproperties": {"size": 7}, "alignment": "left"}
+def head_legend(legend: Legend, text: str) -> None:
+    """``text`` in small over the keys of ``legend``."""
+    legend.set_title(text)
+    legend.set_alignment("left")
+    legend.get_title().set(fontsize=7, color=GREY)
 
 
 def _size(settings: Sequence[Setting]) -> tuple[int, int]:

@@ -27,10 +27,10 @@ from evals.figure_limitation import (
     finish,
     fixed_text,
     grouped,
+    head_legend,
     key,
     of_method,
     reading,
-    small_heading,
     value_text,
 )
 from evals.panels import LINES, MARKERS, PALETTE, add_legend, line_look, new_grid, shortened, styled
@@ -117,11 +117,14 @@ def stability_figure(settings: Sequence[Setting]) -> Drawn:
                     draw_setting(axes, setting, metric, look, place=(position, len(found)))
                 finish(axes, metric, title=f"{title}: {metric.title.lower()}" if column == 0 else metric.title)
                 axes.set_ylabel(metric.unit)
+                if not axes.lines:
+                    notes.append(f"{title}: no run has a finite {metric.name}")
                 if row == len(parts) - 1:
                     axes.set_xlabel("step")
             heading = "\n".join(shortened(line, 40) for line in fixed.split(", "))
-            beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)} | small_heading(heading)
-            grid.axes[2 * row + 1].legend(handles=[key(label, look) for label, look in looks], **beside)
+            handles = [key(label, look) for label, look in looks]
+            legend = grid.axes[2 * row + 1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5))
+            head_legend(legend, heading)
         add_foot(grid.figure, reading([one for part in parts for one in part[3]]))
     return Drawn(grid.figure, notes)
 
@@ -137,11 +140,19 @@ def _looks(found: Sequence[Setting], axis: str) -> list[tuple[str, dict[str, Any
 
 
 def _log_ratio_pair(settings: Sequence[Setting]) -> list[Setting]:
-    """QUATRO settings that differ in log_ratio alone, `none` last; empty where `none` or its counterpart is missing."""
+    """QUATRO settings that differ in log_ratio alone, `none` last; empty where `none` or its counterpart is missing.
+
+    Of several such groups the largest, then the one with most runs, then the paper's own (delta .1, K 2).
+    """
+
+    def score(group: Sequence[Setting]) -> tuple[int, int, bool]:
+        is_papers = (group[0].delta, group[0].inner_updates) == (0.1, 2)
+        return len(group), sum(len(one.runs) for one in group), is_papers
+
     ours = [one for one in settings if one.method == QUATRO]
     groups = grouped(ours, lambda one: (one.delta, one.lr, one.inner_updates, one.shared, one.own))
     pairs = [group for group in groups if len(group) > 1 and any(one.log_ratio == NO_LOG_RATIO for one in group)]
-    best = max(pairs, key=lambda group: (len(group), sum(len(one.runs) for one in group)), default=[])
+    best = max(pairs, key=score, default=[])
     return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
 
 

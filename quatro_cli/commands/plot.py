@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.commands import plot_results
+from quatro_cli.commands import plot_results, plot_runs
 from quatro_cli.output import output
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -65,3 +65,4 @@ app.command("heatmap")(plot_results.heatmap)
 app.command("temperature")(plot_results.temperature)
 app.command("threshold")(plot_results.threshold)
 app.command("bias")(plot_results.bias)
+plot_runs.register(app)
