@@ -34,7 +34,10 @@ def run_rows(path: Path, *settings: str, method: str | None = None) -> list[dict
     ids=["delta=0.1", "delta=0.01", "delta=0.001", "gspo", "without-log-ratio"],
 )
 def test_the_realised_kl_follows_delta_and_only_with_the_log_ratio(tmp_path, method, settings, low, high):
-    """SCIENCE, test B: 20 iterations of K = 5 full-batch steps; kl/old_new, averaged over them."""
+    """20 iterations of K = 5 full-batch steps; kl/old_new, averaged over them.
+
+    Over seeds 0-4: delta .1 .062-.067, .01 .0098-.0106, .001 .0025-.0051, gspo .61-.75, without log-ratio .47-.62.
+    """
     rows = run_rows(tmp_path / "run", "steps=20", *settings, method=method)
     assert len(rows) == 20
     assert low < mean(row["kl/old_new"] for row in rows) < high
@@ -51,7 +54,11 @@ def test_smaller_radius_means_larger_lambda(tmp_path):
 
 @pytest.mark.slow
 def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
-    """SCIENCE, test C: 100 iterations, then 256 answers to each of the 200 held-out problems."""
+    """100 iterations, then 256 answers to each of the 200 held-out problems, top_p 1.
+
+    Over seeds 0-3, UCC@256 and pass@1: delta .001 11.6-12.5 and .209-.220, .01 8.9-9.7 and .253-.262, .1 5.5-6.2 and
+    .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
+    """
     from evals.aggregate import passk_result, ucc_result
     from evals.records import read_samples
     from quatro_cli.commands.sample import sample
