@@ -358,8 +358,13 @@ def _at(value: Any, position: int) -> Any:
 
 
 def _verdict(value: Any, field: str, at: str) -> bool:
+    if value in ("pass", "fail"):  # evalplus
+        return bool(value == "pass")
     if type(value) not in (bool, int, float) or value not in (0, 1):
-        refuse(at, f"{field} must be true, false, 0 or 1 to say whether the sample is correct, found {shown(value)}")
+        refuse(
+            at,
+            f"{field} must be true, false, 0, 1, pass or fail: is the sample correct? found {shown(value)}",
+        )
     return bool(value)
 
 

@@ -102,6 +102,11 @@ def read_samples(
             ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
         )
     reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
+    reader.warnings += [
+        f"{path}: its samples are read, not what `quatro eval grade` made of them; for that, name {path / 'graded'}"
+        for path in map(Path, paths)
+        if (path / "samples").is_dir() and any((path / "graded").rglob("*.jsonl*"))
+    ]
     return Samples(reader.rows, list(reader.found), reader.warnings + _count_warnings(reader))
 
 

@@ -136,7 +136,8 @@ def diff_configs(a: Config, b: Config) -> list[Difference]:
 def shipped_configs() -> dict[str, Path]:
     """Name -> file of every configuration that comes with the package (`quickstart`, `methods/gspo`)."""
     folder = _shipped_folder()
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    paths = sorted(path for path in folder.rglob("*.yaml") if path.parent.name != "sweeps")  # those: quatro.sweep_file
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
 
 
 def find_config(source: str | Path) -> Path:

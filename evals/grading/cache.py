@@ -12,7 +12,7 @@ from evals.grading.normal_form import clean
 from evals.grading.pool import Pair, Verdict, WorkerPool
 
 # Part of every result and of every key below: raise it whenever a grade may come out differently.
-GRADER_VERSION = "2"
+GRADER_VERSION = "3"
 MAX_VERDICTS = 200_000
 
 _Key = tuple[str, str, float, str, str]

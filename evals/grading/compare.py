@@ -5,6 +5,7 @@ An oracle (the symbolic stage) may decide those; the structure around expression
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
@@ -17,6 +18,8 @@ Policy = Literal["strict", "simko"]
 SIMKO_TOLERANCE = 1e-4
 # Matching two unordered lists takes their product in comparisons.
 MAX_ITEMS = 100
+# A plain variable; what stands before the equals sign may also be a function or an expression.
+_SIMPLE = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?")
 
 
 # Decides what text and exact numbers leave open.
@@ -64,6 +67,8 @@ def _parsed(text: str) -> tuple[Item, ...]:
 def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
+    if _SIMPLE.fullmatch(item.name) and _SIMPLE.fullmatch(gold.name) and item.name != gold.name:
+        return False  # x = 2 does not say what y is
     value, other = item.value, gold.value
     if isinstance(value, Number) and isinstance(other, Number):
         return _same_numbers(item, value, gold, other, rule)

@@ -23,6 +23,16 @@ _PLAIN_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"-?(\d*)\.(\d+)", re.ASCII)
 
 
+# 0.1\overline{6}: digits before the point, after it, and those that repeat.
+_REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\{(\d{1,20})\}", re.ASCII)
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    whole, start, period = match.groups()
+    numerator = int(whole + start + period) - int((whole + start) or "0")
+    return f"({numerator}/{10 ** len(start) * (10 ** len(period) - 1)})"
+
+
 @dataclass(frozen=True)
 class Number:
     """``resolution``: one unit in the last place of a decimal that shows as many digits as a printed float, else 0."""
@@ -39,6 +49,8 @@ def parse_number(text: str) -> Number | None:
     """The exact value of ``text``, or None if it is not an expression over numbers (or one that is too large)."""
     if _PLAIN_INTEGER.fullmatch(text):
         return Number(Fraction(int(text)))
+    if len(text) <= MAX_CHARS and "\\" in text:
+        text = _REPEATING.sub(_as_fraction, text)
     if len(text) > MAX_CHARS or not _NUMERIC.fullmatch(text):
         return None
     try:

@@ -3,63 +3,189 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from quatro_cli.options import DryRun, Json, Set, split
-from quatro_cli.output import output
+from quatro_cli.options import DryRun, Json, Set, numbers, split
+from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
-    from quatro.sweep import Outcome, Plan
+    from quatro.sweep import Board, Evaluation, Outcome, Plan, Point, Progress
+    from quatro_cli.output import View
+
+SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
 
 
 def sweep(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file or the name of a shipped one.")],
-    grid: Annotated[list[str], typer.Option("-g", "--grid", metavar="KEY=V,V", help="An axis; repeatable.")],
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG|SWEEP", help="A configuration for -g, or a sweep file; shipped by name.")
+    ],
     settings: Set,
+    grid: Annotated[
+        list[str],
+        typer.Option(
+            *("-g", "--grid"),
+            metavar="KEY=V,V",
+            help="An axis; repeatable.",
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="The same as -g seed=0,1,2.")] = "",
     method: Annotated[str | None, typer.Option("-m", "--method", help="Method of every point.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: sweeps/<config>.")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at a time.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Runs at a time; they share the CPU threads. Default: 1.")
+    ] = None,
+    gpus: Annotated[str, typer.Option("--gpus", metavar="0,1", help="One run at a time on each of these GPUs.")] = "",
+    evaluate: Annotated[
+        str | None, typer.Option("--eval", metavar="NAME", help="Sample and measure every run, and the base once.")
+    ] = None,
+    eval_n: Annotated[int | None, typer.Option("--eval-n", help="Samples per problem. Default: 256.")] = None,
+    eval_top_p: Annotated[
+        str | None, typer.Option("--eval-top-p", metavar="1,0.7", help="Nucleus masses to measure at. Default: 1.")
+    ] = None,
+    submit: Annotated[
+        str | None,
+        typer.Option("--submit", metavar="slurm|commands", help="Write an array script or a command a point instead."),
+    ] = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Train every point of a grid; type it again to run only what is missing or failed.
 
     An axis over method.name replaces the method block; an axis method.X counts only for methods that have X. Ends
-    with 6 if a run failed; the results stand in summary.csv.
+    with 6 if a run failed; results stand in summary.csv, means over seeds in summary-seeds.csv.
 
     \b
     Examples:
-      quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1
-      quatro sweep quickstart -g method.name=quatro,gspo -g method.delta=0.1,0.01 --dry-run
+      quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
+      quatro sweep paper-small --jobs 2 --dry-run
     """
-    from evals.errors import PartialFailureError
-    from quatro.stop import StopRequest
-    from quatro.sweep import parse_axis, plan_sweep, run_sweep, status_of
+    from evals.errors import UsageError
+    from quatro.sweep import all_points, status_of
 
-    axes = [parse_axis(text) for text in grid]
-    plan = plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
+    if submit not in (None, "slurm", "commands"):
+        raise UsageError(f"--submit {submit}: expected slurm or commands")
+    gpu_list = _gpus(gpus, jobs)
+    evaluation = _evaluation(evaluate, eval_n, eval_top_p)
+    plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
     folder = out or Path("sweeps") / plan.name
     if dry_run:
-        _show(plan, folder, [status_of(point, folder) for point in plan.points], json=json)
+        outcomes = [status_of(point, folder, evaluation) for point in all_points(plan, evaluation)]
+        _show(plan, folder, outcomes, json=json)
         return
-    command = [sys.executable, "-m", "quatro_cli.app", "train"]
-    with StopRequest(notify=output.warn) as stop, output.progress("runs", len(plan.points)) as bar:
-        outcomes = run_sweep(plan, folder, train_command=command, jobs=jobs, stop=stop, progress=bar.update)
+    if evaluation is not None:
+        from evals.benchmarks import load_problems
+
+        load_problems(evaluation.benchmark)  # a benchmark that is not there is refused before hours of training
+    if submit is not None:
+        _submit(plan, folder, submit, evaluation, at_once=jobs or len(gpu_list) or 1, json=json)
+        return
+    _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
+
+
+def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> Plan:
+    from evals.errors import UsageError
+    from quatro.sweep import parse_axis, plan_sweep
+    from quatro.sweep_file import find_sweep, load_sweep
+
+    path = find_sweep(config)
+    if path is None:
+        if not grid and not seeds:
+            raise UsageError(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
+        axes = [parse_axis(text) for text in grid]
+        return plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
+    ignored = [name for name, value in (("-g", grid), ("--seeds", seeds), ("-m", method)) if value]
+    if ignored:
+        raise UsageError(f"{path} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
+    return load_sweep(path, overrides=settings)
+
+
+def _run(
+    plan: Plan, folder: Path, evaluation: Evaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
+) -> None:
+    from evals.errors import PartialFailureError
+    from quatro.stop import StopRequest
+    from quatro.sweep import all_points, run_sweep, status_of
+    from quatro_cli.warm import ensure_model
+
+    points = all_points(plan, evaluation)
+    unfinished = [point for point in points if status_of(point, folder, evaluation).status != "done"]
+    for model in dict.fromkeys(point.config.model for point in unfinished):
+        if model.startswith("embedded:"):
+            ensure_model(model)  # once, before points that would wait for each other start
+    command = [sys.executable, "-m", "quatro_cli.app"]
+    with StopRequest(notify=output.warn) as stop, ExitStack() as stack:
+        progress, board = _reporters(plan, folder, points, stack)
+        outcomes = run_sweep(
+            plan,
+            folder,
+            train_command=[*command, "train"],
+            sample_command=[*command, "sample"],
+            evaluation=evaluation,
+            jobs=jobs,
+            gpus=gpus,
+            stop=stop,
+            progress=progress,
+            board=board,
+        )
     _show(plan, folder, outcomes, json=json)
-    output.info(f"results: {folder / 'summary.csv'}")
+    output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
     if stop.requested:
         output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; type the same command to go on")
         raise typer.Exit(stop.exit_code)
-    unfinished = [outcome for outcome in outcomes if outcome.status != "done"]
-    if unfinished:
+    failed = [outcome for outcome in outcomes if outcome.status != "done"]
+    if failed:
         raise PartialFailureError(
-            f"{len(unfinished)} of {len(outcomes)} runs are not done; their logs stand in {folder / 'logs'}; "
+            f"{len(failed)} of {len(outcomes)} runs are not done; their logs stand in {folder / 'logs'}; "
             "type the same command to run only these"
         )
+
+
+def _submit(plan: Plan, folder: Path, kind: str, evaluation: Evaluation | None, *, at_once: int, json: bool) -> None:
+    from quatro.sweep_submit import Kind, write_submission
+
+    path, num_commands = write_submission(plan, folder, cast("Kind", kind), evaluation=evaluation, at_once=at_once)
+    if json:
+        output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
+    else:
+        output.data(str(path))
+    if not num_commands:
+        output.info("every point is done: there is nothing to submit")
+        return
+    how = f"sbatch {path}" if kind == "slurm" else f"each line of {path} in a shell, here"
+    output.info(f"{num_commands} commands; run {how}; then type the same sweep without --submit to write the summary")
+
+
+def _gpus(text: str, jobs: int | None) -> list[str]:
+    from evals.errors import UsageError
+
+    found = split([text])
+    if not found:
+        return []
+    if jobs is not None:
+        raise UsageError("--gpus runs one point on each GPU, so --jobs would be ignored; leave it out")
+    if len(set(found)) < len(found):
+        raise UsageError(f"--gpus {text}: a GPU stands there twice")
+    return found
+
+
+def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> Evaluation | None:
+    from evals.errors import UsageError
+    from quatro.sweep import Evaluation
+
+    if benchmark is None:
+        ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]
+        if ignored:
+            raise UsageError(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
+        return None
+    top_ps = numbers(top_p, "--eval-top-p", float)
+    return Evaluation(benchmark, 256 if n is None else n, tuple(top_ps or (1.0,)))
 
 
 def _seeds(text: str) -> list[int]:
@@ -71,10 +197,47 @@ def _seeds(text: str) -> list[int]:
         raise UsageError(f"--seeds {text}: expected whole numbers such as 0,1,2") from None
 
 
+def _reporters(
+    plan: Plan, folder: Path, points: Sequence[Point], stack: ExitStack
+) -> tuple[Progress | None, Board | None]:
+    """On a terminal a table that is redrawn in place, elsewhere a line for whatever happens."""
+    if not output.is_terminal("stderr"):
+        return lambda done, note: output.info(f"{done}/{len(points)}  {note}"), None
+    screen = stack.enter_context(output.live())
+    return None, lambda states: _draw(screen, folder, points, states)
+
+
+def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[str, str]) -> None:
+    from quatro.sweep import last_row
+
+    def words(point: Point) -> str:
+        state = states[point.name]
+        if state not in ("trains", "runs already"):
+            return state
+        row = last_row(folder / "runs" / point.name)
+        reward = row.get("reward/mean")
+        shown = f"  reward {reward:.3f}" if isinstance(reward, float) else ""
+        return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}"
+
+    waiting = [point for point in points if states.get(point.name) == "waits"]
+    num_done = sum(states.get(point.name, "done") == "done" for point in points)
+    active = [point for point in points if states.get(point.name, "done") not in ("waits", "done")]
+    rows = [(point.name, words(point)) for point in active[-SHOWN_ROWS:]]
+    rows.append(("", f"{num_done} done, {len(waiting)} wait"))
+    screen.update(Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}"))
+
+
 def _show(plan: Plan, folder: Path, outcomes: list[Outcome], *, json: bool) -> None:
     if json:
         points = [
-            {"name": o.point.name, "settings": o.point.settings, "status": o.status, "reason": o.reason}
+            {
+                "name": o.point.name,
+                "cell": o.point.cell or None,
+                "settings": o.point.settings,
+                "status": o.status,
+                "reason": o.reason,
+                "measured": o.measured,
+            }
             for o in outcomes
         ]
         output.json({"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed, "points": points})
@@ -85,4 +248,6 @@ def _show(plan: Plan, folder: Path, outcomes: list[Outcome], *, json: bool) -> N
         else ""
     )
     title = f"{len(plan.points)} runs in {folder}{collapsed}"
-    output.table(title, ["point", "status", "reason"], [(o.point.name, o.status, o.reason) for o in outcomes])
+    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
+    rows = [(o.point.name, o.status, *(o.measured.get(name) for name in names), o.reason) for o in outcomes]
+    output.table(title, ["point", "status", *names, "reason"], rows)

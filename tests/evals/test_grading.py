@@ -409,3 +409,23 @@ def test_every_reference_of_the_benchmarks_equals_itself_in_a_box() -> None:
 def test_nothing_is_evaluated_as_python() -> None:
     assert not boxed('__import__("os").system("true")', "0").correct
     assert not boxed("9**9**9**9", "5").correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "is_correct"),
+    [
+        ("x=2", "y=2", False),
+        ("n=12", "m=12", False),
+        ("x_1=3", "x_2=3", False),
+        ("x=2", "2", True),
+        ("f(x)=2x", "y=2x", True),
+        (r"0.\overline{3}", r"\frac{1}{3}", True),
+        (r"\frac16", r"0.1\overline{6}", True),
+        (r"1.\overline{27}", r"\frac{14}{11}", True),
+        (r"0.\dot{3}", "1/3", True),
+        (r"0.\overline{9}", "1", True),
+        (r"0.\overline{3}", "0.3", False),
+    ],
+)
+def test_other_variables_differ_and_repeating_decimals_are_fractions(answer, gold, is_correct):
+    assert grade(rf"So \boxed{{{answer}}}.", gold).correct is is_correct

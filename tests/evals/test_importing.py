@@ -135,7 +135,7 @@ def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path) -> None:
     samples, _ = convert(file, "verl", benchmark="math500", columns={"correct": "score"})
     assert [row.correct for row in samples] == [False, True]
     (tmp_path / "out.jsonl").unlink()
-    with pytest.raises(DataError, match=r":1: score must be true, false, 0 or 1 .* found -1"):
+    with pytest.raises(DataError, match=r":1: score must be true, false, 0, 1, pass or fail: .* found -1"):
         convert(
             write(tmp_path / "2.jsonl", {**rows[0], "score": -1}), "verl", benchmark="b", columns={"correct": "score"}
         )

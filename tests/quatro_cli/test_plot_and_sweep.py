@@ -89,3 +89,43 @@ def test_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch)
     assert "seed=0" in result.stdout
     assert "1 of 1 runs" in result.stderr
     assert (tmp_path / "sweep/summary.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["quickstart"], "-g method.delta"),
+        (["paper-small", "-g", "seed=0,1"], "is a sweep file; leave out -g"),
+        (["quickstart", "-g", "seed=0,1", "--eval-n", "4"], "add --eval countdown"),
+        (["quickstart", "-g", "seed=0,1", "--gpus", "0,1", "--jobs", "2"], "--jobs would be ignored"),
+        (["quickstart", "-g", "seed=0,1", "--gpus", "0,0"], "a GPU stands there twice"),
+        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm or commands"),
+        (["quickstart", "-g", "seed=0,1", "--eval", "countdown", "--eval-top-p", "2"], "numbers in (0, 1]"),
+    ],
+)
+def test_options_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, arguments, message):
+    result = runner.invoke(app, ["sweep", *arguments, "--dry-run", "-o", str(tmp_path / "s")])
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shipped_sweep_is_planned_by_name(tmp_path):
+    arguments = ["sweep", "paper-small", "--eval", "countdown", "--dry-run", "--json", "-o", str(tmp_path / "s")]
+    document = json.loads(runner.invoke(app, arguments).stdout)
+    names = [point["name"] for point in document["points"]]
+    assert names[:2] == ["base-embedded-countdown", "base-embedded-countdown-hard"]
+    assert len(names) == 2 + 76
+    assert {point["cell"] for point in document["points"]} == {"base", "S1", "S2", "S3", "S4", "S5", "S6"}
+
+
+def test_a_sweep_is_written_for_a_cluster_instead_of_run(tmp_path):
+    folder = tmp_path / "s"
+    arguments = ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "--jobs", "4", "-o", str(folder)]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{folder / 'submit.sh'}\n"
+    assert "--array=1-2%4" in (folder / "submit.sh").read_text(encoding="utf-8")
+    commands = (folder / "commands.txt").read_text(encoding="utf-8").splitlines()
+    assert [f"runs/seed={seed}" in line for seed, line in enumerate(commands)] == [True, True]
+    assert list((folder / "runs").iterdir()) == []

@@ -1,0 +1,132 @@
+"""Sampling and measuring the runs of a sweep: Pass@1, Pass@n and UCC@n of a benchmark, and the same of the base."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evals.errors import UsageError
+from quatro.sweep_plan import Plan, Point
+
+if TYPE_CHECKING:
+    from evals.results import Result
+
+BASE_CELL = "base"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``n`` samples of every problem of a benchmark at temperature 1, at each of ``top_ps``."""
+
+    benchmark: str
+    n: int = 256
+    top_ps: tuple[float, ...] = field(default=(1.0,))
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UsageError(f"--eval-n {self.n}: expected at least 1 sample per problem")
+        wrong = [top_p for top_p in self.top_ps if not 0 < top_p <= 1]
+        if wrong or not self.top_ps or len(set(self.top_ps)) < len(self.top_ps):
+            shown = ",".join(f"{top_p:g}" for top_p in self.top_ps)
+            raise UsageError(f"--eval-top-p {shown}: expected different numbers in (0, 1], such as 1,0.7")
+
+
+def base_points(plan: Plan) -> list[Point]:
+    """One stand-in point for each model that the sweep's runs begin from and each length they are sampled to."""
+    found: dict[tuple[str, int], Point] = {}
+    for point in plan.points:
+        key = (point.config.model, point.config.rollout.max_new_tokens)
+        if key not in found:
+            slug = re.sub(r"[^A-Za-z0-9._]+", "-", key[0]).strip("-.")[-80:]
+            name = f"base-{slug}"
+            twin = any(other.name == name for other in found.values())
+            found[key] = Point(f"{name}-{key[1]}" if twin else name, {}, point.config, BASE_CELL)
+    names = [point.name for point in found.values()]
+    if len(set(names)) < len(names):
+        raise UsageError("two models of this sweep have names that look the same in a file name; sweep them apart")
+    return list(found.values())
+
+
+def run_folder(folder: Path, point: Point) -> Path:
+    """The run of a point; for a base, where its samples are."""
+    return folder / ("base" if point.cell == BASE_CELL else "runs") / point.name
+
+
+def sample_arguments(evaluation: Evaluation, point: Point, run: Path, top_p: float) -> list[str]:
+    """What `quatro sample` is called with; drawing again draws only what is missing."""
+    model = point.config.model if point.cell == BASE_CELL else str(run)
+    length = str(point.config.rollout.max_new_tokens)
+    return [
+        *(model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"),
+        *("--max-tokens", length, "--grade", "-o", str(samples_folder(run, top_p))),
+    ]
+
+
+def samples_folder(run: Path, top_p: float) -> Path:
+    return run / "samples" / f"T1-p{top_p:g}"
+
+
+def measure(evaluation: Evaluation, run: Path, top_p: float, *, label: str) -> None:
+    """Write passk.json and ucc.json beside the samples.
+
+    Raises:
+        DataError: the samples cannot be read.
+        UsageError: a problem has fewer than n of them.
+    """
+    from evals.aggregate import passk_result, ucc_result
+    from evals.records import read_samples
+    from evals.results import About, about_samples
+
+    folder = samples_folder(run, top_p)
+    files = sorted(folder.glob("*.jsonl"))
+    samples = read_samples(files)
+    about: About = {**about_samples(files), "label": label}
+    ks = sorted({1, evaluation.n, *(2**i for i in range(evaluation.n.bit_length()) if 2**i < evaluation.n)})
+    passk_result(samples, ks=ks, ci=True, **about).write(folder / "passk.json")
+    ucc_result(samples, ks=ks, ci=True, **about).write(folder / "ucc.json")
+
+
+def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float] | None:
+    """Name -> value as in summary.csv; None where it has not been measured at this n.
+
+    Raises:
+        DataError: a result cannot be read.
+    """
+    from evals.results import read_result
+
+    folder = samples_folder(run, top_p)
+    paths = [folder / "passk.json", folder / "ucc.json"]
+    if not all(path.exists() for path in paths):
+        return None
+    passk, ucc = (read_result(path) for path in paths)
+    found = {
+        f"pass@{k}": _value(result, metric, k)
+        for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n))
+    }
+    found[f"ucc@{evaluation.n}"] = _value(ucc, "ucc@k", evaluation.n)
+    if None in found.values():
+        return None
+    stem = Path(evaluation.benchmark).stem
+    return {f"{stem}/p{top_p:g}/{name}": value for name, value in found.items() if value is not None}
+
+
+def all_measured(evaluation: Evaluation | None, run: Path) -> Mapping[str, float] | None:
+    """`measured` at every top_p; None where one is missing, empty where nothing is to be measured."""
+    everything: dict[str, float] = {}
+    for top_p in evaluation.top_ps if evaluation is not None else ():
+        assert evaluation is not None
+        found = measured(evaluation, run, top_p)
+        if found is None:
+            return None
+        everything |= found
+    return everything
+
+
+def _value(result: Result, metric: str, k: int) -> float | None:
+    rows: Sequence[float] = [
+        row.value for row in result.rows if (row.metric, row.k) == (metric, k) and row.benchmark != "average"
+    ]
+    return rows[0] if rows else None

@@ -1,0 +1,205 @@
+"""Which points a sweep has: the grid of its axes, each point with its whole configuration. Imports no torch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evals.errors import UsageError
+from quatro.config import Config, load_config, resolve_config
+
+METHOD_AXIS = "method.name"
+SEED_AXIS = "seed"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key of the configuration and the values it takes, as text."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run. ``settings`` are the axes that apply to it, key -> value as text; ``cell`` is its part of the sweep."""
+
+    name: str
+    settings: Mapping[str, str]
+    config: Config
+    cell: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``num_collapsed`` combinations differ only in keys that their method does not have; they became one point."""
+
+    name: str
+    points: tuple[Point, ...]
+    num_collapsed: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A grid on one base configuration, with single points added to it and taken from it.
+
+    ``include`` and ``exclude`` map keys to values as text. An included point is crossed with an axis over the seed;
+    an excluded entry takes away every point that has all of its settings. ``per_method`` are overrides
+    (`KEY=VALUE`) for the points of one method.
+    """
+
+    source: str | Path
+    axes: tuple[Axis, ...] = ()
+    overrides: tuple[str, ...] = ()
+    method: str | None = None
+    include: tuple[Mapping[str, str], ...] = ()
+    exclude: tuple[Mapping[str, str], ...] = ()
+    per_method: Mapping[str, tuple[str, ...]] | None = None
+    name: str = ""
+
+
+def parse_axis(text: str) -> Axis:
+    """``method.delta=0.1,0.01`` as an axis; commas inside brackets or quotes separate nothing.
+
+    Raises:
+        UsageError: no key, no value, or the same value twice.
+    """
+    key, separator, value_text = text.partition("=")
+    values = tuple(value.strip() for value in re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^,])+", value_text))
+    if not separator or not key.strip() or not values or not all(values):
+        raise UsageError(f"-g {text}: expected KEY=VALUE,VALUE such as method.delta=0.1,0.01")
+    if len(set(values)) < len(values):
+        raise UsageError(f"-g {text}: a value stands there twice")
+    return Axis(key.strip(), values)
+
+
+def plan_sweep(
+    source: str | Path,
+    axes: Sequence[Axis],
+    *,
+    seeds: Sequence[int] = (),
+    overrides: Sequence[str] = (),
+    method: str | None = None,
+) -> Plan:
+    """Every point of the grid, in the order of the axes, with its configuration checked.
+
+    An axis over `method.name` replaces the method block. An axis `method.X` applies to points whose method has X.
+
+    Raises:
+        UsageError: an axis stands twice or applies to no point, or a point's configuration is wrong.
+    """
+    if seeds:
+        axes = [*axes, Axis(SEED_AXIS, tuple(map(str, seeds)))]
+    points, num_collapsed = plan_cell(Cell(source, tuple(axes), tuple(overrides), method))
+    stem = resolve_config(source, overrides=overrides, method=method).stem
+    return Plan(stem, points, num_collapsed)
+
+
+def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
+    """The points of one cell in the order of its axes, included ones last, and how many combinations collapsed.
+
+    Raises:
+        UsageError: as `plan_sweep`, or an excluded entry matches no point.
+    """
+    keys = [axis.key for axis in cell.axes]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise UsageError(f"the key {twice} has two axes; give it one -g with all of its values")
+    base = resolve_config(cell.source, overrides=cell.overrides, method=cell.method).config
+    settings: list[dict[str, str]] = []
+    num_combinations = 0
+    if cell.axes or not cell.include:
+        for values in itertools.product(*(axis.values for axis in cell.axes)):
+            applicable = _applicable(dict(zip(keys, values, strict=True)), base)
+            if applicable not in settings:
+                settings.append(applicable)
+        num_combinations = math.prod(len(axis.values) for axis in cell.axes)
+        _refuse_idle_axes(keys, settings)
+    num_collapsed = num_combinations - len(settings)
+    settings = _without_excluded(settings, cell.exclude)
+    seeds = next((axis.values for axis in cell.axes if axis.key == SEED_AXIS), ())
+    for extra in cell.include:
+        for added in [dict(extra)] if SEED_AXIS in extra or not seeds else [{**extra, SEED_AXIS: s} for s in seeds]:
+            if added not in settings:
+                settings.append(added)
+    if not settings:
+        raise UsageError("every point is excluded; nothing is left to run")
+    short = _short_keys(list(dict.fromkeys([*keys, *(key for extra in cell.include for key in extra)])))
+    prefix = f"{cell.name}-" if cell.name else ""
+    points = tuple(
+        Point(_point_name(prefix, setting, short), setting, _point_config(cell, setting, base), cell.name)
+        for setting in settings
+    )
+    return points, num_collapsed
+
+
+def _without_excluded(settings: Sequence[dict[str, str]], exclude: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    kept = list(settings)
+    for entry in exclude:
+        matching = [setting for setting in kept if entry.items() <= setting.items()]
+        if not matching:
+            words = ", ".join(f"{key}={value}" for key, value in entry.items())
+            raise UsageError(f"exclude {{{words}}}: no point has these settings; delete the entry or correct it")
+        kept = [setting for setting in kept if setting not in matching]
+    return kept
+
+
+def _applicable(setting: dict[str, str], base: Config) -> dict[str, str]:
+    """``setting`` without keys of a method block that the point's method does not have."""
+    from quatro.methods import METHODS
+
+    method = METHODS[setting[METHOD_AXIS]] if METHOD_AXIS in setting else type(base.method)
+
+    def applies(key: str) -> bool:
+        block, _, field = key.partition(".")
+        return block != "method" or field.split(".")[0] in method.model_fields
+
+    return {key: value for key, value in setting.items() if applies(key)}
+
+
+def _refuse_idle_axes(keys: Sequence[str], settings: Sequence[Mapping[str, str]]) -> None:
+    for key in keys:
+        if not any(key in setting for setting in settings):
+            raise UsageError(f"-g {key}=...: no method of this sweep has the key {key.removeprefix('method.')!r}")
+
+
+def _method_field(override: str) -> str | None:
+    """``delta`` of `method.delta=0.1`; None for an override of something else."""
+    key = override.partition("=")[0].strip()
+    return key.removeprefix("method.").split(".")[0] if key.startswith("method.") else None
+
+
+def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Config:
+    from quatro.methods import METHODS
+
+    name = setting.get(METHOD_AXIS)
+    others = [f"{key}={value}" for key, value in setting.items() if key != METHOD_AXIS]
+    overrides: Sequence[str] = cell.overrides
+    if name is not None:
+        # An override method.X goes to the points whose method has X, like an axis over it.
+        fields = METHODS[name].model_fields
+        overrides = [text for text in overrides if _method_field(text) is None or _method_field(text) in fields]
+    own = (cell.per_method or {}).get(name or base.method.name, ())
+    return load_config(cell.source, overrides=[*overrides, *own, *others], method=name or cell.method)
+
+
+def _short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Each key's last part, or the whole key where two would look the same."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    return {key: short if list(last.values()).count(short) == 1 else key for key, short in last.items()}
+
+
+def _point_name(prefix: str, setting: Mapping[str, str], short: Mapping[str, str]) -> str:
+    """``quatro-delta=0.1-seed=0``; what has no place in a file name becomes an underscore and a hash tells it apart."""
+    from hashlib import blake2b
+
+    parts = [value if key == METHOD_AXIS else f"{short[key]}={value}" for key, value in setting.items()]
+    name = prefix + ("-".join(parts) or "point")
+    safe = re.sub(r"[^A-Za-z0-9._=-]+", "_", name)[:120]
+    return (
+        safe if safe == name else f"{safe}-{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    )

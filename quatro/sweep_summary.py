@@ -1,0 +1,143 @@
+"""What the runs of a sweep measured: summary.csv, a row a point, and summary-seeds.csv, a row a setting."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import DataError
+from evals.seeds import mean_over_seeds
+from quatro.atomic import write_text
+from quatro.sweep_plan import SEED_AXIS
+
+if TYPE_CHECKING:
+    from quatro.sweep import Outcome
+
+AVERAGED_STEPS = 10
+SUMMARY_METRICS = (
+    "reward/mean",
+    "accuracy/mean",
+    "entropy/token_mean",
+    "dual/lam_mean",
+    "kl/new_old",
+    "kl/old_new",
+    "kl/ratio_to_delta",
+    "perf/step_s",
+)
+
+
+def write_summary(outcomes: Sequence[Outcome], folder: Path) -> None:
+    """summary.csv: one row a point, training metrics as means over its last steps, and what was measured of samples.
+
+    summary-seeds.csv: one row for points that differ in the seed only, each metric as mean, low and high (95 %
+    Student t interval over the seeds, empty for a single one). Points that are not done count for nothing there.
+    """
+    axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
+    cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []
+    values = [_values(outcome, folder) for outcome in outcomes]
+    measured = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
+    metrics = [*SUMMARY_METRICS, *measured]
+    rows: list[Sequence[object]] = [["point", *cell_column, "status", "steps", *axes, *metrics, "reason"]]
+    for outcome, found in zip(outcomes, values, strict=True):
+        place = [outcome.point.cell] if cell_column else []
+        settings = [outcome.point.settings.get(key) for key in axes]
+        numbers = [found.get(name) for name in metrics]
+        steps = int(found["steps"] or 0)
+        rows.append([outcome.point.name, *place, outcome.status, steps, *settings, *numbers, outcome.reason])
+    _write_rows(folder / "summary.csv", rows)
+
+    axes = [key for key in axes if key != SEED_AXIS]
+    spread = [f"{name}{end}" for name in metrics for end in ("", " low", " high")]
+    rows = [[*cell_column, *axes, "num_seeds", *spread]]
+    groups: dict[tuple[str | None, ...], list[Mapping[str, float | None]]] = {}
+    for outcome, found in zip(outcomes, values, strict=True):
+        own = [outcome.point.cell] if cell_column else []
+        key = (*own, *(outcome.point.settings.get(axis) for axis in axes))
+        groups.setdefault(key, []).extend([found] if outcome.status == "done" else [])
+    for key, members in groups.items():
+        intervals = [_interval([member.get(name) for member in members]) for name in metrics]
+        rows.append([*key, len(members), *(number for interval in intervals for number in interval)])
+    _write_rows(folder / "summary-seeds.csv", rows)
+
+
+def _interval(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
+    """Mean, low and high; all unknown where a seed lacks the value: a mean over fewer seeds would say too much."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return None, None, None
+    found = mean_over_seeds(known)
+    return found.mean, found.low, found.high
+
+
+def _values(outcome: Outcome, folder: Path) -> dict[str, float | None]:
+    rows = list(read_metrics(folder / "runs" / outcome.point.name))
+    means = {name: _mean_of_last(rows, name) for name in SUMMARY_METRICS}
+    return {"steps": float(len(rows)), **means, **outcome.measured}
+
+
+def _write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
+    write_text(path, buffer.getvalue())
+
+
+def csv_cell(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula: text that starts like one gets an apostrophe in front.
+
+    Numbers stay numbers, negative ones too. Unknown is an empty cell.
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, float):
+        return repr(value)
+    text = str(value)
+    is_number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number else text
+
+
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
+
+    Raises:
+        DataError: another line is not a JSON object.
+    """
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                if not line.endswith("\n"):
+                    return
+                raise DataError(f"{path}:{number}: not a JSON object ({error})") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: expected a JSON object, found {line.strip()[:60]!r}")
+            yield row
+
+
+def last_row(run: Path, *, num_bytes: int = 16384) -> dict[str, Any]:
+    """The last whole row of a run that may be training; empty where there is none yet."""
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - num_bytes))
+        lines = file.read().split(b"\n")[:-1]
+    try:
+        row = json.loads(lines[-1]) if lines else {}
+    except ValueError:  # longer than what was read
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _mean_of_last(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows[-AVERAGED_STEPS:] if isinstance(row.get(name), (int, float))]
+    return math.fsum(values) / len(values) if values else None
