@@ -36,7 +36,7 @@ class InnerResult:
 
 
 class InnerLoop:
-    """``old_logp`` is where log pi_old comes from, decided on the first batch (METHODS 1.2).
+    """``old_logp`` is where log pi_old comes from, decided on the first batch.
 
     Until an iteration's first optimiser step the policy IS pi_old, and a minibatch's own detached forward pass gives
     log pi_old exactly, in the very micro-batches of the update: log-ratios are 0, not noise that Adam would blow up to

@@ -32,7 +32,7 @@ def pack_groups(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True, epsilon: float = 1e-6) -> Tensor:
-    """(R - mean) / (std + epsilon) within each group, float64, std with ddof = 1 as verl has it (METHODS 2).
+    """(R - mean) / (std + epsilon) within each group, float64, std with ddof = 1 as verl has it.
 
     A group whose rewards are all equal gets exactly 0, tested by its range: in float32 the standard deviation of
     equal rewards is not 0. A group of one has mean 0 and std 1. ``standardise=False`` leaves out the division
@@ -76,7 +76,7 @@ def log_ratio(logp_BT: Tensor, batch: Batch) -> Tensor:
 def robust_ratio(log_ratio_B: Tensor, max_log_ratio: float | None) -> Tensor:
     """exp(l) whose value stops growing at exp(C) while its gradient stays exp(min(l, C)) dl.
 
-    A clamp inside autograd would zero the gradient of exactly the rows that most need pulling back (METHODS 1.2).
+    A clamp inside autograd would zero the gradient of exactly the rows that most need pulling back.
     """
     detached_B = log_ratio_B.detach()
     return detached_B.clamp(max=log_ratio_cap(detached_B, max_log_ratio)).exp() * (1.0 + log_ratio_B - detached_B)
@@ -147,7 +147,7 @@ def token_surrogate(
 def kl_term(
     logp_BT: Tensor, batch: Batch, *, beta: float, estimator: KlEstimator, how: str, max_log_ratio: float = 20.0
 ) -> LossTerm:
-    """beta KL(pi_theta || pi_pre) as a loss term (METHODS 1.2 and 2).
+    """beta KL(pi_theta || pi_pre) as a loss term.
 
     ``k3`` is verl's low-variance estimator, clamped as verl clamps it; its gradient is that of the FORWARD KL, so it
     does not lead to the optimum of the paper's Thm. w/kl. ``sequence-exact`` does: per row s * stopgrad(log pi_theta(o)
@@ -230,7 +230,7 @@ def logp_and_entropy(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target at ``temperature`` and the exact entropy in nats at temperature 1, float32.
 
-    float32 at least: with log-probabilities in bfloat16 a sum over 3,072 tokens of 0.98 came out 0.84 (METHODS 1.2).
+    float32 at least: with log-probabilities in bfloat16 a sum over 3,072 tokens of 0.98 came out 0.84.
     """
     logits_CV = logits_CV.float() if logits_CV.dtype in (torch.bfloat16, torch.float16) else logits_CV
     scaled_CV = logits_CV if temperature == 1.0 else logits_CV / temperature

@@ -1,4 +1,4 @@
-"""How far the policy really moved: the audit of the trust region after an iteration (METHODS 1.3)."""
+"""How far the policy really moved: the audit of the trust region after an iteration."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts.
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From an exception to a message for a person and an exit code (ARCHITECTURE 5).
+"""From an exception to a message for a person and an exit code.
 
 Nothing of `evals` or `quatro` is imported at the top: the first thing checked is that `evals` is ours.
 """

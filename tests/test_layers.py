@@ -1,4 +1,4 @@
-"""The layering of ARCHITECTURE 1: who may import whom, and what starting the command line loads."""
+"""The layering: who may import whom, and what starting the command line loads."""
 
 import ast
 import subprocess

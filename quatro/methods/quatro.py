@@ -115,7 +115,7 @@ class Quatro(Method):
 
 
 def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
-    """What the run records of the dual (METHODS 1.3); lam and mu over prompts with an interior or capped optimum."""
+    """What the run records of the dual; lam and mu over prompts with an interior or capped optimum."""
     num_prompts = len(dual.status)
     metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES}
     metrics["dual/floored_rows"] = float(dual.num_floored)

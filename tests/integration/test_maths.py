@@ -164,7 +164,7 @@ def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model,
 
 
 def binary_advantage(num_correct: int, is_correct: bool, delta: float) -> float:
-    """METHODS 1.1's closed form for rewards 0 and 1, N = 8."""
+    """The closed form for rewards 0 and 1, N = 8."""
     import math
 
     n, c = NUM_ROLLOUTS, num_correct

@@ -95,7 +95,7 @@ def test_binary_rewards_have_a_closed_form(num_correct, delta):
 
 
 def test_published_lambdas_of_eight_binary_rollouts():
-    """METHODS: lam* for c = 1..7 correct of 8, to the three decimals given there."""
+    """lam* for c = 1..7 correct of 8, to three decimals."""
     table = {
         0.1: [0.934, 1.081, 1.111, 1.060, 0.936, 0.727, 0.361],
         0.01: [2.569, 3.211, 3.489, 3.518, 3.322, 2.875, 2.064],
@@ -127,7 +127,7 @@ def test_a_radius_beyond_the_largest_kl_is_capped_and_never_infinite():
     assert dual.status == ["capped"]
     assert dual.delta_effective[0] == pytest.approx(0.95 * math.log(16 / 15))
     assert dual.kl[0] == pytest.approx(dual.delta_effective[0], rel=1e-9)
-    assert dual.advantage[0, -1] == pytest.approx(-4.7, abs=0.1)  # METHODS 1.1
+    assert dual.advantage[0, -1] == pytest.approx(-4.7, abs=0.1)
 
     exact = solve_dual(rewards, 0.1, boundary_cap=None, advantage_floor=None)
     assert exact.status == ["boundary"]

@@ -1,4 +1,4 @@
-"""A tabular policy trained by the real losses ends where the theory says (SCIENCE, test A; METHODS 1.2).
+"""A tabular policy trained by the real losses ends where the theory says.
 
 One prompt, one-token responses, rows in proportion to a rational pi_old: the empirical dual is then exact and the
 expectation over rollouts is a sum.
@@ -107,7 +107,7 @@ def test_length_normalisation_moves_the_optimum():
     [("sequence-exact", [0.423, 0.331, 0.245]), ("k3", [0.470, 0.313, 0.217])],
 )
 def test_reference_kl_lands_on_the_theorem_or_where_k3_lands(estimator, expected):
-    """beta = .5, delta = .05: the theorem's mixture for the sequence-level KL; k3 has another gradient (METHODS)."""
+    """beta = .5, delta = .05: the theorem's mixture for the sequence-level KL; k3 has another gradient."""
     arm_B = rows_of([5, 3, 2])
     method = METHODS["quatro"](delta=0.05)
     policy, advantage_B = converge(

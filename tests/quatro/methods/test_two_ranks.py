@@ -1,4 +1,4 @@
-"""One process or two: the same optimiser step, for every method (METHODS 2, known traps)."""
+"""One process or two: the same optimiser step, for every method."""
 
 from __future__ import annotations
 
