@@ -19,9 +19,10 @@ from evals.bootstrap import average_intervals, benchmark_intervals
 from evals.counting import Counts, clustering_settings, count_clusters
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
+from evals.heads import head_of
 from evals.judging import Grade, Judged, judge
 from evals.records import Samples
-from evals.results import About, GraderInfo, ProblemEntry, Result, Row, SamplingInfo
+from evals.results import About, ProblemEntry, Result, Row
 from evals.strict_json import shown
 
 AVERAGE = "average"
@@ -276,22 +277,8 @@ def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:
 def _result(
     metric: str, samples: Samples, rows: list[Row], problems: list[ProblemEntry] | None, about: About
 ) -> Result:
-    sampling = about.get("sampling", SamplingInfo())
-    counts = {len(problem.samples) for problem in samples.problems()}
-    if sampling.n is None and len(counts) == 1:
-        sampling = sampling.model_copy(update={"n": counts.pop()})
-    return Result(
-        metric=metric,
-        label=about.get("label"),
-        model=about.get("model"),
-        method=about.get("method"),
-        seed=about.get("sample_seed"),
-        sampling=sampling,
-        grader=about.get("grader", GraderInfo()),
-        rows=rows,
-        problems=problems,
-        warnings=_warnings(samples),
-    )
+    head = head_of(about, samples)
+    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=_warnings(samples))
 
 
 def _warnings(samples: Samples) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,6 @@ from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
 from quatro.sample import fingerprint
 from quatro.types import Prompt, Sampling
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,8 +21,6 @@ from quatro.config import Config
 from quatro.policy.loading import has_plain_head
 from quatro.types import Batch, Loss, Metric
 from quatro.world import World, merge
-
-logger = logging.getLogger(__name__)
 
 Snapshot = list[Tensor]
 # Called with (logp_BT, batch, entropy_BT or None).
