@@ -28,6 +28,12 @@ def show_rows(rows: Iterable[Row]) -> None:
         tables.setdefault(_title(row), []).append(row)
     for title, group in tables.items():
         _show(title, group)
+        for row in group:
+            share = row.share_of_all_solutions
+            if row.metric == "ucr" and share is not None:
+                output.data(
+                    f"{visible(row.benchmark)}: {100 * share:.1f} % of a problem's distinct solutions found, on average"
+                )
 
 
 def show_comparison(comparison: Comparison) -> None:

@@ -275,3 +275,22 @@ def test_hostile_files_end_as_they_should(case, command, tmp_path):
     if case["line"] is not None:
         assert f"{path.name}:{case['line']}" in result.stderr
     assert {file.name for file in tmp_path.iterdir()} <= {"r.json"}
+
+
+def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
+    """Two of a problem's solutions among its samples: two over the exact count."""
+    import json
+
+    from evals.countdown import count_solutions, problems, solutions
+
+    problem = problems("test")[0]
+    found = [text for text, _ in zip(solutions(problem.digits, problem.target), range(2), strict=False)]
+    rows = [
+        {"benchmark": "countdown", "id": problem.id, "sample_index": i, "completion": text, "answer": problem.prompt}
+        for i, text in enumerate([*found, found[0], "no answer"])
+    ]
+    file = tmp_path / "countdown.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    result = runner.invoke(app, ["eval", "ucc", str(file), "--k", "4"])
+    share = 100 * len(found) / count_solutions(problem.digits, problem.target)
+    assert f"countdown: {share:.1f} % of a problem's distinct solutions found" in result.stdout
