@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -40,7 +41,8 @@ def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest |
             run.set_status("done", step=step)
         return metrics
     except (KeyboardInterrupt, SystemExit) as error:
-        run.set_status("interrupted", reason=type(error).__name__)
+        with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
+            run.set_status("interrupted", reason=type(error).__name__)
         raise
     except Exception as error:
         # For log.txt only: whoever called says it on the screen.
@@ -49,7 +51,8 @@ def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest |
         )
         handler.handle(record)
         reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
-        run.set_status("failed", reason=reason)
+        with contextlib.suppress(OSError):
+            run.set_status("failed", reason=reason)
         raise
     finally:
         logger.removeHandler(handler)

@@ -6,6 +6,7 @@ runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,6 +25,17 @@ from quatro.run_lock import RunLock, is_locked
 
 Status = Literal["running", "done", "failed", "interrupted"]
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+
+
+class _LogFile(logging.FileHandler):
+    """log.txt is for reading later: a disk that is full stops a run at a file that matters, never at this one."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 class RunDir:
@@ -200,7 +212,7 @@ class RunDir:
 
     def log_handler(self) -> logging.Handler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
-        handler = logging.FileHandler(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
+        handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
 

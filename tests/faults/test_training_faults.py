@@ -1,0 +1,141 @@
+"""A run whose process is killed or whose disk fails, at any moment, ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evals.errors import DataError
+from quatro import checkpoint
+
+if TYPE_CHECKING:
+    from conftest import Laboratory
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def arguments(tiny_folder: Path) -> list[str]:
+    """Ten short iterations of 4 optimiser steps."""
+    settings = [
+        *(f"model={tiny_folder}", "reward=digit_reward:share", f"steps={STEPS}", "threads=1"),
+        *("prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
+        *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=2", "checkpoint.keep=2"),
+    ]
+    return ["train", "quickstart", *(word for setting in settings for word in ("-s", setting))]
+
+
+@pytest.fixture(scope="module")
+def whole(lab: Laboratory, arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int, float]:
+    """The uninterrupted run: its outcome, its number of file operations, its seconds."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    ended = lab.run([*arguments, "-o", str(run)], root=run)
+    assert ended.code == 0, ended.err
+    return outcome(run), ended.operations, ended.seconds
+
+
+def outcome(run: Path) -> str:
+    """Everything that must repeat: metrics but for times, rollouts, final weights and state."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    kept = [{key: value for key, value in row.items() if not key.startswith("perf/")} for row in rows]
+    files = [*(run / "checkpoints" / f"step-{STEPS:06d}" / "model").iterdir(), *(run / "rollouts").iterdir()]
+    files.append(run / "checkpoints" / f"step-{STEPS:06d}" / "tensors.safetensors")
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+    return json.dumps([kept, digests], indent=1)
+
+
+def go_on(lab: Laboratory, arguments: list[str], run: Path) -> str:
+    """Resume, or begin where nothing had begun, without faults; the outcome."""
+    has_begun = (run / "config.yaml").exists()
+    ended = lab.run(["train", str(run), "--resume"] if has_begun else [*arguments, "-o", str(run)], root=run)
+    assert ended.code == 0, ended.err
+    return outcome(run)
+
+
+def test_the_laboratory_counts_and_fails(lab: Laboratory, arguments: list[str], whole: Any, tmp_path: Path) -> None:
+    assert whole[1] > 100
+    ended = lab.run([*arguments, "-o", str(tmp_path / "run")], root=tmp_path / "run", fail_at=1, sticky=True)
+    assert ended.code == 1
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def kill_and_resume(lab: Laboratory, arguments: list[str], whole: tuple[str, int, float], run: Path, seed: int) -> bool:
+    """SIGKILL at a random moment, again while resuming with odds of one in two, then to the end."""
+    dice = random.Random(seed)
+    delay_s = dice.uniform(0.0, whole[2])
+    lab.run([*arguments, "-o", str(run)], root=run, signals=[(delay_s, signal.SIGKILL)])
+    if dice.random() < 0.5 and (run / "config.yaml").exists():
+        again_s = dice.uniform(0.0, whole[2])
+        lab.run(["train", str(run), "--resume"], root=run, signals=[(again_s, signal.SIGKILL)])
+    return go_on(lab, arguments, run) == whole[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_run_ends_as_if_nothing_had_happened(lab, arguments, whole, tmp_path, seed):
+    assert kill_and_resume(lab, arguments, whole, tmp_path / "run", seed)
+
+
+@pytest.mark.slow
+def test_fifty_killed_runs_end_as_if_nothing_had_happened(lab, arguments, whole, tmp_path):
+    equal = [kill_and_resume(lab, arguments, whole, tmp_path / f"run-{seed}", 100 + seed) for seed in range(50)]
+    assert sum(equal) == 50
+
+
+def fail_and_resume(
+    lab: Laboratory, arguments: list[str], whole: tuple[str, int, float], run: Path, at: int, *, sticky: bool
+) -> None:
+    ended = lab.run([*arguments, "-o", str(run)], root=run, fail_at=at, sticky=sticky)
+    assert ended.code != 0, f"operation {at} failed and nobody noticed"
+    assert "Traceback" not in ended.err, ended.err
+    assert str(run) in ended.err, ended.err
+    for folder in checkpoint.complete_checkpoints(run):
+        checkpoint.verify(folder)
+    if (run / "metrics.jsonl").exists():
+        text = (run / "metrics.jsonl").read_text(encoding="utf-8")
+        assert [json.loads(line)["step"] for line in text.splitlines()] == list(range(1, 1 + text.count("\n")))
+    assert go_on(lab, arguments, run) == whole[0]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.55, 0.97])
+def test_a_disk_that_fills_up_is_named_and_loses_nothing(lab, arguments, whole, tmp_path, share):
+    fail_and_resume(lab, arguments, whole, tmp_path / "run", 1 + int(share * whole[1]), sticky=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sticky", [False, True])
+def test_any_failing_operation_is_named_and_loses_nothing(lab, arguments, whole, tmp_path, sticky):
+    for at in range(1, whole[1] + 1):
+        fail_and_resume(lab, arguments, whole, tmp_path / f"run-{at}", at, sticky=sticky)
+
+
+@pytest.mark.slow
+def test_a_process_killed_before_any_file_operation_loses_nothing(lab, arguments, whole, tmp_path):
+    for at in range(1, whole[1] + 1, 3):
+        run = tmp_path / f"run-{at}"
+        assert lab.run([*arguments, "-o", str(run)], root=run, fail_at=at, kill=True).code == -signal.SIGKILL
+        assert go_on(lab, arguments, run) == whole[0], at
+
+
+def test_two_hundred_flipped_bits_of_a_real_checkpoint_are_found(lab, arguments, tmp_path):
+    run = tmp_path / "run"
+    assert lab.run([*arguments, "-s", "steps=1", "-o", str(run)], root=run).code == 0
+    folder = run / "checkpoints" / "step-000001"
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    dice, sizes = random.Random(0), [path.stat().st_size for path in files]
+    for _ in range(200):
+        path = dice.choices(files, weights=sizes)[0] if dice.random() < 0.5 else dice.choice(files)
+        before = path.read_bytes()
+        position, bit = dice.randrange(len(before)), dice.randrange(8)
+        damaged = bytearray(before)
+        damaged[position] ^= 1 << bit
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(DataError, match=path.name):
+            checkpoint.load(folder)
+        path.write_bytes(before)
+    assert checkpoint.load(folder).step == 1
