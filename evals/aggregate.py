@@ -16,7 +16,7 @@ import numpy as np
 
 from evals import estimators
 from evals.bootstrap import average_intervals, benchmark_intervals
-from evals.counting import Counts, clustering_settings, count_clusters
+from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_settings, count_clusters
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.heads import head_of
@@ -27,7 +27,8 @@ from evals.strict_json import shown
 
 AVERAGE = "average"
 LARGEST_DEFAULT_K = 256
-BESIDE_PASS = ("maj", "g-pass")
+BESIDE_PASS = ("maj", "g-pass", "cover")
+BESIDE_UCC = ("vendi", "distinct")
 
 
 class Estimate(NamedTuple):
@@ -59,7 +60,8 @@ def passk_result(
     allow_infra_errors: bool = False,
     **about: Unpack[About],
 ) -> Result:
-    """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), g-pass (at each of ``taus``).
+    """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), and at each of ``taus`` g-pass
+    (G-Pass@k) and cover (Cover@tau).
 
     ``ks`` None means 1, 2, 4, ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with
     ``seed``. ``about`` goes into the document's head: see `About`.
@@ -80,6 +82,7 @@ def passk_result(
 def ucc_result(
     samples: Samples,
     *,
+    also: Sequence[str] = (),
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
@@ -92,12 +95,15 @@ def ucc_result(
     regrade: bool = False,
     allow_infra_errors: bool = False,
     jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
     """UCC@k, UCR, clusters and their effective number under every setting (similarity x threshold), and averages.
 
     ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
-    ``jobs`` processes share the problems. The other arguments are those of `passk_result`.
+    ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
+    ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are
+    those of `passk_result`.
 
     Raises:
         UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`.
@@ -111,10 +117,18 @@ def ucc_result(
     ks = resolve_ks(judged, ks)
     rows: list[Row] = []
     problems: list[ProblemEntry] = []
-    for setting, counts in count_clusters(judged, settings_of, jobs=jobs).items():
+    found = count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
+    with_vendi: set[tuple[str, str]] = set()
+    for setting, counts in found.items():
         extra = setting._asdict()
-        for estimate in ucc_estimates(counts, ks, extra, num_benchmarks=len(settings_of)):
-            rows += rows_of(estimate, ci_seed=seed if ci else None)
+        estimates = ucc_estimates(counts, ks, extra, num_benchmarks=len(settings_of))
+        if "distinct" in also:
+            estimates += _distinct_estimates(counts, ks, extra, num_benchmarks=len(settings_of))
+        measure = (setting.similarity, setting.tokens)
+        if "vendi" in also and setting.similarity in POSITIVE_SEMIDEFINITE and measure not in with_vendi:
+            with_vendi.add(measure)  # no threshold changes it
+            estimates.append(_vendi_estimate(counts, setting, num_benchmarks=len(settings_of)))
+        rows += [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
         problems += [_entry(problem, extra) for problem in counts]
     return _result("ucc@k", samples, rows, problems if per_problem else None, about)
 
@@ -127,6 +141,18 @@ def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
     outside = [tau for tau in taus if not 0 <= tau <= 1]
     if outside:
         raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
+
+
+def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
+    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
+    unknown = [name for name in also if name not in BESIDE_UCC]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
+    if "vendi" in also and similarities and not set(similarities) & set(POSITIVE_SEMIDEFINITE):
+        raise UsageError(
+            f"the Vendi score needs a positive semi-definite similarity, {' or '.join(POSITIVE_SEMIDEFINITE)}; found "
+            f"{', '.join(similarities)}"
+        )
 
 
 def passk_estimates(
@@ -159,6 +185,8 @@ def passk_estimates(
         estimates.append(Estimate("maj@k", ks, groups, values, {}))
     if "g-pass" in also:
         estimates += [_g_pass_estimate(groups, ks, tau) for tau in dict.fromkeys(taus)]
+    if "cover" in also:
+        estimates += [_cover_estimate(groups, tau) for tau in dict.fromkeys(taus)]
     return estimates
 
 
@@ -185,6 +213,35 @@ def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], 
     g_pass = cache(estimators.g_pass_at_k)
     values = _of_each(groups, ks, lambda problem, k: g_pass(problem.n, problem.correct, k, tau))
     return Estimate("g-pass@k", ks, groups, values, {"tau": tau})
+
+
+def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estimate:
+    values = {
+        name: np.array([[estimators.cover(p.n, p.correct, tau)] for p in group]) for name, group in groups.items()
+    }
+    return Estimate("cover", [None], groups, values, {"tau": tau})
+
+
+def _vendi_estimate(counts: Sequence[Counts], setting: Setting, *, num_benchmarks: int) -> Estimate:
+    groups = _by_benchmark(counts)
+    values = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
+    extra = {"similarity": setting.similarity, "tokens": setting.tokens}
+    return Estimate("vendi", [None], groups, values, extra, len(groups) == num_benchmarks)
+
+
+def _distinct_estimates(
+    counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
+) -> list[Estimate]:
+    """Clusters among k draws from the correct answers alone, over the problems that have k of them."""
+    estimates = []
+    for k in ks:
+        groups = _by_benchmark([problem for problem in counts if problem.correct >= k])
+        values = {
+            name: estimators.ucc_at_ks([p.correct for p in group], [p.sizes or () for p in group], [k])
+            for name, group in groups.items()
+        }
+        estimates.append(Estimate("distinct@k", [k], groups, values, extra, len(groups) == num_benchmarks))
+    return estimates
 
 
 def _of_each(
@@ -290,6 +347,7 @@ def _warnings(samples: Samples) -> list[str]:
         ids.setdefault(row.benchmark, set()).add(row.id)
     for name, present in ids.items():
         known = registry().get(name)
-        if known is not None and known.count > len(present):
-            warnings.append(f"{name} has {known.count} problems, the samples hold {len(present)} of them")
+        usable = known.count - known.num_empty if known is not None else 0
+        if usable > len(present):
+            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
     return warnings

@@ -56,9 +56,9 @@ class HubSource(_Entry):
 class Benchmark(_Entry):
     """A registry entry.
 
-    ``count`` rows before ``skip_empty_answer`` drops those without a reference answer (0: unknown); ``hub`` in
-    order of preference; the answer comes from ``answer_field``, there from behind ``answer_after`` if that is set, or
-    from the last box of ``solution_field``; ``sha256`` as of `content_hash`, after these fixes of rows; ``verified``
+    ``count`` rows (0: unknown) before ``skip_empty_answer`` drops the ``num_empty`` without a reference answer; ``hub``
+    in order of preference; the answer comes from ``answer_field``, there from behind ``answer_after`` if that is set,
+    or from the last box of ``solution_field``; ``sha256`` as of `content_hash`, after these fixes of rows; ``verified``
     says that count and hash were computed from the data, not copied from somewhere. What the grader reads of an
     answer's form (leading zeros, several answers in one string) is the grader's business and not here.
     """
@@ -77,6 +77,7 @@ class Benchmark(_Entry):
     id_field: str = ""
     answer_after: str = ""
     skip_empty_answer: bool = False
+    num_empty: int = Field(0, ge=0)
     grader: Literal["math", "countdown"] = "math"
     template: str = "qwen-boxed"
     note: str = ""

@@ -8,7 +8,7 @@ easy, some are not) is common to both and cancels.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +69,15 @@ class Comparison(_Document):
         write_whole(path, [self.to_json().encode("ascii")])
 
 
+def read_comparison(path: Path) -> Comparison | None:
+    """The document of `--compare` in ``path``; None if it holds another, or none at all."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return Comparison.model_validate(document) if "bootstrap_seed" in document else None
+    except (OSError, ValueError, RecursionError, TypeError):
+        return None
+
+
 def compare_passk(
     a: Samples,
     b: Samples,
@@ -110,8 +119,11 @@ def compare_ucc(
     grade: Grade | None = None,
     regrade: bool = False,
     jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """UCC@k, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
+
+    ``on_progress`` counts the problems of ``a``, then those of ``b``.
 
     Raises: as `compare_passk` and `ucc_result`.
     """
@@ -123,7 +135,9 @@ def compare_ucc(
     judged_a, judged_b = (judge(samples, grade=grade, regrade=regrade) for samples in (a, b))
     check_comparable(judged_a, judged_b, names=names)
     ks = resolve_ks(judged_a, ks)
-    counts_a, counts_b = (count_clusters(judged, settings_of, jobs=jobs) for judged in (judged_a, judged_b))
+    counts_a, counts_b = (
+        count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress) for judged in (judged_a, judged_b)
+    )
     estimates_a, estimates_b = (
         [
             estimate

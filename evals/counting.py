@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
 from evals.errors import UsageError
+from evals.estimators import vendi_score
 from evals.judging import Judged, is_countdown
-from evals.similarity import SIMILARITIES, Distinct, distinct
+from evals.similarity import SIMILARITIES, Distinct, distinct, similarity_of_distinct
 from evals.tokens import check_tokens
+
+# Similarities with a Vendi score: cosines, and the identity.
+POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
 
 
 class Setting(NamedTuple):
@@ -32,6 +36,7 @@ class Counts(NamedTuple):
     sizes: tuple[int, ...] | None = None
     found_share: float | None = None
     wrong: tuple[int, ...] | None = None
+    vendi: float | None = None
 
 
 def clustering_settings(
@@ -86,33 +91,71 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
     return {setting: labels[setting] for setting in settings}
 
 
-def cluster_counts(problem: Judged, settings: Sequence[Setting]) -> dict[Setting, Counts]:
-    """Cluster sizes of the correct completions under each setting."""
+def cluster_counts(problem: Judged, settings: Sequence[Setting], *, with_vendi: bool = False) -> dict[Setting, Counts]:
+    """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
-    for setting, labels in labels_by_setting(solutions(problem), settings).items():
+    unique = solutions(problem)
+    vendi = _vendi_scores(unique, settings) if with_vendi else {}
+    for setting, labels in labels_by_setting(unique, settings).items():
         sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and is_countdown(problem.benchmark)
         found_share = _found_share(problem, len(sizes)) if is_share_known else None
-        counts[setting] = Counts(problem.benchmark, problem.id, problem.n, problem.correct, sizes, found_share)
+        counts[setting] = Counts(
+            problem.benchmark,
+            problem.id,
+            problem.n,
+            problem.correct,
+            sizes,
+            found_share,
+            vendi=vendi.get((setting.similarity, setting.tokens)),
+        )
     return counts
+
+
+def _vendi_scores(unique: Distinct, settings: Sequence[Setting]) -> dict[tuple[str, str], float]:
+    """By similarity and tokens, which are all that it depends on."""
+    return {
+        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
+        for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
+        if name in POSITIVE_SEMIDEFINITE
+    }
 
 
 def count_clusters(
-    problems: Sequence[Judged], settings_of: Mapping[str, Sequence[Setting]], *, jobs: int = 1
+    problems: Sequence[Judged],
+    settings_of: Mapping[str, Sequence[Setting]],
+    *,
+    jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+    with_vendi: bool = False,
 ) -> dict[Setting, list[Counts]]:
-    """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes."""
-    tasks = [(problem, settings_of[problem.benchmark]) for problem in problems]
+    """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
+
+    ``on_progress(done, total)`` counts problems.
+    """
+    tasks = [(problem, settings_of[problem.benchmark], with_vendi) for problem in problems]
+    tell = on_progress or (lambda done, total: None)
+    found: list[dict[Setting, Counts]] = []
     if jobs > 1:
         # A fork would copy the samples into every worker as soon as it counts its references to them.
         with multiprocessing.get_context("spawn").Pool(min(jobs, max(len(tasks), 1))) as pool:
-            found = pool.starmap(cluster_counts, tasks, chunksize=4)
+            for one in pool.imap(_cluster_counts, tasks, chunksize=4):
+                found.append(one)
+                tell(len(found), len(tasks))
     else:
-        found = [cluster_counts(*task) for task in tasks]
+        for task in tasks:
+            found.append(_cluster_counts(task))
+            tell(len(found), len(tasks))
     counts: dict[Setting, list[Counts]] = {}
     for by_setting in found:
-        for setting, one in by_setting.items():
-            counts.setdefault(setting, []).append(one)
+        for setting, count in by_setting.items():
+            counts.setdefault(setting, []).append(count)
     return counts
+
+
+def _cluster_counts(task: tuple[Judged, Sequence[Setting], bool]) -> dict[Setting, Counts]:
+    problem, settings, with_vendi = task
+    return cluster_counts(problem, settings, with_vendi=with_vendi)
 
 
 def _found_share(problem: Judged, num_found: int) -> float:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from evals.aggregate import AVERAGE
 from evals.entries import Entry, clean
 from evals.errors import DataError, UsageError
-from evals.panels import add_legend, draw_curve, line_look, new_grid, shortened, small_title, start_at_zero, styled
+from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_TICKS = 9
+_LONGEST_NOTE = 52
+_NOTE_INCHES = 0.055  # a character of a note
 Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}
 
 
@@ -100,7 +102,9 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
     num_columns = num_columns or (2 if len(panels) <= 4 else 3)
-    size = (3.4, 2.4) if min(num_columns, len(panels)) <= 2 else (2.7, 2.1)
+    width, height = (3.4, 2.4) if min(num_columns, len(panels)) <= 2 else (2.7, 2.1)
+    longest = max(min(len(panel.note), _LONGEST_NOTE) for panel in panels)
+    size = (max(width, 0.7 + _NOTE_INCHES * longest), height)
     with styled():
         figure, axes = new_grid(len(panels), num_columns=num_columns, size=size, labels=labels)
         for axis, panel in zip(axes, panels, strict=True):
@@ -109,11 +113,25 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
                 draw_over_k(axis, rows, line_look(labels.index(label)), scale=scale)
             finish_k_axis(axis, [row.k for rows in panel.rows.values() for row in rows if row.k is not None])
             start_at_zero(axis)
-            axis.set_title(shortened(panel.title, 30))
-            small_title(axis, panel.note)
+            _head(axis, panel)
             axis.set_ylabel(panel.y_label)
         add_legend(figure, labels)
     return figure
+
+
+def _head(axis: Axes, panel: CurvePanel) -> None:
+    """The title, and the note on a line of its own below it: beside each other the two would not fit."""
+    axis.set_title(shortened(panel.title, 30), pad=6 if not panel.note else 16)
+    if panel.note:
+        axis.annotate(
+            shortened(panel.note, _LONGEST_NOTE),
+            xy=(0, 1),
+            xycoords="axes fraction",
+            xytext=(0, 5),
+            textcoords="offset points",
+            fontsize=7,
+            color=GREY,
+        )
 
 
 def draw_over_k(axis: Axes, rows: Sequence[Valued], look: dict[str, object], *, scale: float = 1.0) -> None:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from evals.entries import clean, read_sources
 from evals.errors import DataError, UsageError
-from evals.results import Row
+from evals.results import Result, Row
 from evals.strict_json import shown
 
 
-def rows_by_label(paths: Sequence[Path], metrics: Collection[str], *, made_by: str) -> dict[str, list[Row]]:
+def rows_by_label(
+    paths: Sequence[Path],
+    metrics: Collection[str],
+    *,
+    made_by: str,
+    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
+) -> dict[str, list[Row]]:
     """The rows of ``metrics`` in ``paths`` by label: a row's own, the document's, or the file's name.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
-    command that makes the files, for messages.
+    command that makes the files, for messages; ``expand`` reads a sweep, as `read_sources` has it.
 
     Raises:
         UsageError: two files have the same label, or a path stands twice.
         DataError: a file is no result document or holds none of ``metrics``.
     """
-    sources = read_sources(paths)
+    sources = read_sources(paths, expand=expand)
     rows: dict[str, list[Row]] = {}
     from_file: dict[str, Path] = {}
     for one in sources.results:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.aggregate import AVERAGE
+from evals.comparing import DifferenceRow
 from evals.errors import DataError, UsageError
 from evals.paper import paper
 from evals.results import Result, Row, read_result
@@ -24,6 +25,9 @@ from evals.strict_json import parse_row, read_lines, shown
 ENTROPY = "entropy"
 ENTROPY_METRIC = "entropy/token_mean"
 LAST_ITERATIONS = 10
+# Metrics that count solutions, up to k or up to n; the others but entropy are shares.
+COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
+COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
 
 # What acts on a terminal or cannot be seen; tabs and line ends are each format's business.
 _INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -31,7 +35,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Key(NamedTuple):
-    """Which number; ``setting`` says what counted as the same solution, empty where nothing was clustered."""
+    """Which number; ``setting`` says what counted as the same solution, which tau or which bucket; else empty."""
 
     metric: str
     benchmark: str | None
@@ -107,6 +111,7 @@ class Sources:
     results: Sequence[_Labelled]
     runs: Sequence[Path]
     heads: Mapping[Path, RunHead] = field(default_factory=dict)
+    sweeps: Sequence[Path] = ()
 
     @property
     def metrics(self) -> list[str]:
@@ -118,32 +123,58 @@ class Sources:
         return list(dict.fromkeys(row.benchmark for row in rows if row.benchmark != AVERAGE))
 
 
-def read_sources(paths: Sequence[Path], *, describe: Callable[[Path], RunHead] | None = None) -> Sources:
+def read_sources(
+    paths: Sequence[Path],
+    *,
+    describe: Callable[[Path], RunHead] | None = None,
+    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
+) -> Sources:
     """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
 
-    ``describe`` reads a run's configuration, which this package cannot.
+    ``describe`` reads a run's configuration, which this package cannot; ``expand`` the labelled results of a sweep
+    and the files that they come from.
 
     Raises:
         UsageError: a path stands twice.
         DataError: a file is not a result document; a folder is not a run.
     """
-    results, runs, heads = [], [], {}
+    results, runs, heads, sweeps = [], [], {}, []
     counts = Counter(path.resolve() for path in paths)
     for path in paths:
         if counts[path.resolve()] > 1:
             raise UsageError(f"{path} is given {counts[path.resolve()]} times; give it once")
         if not path.is_dir():
-            result = read_result(path)
-            results.append(_Labelled(result, result.label or path.stem, result.label is not None, path))
+            results += _labelled(read_result(path), path.stem, path)
+            continue
+        if expand is not None and (path / "sweep.yaml").is_file():
+            sweeps.append(path)
+            results += [_Labelled(result, str(result.label), True, file) for result, file in expand(path)]
             continue
         if not (path / "config.yaml").is_file():
             raise DataError(f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
         runs.append(path)
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
-            result = read_result(file)
-            results.append(_Labelled(result, result.label or path.resolve().name, result.label is not None, file))
-    return Sources(results, runs, heads)
+            results += _labelled(read_result(file), path.resolve().name, file)
+    return Sources(results, runs, heads, sweeps)
+
+
+def _labelled(result: Result, name: str, path: Path) -> list[_Labelled]:
+    """The result under its label or else ``name``; one for each label of its rows where those have their own."""
+    labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
+    if not any(isinstance(label, str) for label in labels):
+        return [_Labelled(result, result.label or name, result.label is not None, path)]
+    return [
+        _Labelled(
+            result.model_copy(
+                update={"rows": [row for row in result.rows if (row.model_extra or {}).get("label") == label]}
+            ),
+            str(label or name),
+            label is not None,
+            path,
+        )
+        for label in labels
+    ]
 
 
 def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
@@ -157,8 +188,11 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
     for one in sources.results:
         if any(row.metric == metric for row in one.result.rows):
             groups.setdefault((one.label, one.result.model), []).append(one)
-        elif not any(run in one.path.parents for run in sources.runs):
-            raise DataError(f"{one.path}: no {metric} in it, only {one.result.metric}; leave it out of this table")
+        elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
+            held = ", ".join(map(clean, dict.fromkeys(row.metric for row in one.result.rows)))
+            raise DataError(
+                f"{one.path}: no {metric} in it, only {held or 'no row at all'}; leave it out of this table"
+            )
     entries = [_merged(label, model, group, metric) for (label, model), group in groups.items()]
     warnings = [
         f"{entry.label}: mean of {entry.num_results} results with this label"
@@ -247,14 +281,23 @@ def _numbers(one: _Labelled, metric: str) -> dict[Key, Number]:
         if row.metric != metric:
             continue
         benchmark = None if metric == ENTROPY else row.benchmark
-        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and clean(benchmark), row.k, _setting(row))
+        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and clean(benchmark), row.k, setting_of(row))
         if key in numbers:
             raise DataError(f"{one.path}: {_named(key)} stands twice in it")
-        limit = None if metric == ENTROPY else row.k if metric == "ucc@k" else 1
+        limit = _limit(row)
         if row.value < 0 or (limit is not None and row.value > limit):
             raise DataError(f"{one.path}: {_named(key)} is {row.value}, expected a number in [0, {limit}]")
         numbers[key] = Number(row.value, row.ci_low, row.ci_high, row.n)
     return numbers
+
+
+def _limit(row: Row) -> int | None:
+    """The largest value that a row can hold; shares are the rule."""
+    if row.metric == ENTROPY:
+        return None
+    if row.metric in COUNTS_OF_K:
+        return row.k
+    return row.n if row.metric in COUNTS_OF_N else 1
 
 
 def _mean(numbers: Sequence[Number]) -> Number:
@@ -264,12 +307,15 @@ def _mean(numbers: Sequence[Number]) -> Number:
     return Number(mean.mean, mean.low, mean.high, min(number.n or 0 for number in numbers) or None)
 
 
-def _setting(row: Row) -> str:
-    if row.similarity is None:
-        return ""
-    parts = [row.similarity if row.threshold is None else f"{row.similarity} >= {row.threshold:g}, {row.linkage}"]
-    if row.similarity in ("tfidf", "jaccard"):
-        parts.append(f"{row.tokens} tokens")
+def setting_of(row: Row | DifferenceRow) -> str:
+    """What counted as the same solution, which tau or which bucket of difficulty, as tables say it; often empty."""
+    names = ("similarity", "threshold", "linkage", "tokens", "tau", "bucket")
+    similarity, threshold, linkage, tokens, tau, bucket = (getattr(row, name, None) for name in names)
+    if similarity is None:
+        return f"tau = {tau:g}" if isinstance(tau, float) else clean(bucket) if isinstance(bucket, str) else ""
+    parts = [similarity if threshold is None else f"{similarity} >= {threshold:g}, {linkage}"]
+    if similarity in ("tfidf", "jaccard"):
+        parts.append(f"{tokens} tokens")
     return clean(", ".join(parts))
 
 

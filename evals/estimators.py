@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _NEGLIGIBLE = 1e-20
+_NEGLIGIBLE_SHARE = 1e-14  # what an eigenvalue of 0 may come out as
 
 
 def fail_table(n: int, ks: Sequence[int]) -> Floats:
@@ -124,6 +125,14 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
     return ways / math.comb(n, k)
 
 
+def cover(n: int, c: int, tau: float) -> float:
+    """Cover@tau of one problem: 1.0 if at least a share ``tau`` of its n draws is correct, and one in any case, or 0.0.
+
+    The mean over problems is the share solved reliably (Dragoi et al. 2025). It equals G-Pass@n.
+    """
+    return g_pass_at_k(n, c, n, tau)
+
+
 def maj_at_k(n: int, c: int, wrong: Sequence[int], k: int) -> float:
     """The chance that the most frequent answer among k of n draws is the correct one; a tie is broken by a fair die.
 
@@ -194,6 +203,22 @@ def effective_number(sizes: Sequence[int], order: float) -> float:
     log_power = order * np.log(share)
     log_sum = log_power.max() + math.log(np.exp(log_power - log_power.max()).sum())
     return float(math.exp(log_sum / (1 - order)))
+
+
+def vendi_score(similarity_UU: Floats, count_U: Sequence[int]) -> float:
+    """Vendi score: the exponential of the entropy of the eigenvalues of K / N (Friedman and Dieng 2023), or 0 for N = 0.
+
+    K holds the similarities of N texts, of which the U different ones occur ``count_U`` times each. It has to be
+    positive semi-definite with ones on its diagonal, as cosines are. All equal: 1; all orthogonal: N; at most U.
+    """
+    count = np.asarray(count_U, dtype=np.float64)
+    if not count.sum():
+        return 0.0
+    # Repeated rows add nothing but zeros to the spectrum: C^1/2 K C^1/2 over different texts has the others.
+    root_U = np.sqrt(count / count.sum())
+    share = np.linalg.eigvalsh(similarity_UU * np.outer(root_U, root_U))
+    share = share[share > _NEGLIGIBLE_SHARE]
+    return float(np.exp(-(share * np.log(share)).sum()))
 
 
 def check_identities(

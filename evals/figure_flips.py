@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.aggregate import AVERAGE
-from evals.errors import DataError
-from evals.flips import BUCKETS, FLIP, FLIP_AT_K
+from evals.errors import DataError, UsageError
+from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.panels import (
     GREY,
     add_legend,
@@ -35,8 +35,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
     ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
 
     Raises:
-        DataError: there are no rows of flips at ``k``, or two labels disagree on a bucket's number of problems.
-        UsageError: there are more labels than can be told apart.
+        DataError: there is no flip@k, or two labels disagree on a bucket's number of problems.
+        UsageError: no row has this ``k``, or there are more labels than can be told apart.
     """
     labels = list(rows_of)
     check_bar_labels(labels)
@@ -45,7 +45,12 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
     benchmarks = [name for name in names if name != AVERAGE]
     if not benchmarks:
         held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
-        raise DataError(f"no flip@{k} in these files, only k = {held}; make them with `quatro eval flips --k {k}`")
+        if not held:
+            raise DataError("no flip@k in these files; make them with `quatro eval flips BASE TUNED -o FILE`")
+        raise UsageError(
+            f"--k {k}: no flip@{k} in these files, only k = {', '.join(map(str, held))}; choose one of these, or make "
+            f"them with `quatro eval flips BASE TUNED --k {k} -o FILE`"
+        )
     with styled():
         grid = new_grid(len(benchmarks), num_columns=2, size=(4.3, 2.5), labels=labels, parts=(1.0, 3.2))
         for place, benchmark in enumerate(benchmarks):
@@ -58,7 +63,7 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
                 for bucket in BUCKETS
             }
             _draw_groups(left, first, ["0"])
-            _draw_groups(right, second, [f"≤ {bucket.upto * n / 256:g}" for bucket in BUCKETS])
+            _draw_groups(right, second, list(bucket_bounds(n).values()))
             left.set_title(shortened(benchmark, 24))
             right.set_ylabel(f"flip@{k} (reading 2), %")
             left.set_ylabel("solved at last (reading 1), %")

@@ -39,6 +39,7 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
 
     Raises:
         DataError: no file holds UCC@k at two thresholds of one similarity.
+        UsageError: no row has this ``k``.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import LogLocator, NullLocator
@@ -52,6 +53,10 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
     for row in everyone:
         thresholds.setdefault(_panel(row), set()).add(row.threshold)
     drawn = _without_lone_average([panel for panel, found in thresholds.items() if len(found) > 1])
+    held = {row.k for found in rows_of.values() for row in found if row.metric == UCC and row.threshold is not None}
+    if held and k not in held:
+        known = ", ".join(map(str, sorted(one for one in held if one is not None)))
+        raise UsageError(f"--k {k}: no UCC@{k} in these files, only k = {known}; choose one of these")
     if not drawn:
         raise DataError(
             f"no UCC@{k} at several thresholds in these files; make them with `quatro eval ucc FILES "

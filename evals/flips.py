@@ -76,6 +76,18 @@ def bucket_of(n: int, correct: int) -> str:
     return next(bucket.name for bucket in BUCKETS if 256 * correct <= bucket.upto * n)
 
 
+def bucket_bounds(n: int) -> dict[str, str]:
+    """The base's counts of n that each bucket takes, such as `9-32` of 256; a dash where it takes none."""
+    members: dict[str, list[int]] = {bucket.name: [] for bucket in BUCKETS}
+    for count in range(n + 1):
+        members[bucket_of(n, count)].append(count)
+    return {name: _span(counts) if counts else "-" for name, counts in members.items()}
+
+
+def _span(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+
+
 def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:
     """The chance that k of the base's n samples all fail and k of the tuned policy's n hold a correct one.
 

@@ -11,26 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from evals.errors import UsageError
 from evals.grading import GRADER_VERSION, OUTCOMES
-from evals.judging import judge_rows
-from evals.records import _sample_files, read_samples
+from evals.judging import GradingSettings, judge_rows
+from evals.records import read_samples, sample_files
 from evals.whole_file import write_whole
 
-if TYPE_CHECKING:
-    from evals.grading.compare import Policy
-    from evals.grading.extraction import ExtractionPolicy
-
-
-@dataclass(frozen=True)
-class GradingSettings:
-    """``grader`` None: the registry's choice for each benchmark."""
-
-    policy: Policy = "strict"
-    extraction: ExtractionPolicy = "boxed"
-    grader: str | None = None
+__all__ = ["GradedFile", "GradingSettings", "Note", "grade_file", "graded_copy", "note_of", "plan"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +43,14 @@ def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
     Files in a run (``samples/<tag>/<benchmark>.jsonl``) go to its ``graded/<tag>/`` unless ``out`` says otherwise.
 
     Raises:
-        UsageError: a file is in no run and ``out`` is missing, or two files would have the same name.
+        UsageError: a file is in no run and ``out`` is missing, ``out`` is a file, or two would have the same name.
         DataError: a path does not exist or holds no samples.
     """
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: that is a file; graded files go to a folder, one for each samples file")
     targets: dict[Path, Path] = {}
     for path in paths:
-        for source in _sample_files(path):
+        for source in sample_files(path):
             target = _target(source, out)
             if target.resolve() == source.resolve():
                 raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
@@ -87,7 +78,7 @@ def grade_file(
         "grader": {"version": GRADER_VERSION, **asdict(settings)},
         "samples_sha256": _sha256(source) if source.is_file() else None,
     }
-    note = target.with_name(f"{target.stem}.grading.json")
+    note = _note_path(target)
     done = _read_note(note) if target.is_file() else {}
     if done and {key: done.get(key) for key in made_by} == made_by and done.get("graded_sha256") == _sha256(target):
         return GradedFile(source, target, done["outcomes"], was_done=True)
@@ -106,6 +97,49 @@ def grade_file(
     if not counts["infra_error"]:
         write_whole(note, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
     return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
+
+
+class Note(NamedTuple):
+    """What the note beside a graded file says; ``stale`` says why it is not believed, empty where it is.
+
+    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) that judged.
+    """
+
+    file: Path
+    grader: Mapping[str, str | None]
+    stale: str = ""
+
+
+def note_of(graded: Path) -> Note | None:
+    """The note of a graded file, compared with the file; None where it has none."""
+    path = _note_path(graded)
+    if not path.is_file():
+        return None
+    found = _read_note(path)
+    grader = found.get("grader")
+    if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
+        return Note(graded, {}, f"has a note that cannot be read ({path.name})")
+    if found.get("graded_sha256") != _sha256(graded):
+        return Note(graded, grader, "was changed after it was graded")
+    return Note(graded, grader)
+
+
+def graded_copy(source: Path) -> Note | None:
+    """The graded copy in a run of one of its samples files, stale if ``source`` has changed since; None without one."""
+    run = _run_of(source)
+    target = _target(source, None) if run is not None else None
+    if target is None or not target.is_file():
+        return None
+    note = note_of(target)
+    if note is None:
+        return Note(target, {}, "has no note that says how it was made")
+    if not note.stale and _read_note(_note_path(target)).get("samples_sha256") != _sha256(source):
+        return note._replace(stale="was made of other samples")
+    return note
+
+
+def _note_path(graded: Path) -> Path:
+    return graded.with_name(f"{graded.name.removesuffix('.gz').removesuffix('.jsonl')}.grading.json")
 
 
 def _target(source: Path, out: Path | None) -> Path:

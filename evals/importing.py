@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.records import FIELDS, Sample, _Reader
+from evals.records import FIELDS, Sample, SamplesReader
 from evals.strict_json import parse_row, read_lines, refuse, shown
 from evals.whole_file import write_whole
 
@@ -106,7 +106,7 @@ class _Conversion:
         self.answer_after = answer_after
         self.default_benchmark = layout.default_benchmark(file.name)
         # The reader of samples files judges every row, so that nothing is written that it would refuse.
-        self.reader = _Reader(benchmarks=None, keep_extra=True)
+        self.reader = SamplesReader(benchmarks=None, keep_extra=True)
         self.count_of: dict[tuple[str, str], int] = {}
         self.id_of_prompt: dict[tuple[str, str], str] = {}
         self.filter_of: dict[str, str] = {}
@@ -325,7 +325,8 @@ def _parquet_rows(file: Path) -> Iterator[tuple[int, Fields]]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise MissingError("reading parquet needs the package `pyarrow`; type: pip install pyarrow") from error
+        message = "reading parquet needs the package `pyarrow`; type: pip install 'quatro[parquet]'"
+        raise MissingError(message) from error
     number = 0
     try:
         with parquet.ParquetFile(file) as table:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
@@ -20,6 +21,15 @@ Grade = Callable[[Sample], bool]
 GRADERS = ("math", "countdown")
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GradingSettings:
+    """``grader`` None: the registry's choice for each benchmark."""
+
+    policy: Policy = "strict"
+    extraction: ExtractionPolicy = "boxed"
+    grader: str | None = None
 
 
 class Judged(NamedTuple):
@@ -64,12 +74,12 @@ def judge(
     rows = samples.rows
     open_rows = [row for row in rows if regrade or row.correct is None]
     if not allow_infra_errors and not regrade:
-        _refuse_infra_errors([(row, str(row.extra.get("outcome"))) for row in rows])
+        refuse_infra_errors([(row, str(row.extra.get("outcome"))) for row in rows])
     if grade is None:
         judgements = judge_rows(open_rows)
         if not allow_infra_errors:
-            _refuse_infra_errors([(row, found.outcome) for row, found in zip(open_rows, judgements, strict=True)])
-        _log_failures(judgements)
+            refuse_infra_errors([(row, found.outcome) for row, found in zip(open_rows, judgements, strict=True)])
+        log_failures(judgements)
         verdict = {id(row): found.is_correct for row, found in zip(open_rows, judgements, strict=True)}
     else:
         by_text = {(row.benchmark, row.id, row.completion): row for row in open_rows}
@@ -154,10 +164,22 @@ def grader_by_benchmark(
 
     def judge_sample(sample: Sample) -> bool:
         judgement = judge_rows([sample], policy=policy, extraction=extraction, grader=grader)[0]
-        _refuse_infra_errors([(sample, judgement.outcome)])
+        refuse_infra_errors([(sample, judgement.outcome)])
         return judgement.is_correct
 
     return judge_sample
+
+
+def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:
+    """What to try where more than half of the judged samples hold no box; None where that is not so."""
+    num_rows = sum(outcomes.values())
+    missing = outcomes.get("no_answer", 0)
+    if extraction != "boxed" or 2 * missing <= num_rows:
+        return None
+    return (
+        f"{missing} of {num_rows} judged samples hold no \\boxed answer (no_answer) and count as wrong; if their "
+        "prompt asked for none, as GSM8K's does not, add `--extraction last-number`"
+    )
 
 
 def _check_grader(grader: str | None) -> None:
@@ -165,7 +187,8 @@ def _check_grader(grader: str | None) -> None:
         raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
 
 
-def _refuse_infra_errors(outcomes: Sequence[tuple[Sample, str]]) -> None:
+def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
+    """Raises DataError for a sample whose outcome is `infra_error`: the machine failed, not the model."""
     for row, outcome in outcomes:
         if outcome == "infra_error":
             raise DataError(
@@ -175,7 +198,8 @@ def _refuse_infra_errors(outcomes: Sequence[tuple[Sample, str]]) -> None:
             )
 
 
-def _log_failures(judgements: Sequence[Judgement]) -> None:
+def log_failures(judgements: Sequence[Judgement]) -> None:
+    """A warning in the log where the grader gave up on samples: they count as wrong."""
     counts = Counter(judgement.outcome for judgement in judgements)
     failed = {name: counts[name] for name in ("timeout", "error", "infra_error") if counts[name]}
     if failed:

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from evals.tables import Cell, Column, Line, Section, Table, decimal_text
+from evals.table_parts import Cell, Column, Line, Section, Table, decimal_text
 
 # TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
 LONGEST_TEXT = 80

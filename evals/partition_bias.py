@@ -57,11 +57,13 @@ def reclustered_rows(
     ks: Sequence[int] | None = None,
     num_draws: int = 20,
     grade: Grade | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
 
     The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
     fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree.
+    ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
@@ -73,8 +75,10 @@ def reclustered_rows(
     counts = count_clusters(judged, settings_of)[setting]
     estimated = ucc_estimates(counts, ks, setting._asdict(), num_benchmarks=len(settings_of))[0]
     values: dict[str, list[Floats]] = {}
-    for problem in judged:
+    for done, problem in enumerate(judged, start=1):
         values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, rng))
+        if on_progress is not None:
+            on_progress(done, len(judged))
     reclustered = estimated._replace(
         metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
     )

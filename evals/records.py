@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -78,19 +79,24 @@ class Samples:
 
 
 def read_samples(
-    paths: Sequence[str | Path], *, benchmarks: Collection[str] | None = None, keep_extra: bool = True
+    paths: Sequence[str | Path],
+    *,
+    benchmarks: Collection[str] | None = None,
+    keep_extra: bool = True,
+    instead: Mapping[Path, Path] | None = None,
 ) -> Samples:
     """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
 
-    ``benchmarks`` keeps only those. ``keep_extra`` False forgets the unknown keys of a row, which saves memory.
+    ``benchmarks`` keeps only those, and `Samples.files` the files that hold them. ``keep_extra`` False forgets the
+    unknown keys of a row, which saves memory. ``instead`` maps a samples file to the one to be read in its place.
 
     Raises:
         DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message).
         UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for.
     """
-    reader = _Reader(benchmarks=benchmarks, keep_extra=keep_extra)
+    reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
     for path in map(Path, paths):
-        files = _sample_files(path)
+        files = [(instead or {}).get(file, file) for file in sample_files(path)]
         for file in files:
             if file in reader.found:
                 raise UsageError(f"{file} is named twice; name each samples file once")
@@ -102,15 +108,16 @@ def read_samples(
             ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
         )
     reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
-    reader.warnings += [
-        f"{path}: its samples are read, not what `quatro eval grade` made of them; for that, name {path / 'graded'}"
-        for path in map(Path, paths)
-        if (path / "samples").is_dir() and any((path / "graded").rglob("*.jsonl*"))
-    ]
-    return Samples(reader.rows, list(reader.found), reader.warnings + _count_warnings(reader))
+    files = [file for file, names in reader.found.items() if benchmarks is None or not names.isdisjoint(benchmarks)]
+    return Samples(reader.rows, files, reader.warnings + _reader_warnings(reader))
 
 
-def _sample_files(path: Path) -> list[Path]:
+def sample_files(path: Path) -> list[Path]:
+    """The samples files that ``path`` names: itself, or those of a run directory or folder.
+
+    Raises:
+        DataError: ``path`` does not exist or holds none.
+    """
     if path.is_file():
         return [path]
     if not path.exists():
@@ -136,8 +143,11 @@ def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str
         )
 
 
-def _count_warnings(reader: _Reader) -> list[str]:
+def _reader_warnings(reader: SamplesReader) -> list[str]:
     warnings = []
+    if reader.invisible:
+        count, first_at = len(reader.invisible), reader.invisible[0]
+        warnings.append(f"{count} id(s) hold an invisible character, first {first_at}: one problem under two ids?")
     gaps = [problem for problem in reader.problems.values() if problem.kept and max(problem.where) + 1 != problem.kept]
     if gaps:
         first = gaps[0]
@@ -171,7 +181,9 @@ class _Seen:
         self.kept = 0
 
 
-class _Reader:
+class SamplesReader:
+    """Reads and judges rows one after the other; ``rows`` are those kept, ``found`` the benchmarks in each file."""
+
     def __init__(self, *, benchmarks: Collection[str] | None, keep_extra: bool) -> None:
         self.benchmarks = benchmarks
         self.keep_extra = keep_extra
@@ -181,8 +193,11 @@ class _Reader:
         self.problems: dict[tuple[str, str], _Seen] = {}
         self.order: dict[str, tuple[Any, ...]] = {}
         self.spelling: dict[str, tuple[str, str]] = {}
+        self.composed: dict[tuple[str, str], tuple[str, str]] = {}
+        self.invisible: list[str] = []
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
+        """Takes in a file; raises DataError with file:line, or without where there is no row at all."""
         self.found[file] = names = set()
         for number, line, ends_in_newline in read_lines(file):
             row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
@@ -237,9 +252,17 @@ class _Reader:
         benchmark, id = row["benchmark"], row["id"]
         _check_name(benchmark, "benchmark", at)
         _check_name(id, "id", at)
-        spelling, first_at = self.spelling.setdefault(benchmark.casefold(), (benchmark, at))
+        key = _composed(_composed(benchmark).casefold())
+        spelling, first_at = self.spelling.setdefault(key, (benchmark, at))
         if spelling != benchmark:
-            refuse(at, f"benchmark {shown(benchmark)} differs only in case from {shown(spelling)} at {first_at}")
+            how = "case" if _composed(benchmark) != _composed(spelling) else "Unicode form"
+            refuse(at, f"benchmark {shown(benchmark)} differs only in {how} from {shown(spelling)} at {first_at}")
+        first_id, first_at = self.composed.setdefault((benchmark, _composed(id)), (id, at))
+        if first_id != id:
+            refuse(at, f"id {shown(id)} is {shown(first_id)} at {first_at} in another Unicode form; write one of them")
+        # Legal and escaped wherever it is printed, but to the eye it is another id.
+        if not id.isascii() and any(unicodedata.category(character) == "Cf" for character in id):
+            self.invisible.append(f"{shown(id)} at {at}")
         self.order.setdefault(id, _natural_order(id))
         seen = self.problems[benchmark, id] = _Seen(spelling, id, row["answer"], at)
         return seen
@@ -278,6 +301,10 @@ def _check_name(name: str, which: str, at: str) -> None:
         refuse(at, f"{which} {shown(name)} holds a zero-width character")
 
 
+def _composed(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
 def _natural_order(id: str) -> tuple[Any, ...]:
     """A sort key that puts `p9` before `p10`: digits compare by value (without int(), which refuses 4,300 of them)."""
     parts = _DIGITS.split(id)
@@ -311,7 +338,7 @@ class SampleWriter:
         try:
             self._lock()
             self._size = self._mend_tail()
-            reader = _Reader(benchmarks=None, keep_extra=False)
+            reader = SamplesReader(benchmarks=None, keep_extra=False)
             if self._size:
                 reader.read(self.path, may_be_empty=True)
         except BaseException:

@@ -74,10 +74,11 @@ def clusters_of_problem(
         for name in dict.fromkeys(row.benchmark for row in chosen)
     }
     judged = judge(replace(samples, rows=chosen), grade=grade, regrade=regrade)
-    return [clusters for problem in judged for clusters in _clusters(problem, settings_of[problem.benchmark])]
+    return [clusters for problem in judged for clusters in clusters_of_judged(problem, settings_of[problem.benchmark])]
 
 
-def _clusters(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
+def clusters_of_judged(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
+    """The clusters of a problem's correct completions under each of ``settings``, largest first."""
     unique = solutions(problem)
     described = []
     for setting, labels in labels_by_setting(unique, settings).items():

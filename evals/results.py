@@ -49,7 +49,7 @@ class About(TypedDict, total=False):
 class Row(_Document):
     """One number: a metric of a benchmark at one k."""
 
-    metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, g-pass@k, ...")
+    metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
     benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
     k: int | None = Field(description="draws, null where the metric has none")
     value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
@@ -130,7 +130,8 @@ def read_result(path: str | Path) -> Result:
 
 
 def about_samples(files: Sequence[Path]) -> About:
-    """What every `sampling.json` beside ``files`` says; nothing where a folder has none.
+    """What every `sampling.json` beside ``files`` says (of graded copies in a run: beside its samples); nothing where a
+    folder has none.
 
     What two of them say differently is unknown.
 
@@ -139,7 +140,7 @@ def about_samples(files: Sequence[Path]) -> About:
     """
     found = []
     for folder in dict.fromkeys(file.parent for file in files):
-        source = folder / "sampling.json"
+        source = _sampling_file(folder)
         if not source.exists():
             return {}
         try:
@@ -155,6 +156,16 @@ def about_samples(files: Sequence[Path]) -> About:
         "sample_seed": _agreed([one.seed for one in found]),
         "sampling": SamplingInfo(**settings),
     }
+
+
+def _sampling_file(folder: Path) -> Path:
+    """Where `sampling.json` about the samples in ``folder`` is; of graded copies in RUN/graded, in RUN/samples."""
+    beside = folder / "sampling.json"
+    whole = folder.resolve()
+    run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
+    if beside.exists() or run is None:
+        return beside
+    return run / "samples" / whole.relative_to(run / "graded") / "sampling.json"
 
 
 class _SamplingFile(_Document):

@@ -6,11 +6,12 @@ answers per sample drawn, counts only what is both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evals.aggregate import ucc_result
 from evals.errors import UsageError
+from evals.heads import agreed_grader
 from evals.judging import Grade
 from evals.records import Samples
 from evals.results import About, Result, Row, SamplingInfo
@@ -39,15 +40,17 @@ def temperature_result(
     grade: Grade | None = None,
     regrade: bool = False,
     jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """pass@1, UCR, clusters and effective number of each side and benchmark; rows carry ``label``, ``temperature``,
     ``top_p`` and ``top_k`` besides, null where unknown. Options as in `ucc_result`.
 
-    UCR falls as n grows, so a warning names sides with unequal n, and sides that hold different problems.
+    The head names the grader that all sides share. UCR falls as n grows, so a warning names sides with unequal n, and
+    sides that hold different problems.
 
     Raises:
         UsageError: there is no side, or as `ucc_result`.
-        DataError: a sample cannot be judged.
+        DataError: a sample cannot be judged, or two sides were judged differently.
     """
     if not sides:
         raise UsageError("no samples given; name one file or folder for each temperature")
@@ -66,6 +69,7 @@ def temperature_result(
             grade=grade,
             regrade=regrade,
             jobs=jobs,
+            on_progress=on_progress,
         )
         sampling = side.about.get("sampling", SamplingInfo())
         drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
@@ -75,7 +79,8 @@ def temperature_result(
             rows.append(row.model_copy(update={"metric": metric, "label": side.label, **drawn}))
         warnings += found.warnings
     warnings += _differences(sides)
-    return Result(metric=METRIC, label=None, rows=rows, warnings=list(dict.fromkeys(warnings)))
+    grader = agreed_grader({side.label: side.about["grader"] for side in sides if "grader" in side.about})
+    return Result(metric=METRIC, label=None, grader=grader, rows=rows, warnings=list(dict.fromkeys(warnings)))
 
 
 def _differences(sides: Sequence[Side]) -> list[str]:

@@ -9,7 +9,7 @@ replacement, with a generator that depends on the seed and the problem only. Pro
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -43,6 +43,7 @@ def similarity_result(
     seed: int = 0,
     grade: Grade | None = None,
     regrade: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
     """A row for each benchmark and similarity: ``value`` is the median, and its extra keys hold the distribution.
@@ -50,6 +51,7 @@ def similarity_result(
     They are ``mean``, ``quantiles`` (by probability), ``histogram`` (pairs in 50 equal bins of [0, 1], the last one
     closed), ``equal_share`` (pairs with similarity 1), ``num_pairs`` of ``num_pairs_total`` and ``max_pairs`` of a
     problem. `num_problems` counts those with two correct samples; a benchmark without any has no row but a warning.
+    ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: an unknown name, or ``max_pairs`` < 1.
@@ -66,12 +68,15 @@ def similarity_result(
         groups.setdefault(problem.benchmark, []).append(problem)
     rows: list[Row] = []
     warnings = list(samples.warnings)
+    total, done = sum(map(len, groups.values())), 0
     for benchmark, problems in groups.items():
         compared = [problem for problem in problems if problem.correct > 1]
         if not compared:
             warnings.append(f"{shown(benchmark)}: no problem has two correct samples, so there is no pair to compare")
             continue
-        rows += _rows(benchmark, compared, similarities, tokens, max_pairs, seed)
+        tell = (lambda at, before=done: on_progress(before + at, total)) if on_progress else None
+        rows += _rows(benchmark, compared, similarities, tokens, max_pairs, seed, tell)
+        done += len(problems)
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
     return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, samples))
@@ -119,15 +124,23 @@ def _lengths(texts: Sequence[str], place_C: Integers) -> Floats:
 
 
 def _rows(
-    benchmark: str, problems: Sequence[Judged], similarities: Sequence[str], tokens: str, max_pairs: int, seed: int
+    benchmark: str,
+    problems: Sequence[Judged],
+    similarities: Sequence[str],
+    tokens: str,
+    max_pairs: int,
+    seed: int,
+    tell: Callable[[int], None] | None,
 ) -> list[Row]:
     values: dict[str, list[Floats]] = {name: [] for name in similarities}
-    for problem in problems:
+    for done, problem in enumerate(problems, start=1):
         key = zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
         i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, key]))
         unique = solutions(problem)
         for name in values:
             values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))
+        if tell is not None:
+            tell(done)
     total = sum(problem.correct * (problem.correct - 1) // 2 for problem in problems)
     return [
         _row(benchmark, problems, name, tokens, np.concatenate(parts), total, max_pairs, seed)

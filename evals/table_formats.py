@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evals.tables import Cell, Section, Table, decimal_text
+from evals.table_parts import Cell, Section, Table, decimal_text
 
 _FORMULA = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")

@@ -7,21 +7,33 @@ UCC@k as a count, entropy in nats per token.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal, get_args
 
 from evals.aggregate import AVERAGE
-from evals.benchmarks import registry
 from evals.entries import ENTROPY, LAST_ITERATIONS, Entry, Number
-from evals.errors import DataError, UsageError
+from evals.errors import DataError
+from evals.metric_tables import flips_tables, metric_tables
 from evals.paper import BENCHMARKS, paper
+from evals.table_parts import (
+    CODE,
+    Cell,
+    Column,
+    Line,
+    Section,
+    Style,
+    Table,
+    cells_of,
+    column_names,
+    is_wrong,
+    ks_of,
+    method_table,
+    misprint_note,
+    title_of,
+)
 
-Layout = Literal["average", "benchmarks", "ucc", "entropy", "code"]
+Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
-# What the paper calls them; `mbpp` stands beside `mbppplus`.
-CODE = {"humaneval": "HumanEval", "humanevalplus": "HumanEval+", "mbpp": "MBPP", "mbppplus": "MBPP+"}
 SMALL_K = 32  # UCC@k below this has a table of its own, as in the paper
 PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
     "average": ("tab:avg_passk", "tab:appendix_passk_all"),
@@ -29,75 +41,9 @@ PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
     "ucc": ("tab:ucc_all2", "tab:ucc_all"),
     "entropy": ("tab:final_entropy",),
     "code": ("tab:code_generation",),
+    "flips": (),
+    "metric": (),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Columns next to one another with the same ``group`` stand under it."""
-
-    name: str
-    group: str = ""
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.group} {self.name}" if self.group else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A value in the unit that is shown; ``is_misprint`` ones are never best."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    is_best: bool = False
-    is_ours: bool = False
-    is_misprint: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    label: str
-    cells: tuple[Cell | None, ...]
-    is_ours: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines under one heading (a model, a code benchmark) with the columns they share."""
-
-    title: str
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """``name`` tells the tables of one document apart; ``stub`` and ``section_kind`` say what labels and titles are."""
-
-    title: str
-    name: str
-    stub: str
-    section_kind: str
-    unit: str
-    sections: tuple[Section, ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """``digits`` after the point decide which numbers are equal, and so all of them best."""
-
-    digits: int = 2
-    ks: Sequence[int] | None = None
-    with_average: bool = False
-
-
-def decimal_text(value: float, digits: int) -> str:
-    """``value`` with this many digits; what is a tie up to float noise is rounded up, as in the paper's means."""
-    exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
 
 
 def build_tables(
@@ -116,19 +62,13 @@ def build_tables(
         "ucc": _ucc,
         "entropy": _entropy,
         "code": _code,
+        "flips": flips_tables,
+        "metric": metric_tables,
     }
     tables = builders[layout](entries, metric, style)
     if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
         raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
     return tables
-
-
-def title_of(benchmark: str) -> str:
-    """The name for people: the registry's title, the paper's name of a code benchmark, else the name itself."""
-    known = registry().get(benchmark)
-    if benchmark == AVERAGE:
-        return "Average"
-    return known.title if known is not None else CODE.get(benchmark, benchmark)
 
 
 def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -> list[Entry]:
@@ -152,7 +92,7 @@ def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -
 
 
 def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = _ks(entries, metric, style)
+    ks = ks_of(entries, metric, style)
     names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
     complete = set(BENCHMARKS) <= set(names)
 
@@ -170,14 +110,14 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
             notes.append(f"{entry.label}: the mean is over {found} only, and not comparable with the others.")
     over = f" over {', '.join(map(title_of, names))}" if names else ""
     title = f"Average {_metric_title(metric)} (%){over}"
-    return [_method_table(title, AVERAGE, entries, ks, average, style, notes)]
+    return [method_table(title, AVERAGE, entries, ks, average, style, notes)]
 
 
 def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = _ks(entries, metric, style)
+    ks = ks_of(entries, metric, style)
     names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
     return [
-        _method_table(
+        method_table(
             f"{_metric_title(metric)} (%) on {title_of(name)}",
             title_of(name),
             [entry for entry in entries if name in entry.benchmarks(metric)],
@@ -190,41 +130,8 @@ def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Tab
     ]
 
 
-def _method_table(
-    title: str,
-    name: str,
-    entries: Sequence[Entry],
-    ks: Sequence[int],
-    number_of: Callable[[Entry, int], Number | None],
-    style: Style,
-    notes: Sequence[str],
-) -> Table:
-    """Methods x k in a section a model; the best of each column within its section."""
-    ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
-    columns = tuple(Column(str(k)) for k in ks)
-    models = list(dict.fromkeys(entry.model for entry in entries))
-    sections, all_notes = [], list(notes)
-    for model in models:
-        members = [entry for entry in entries if entry.model == model]
-        grid = [[number_of(entry, k) for k in ks] for entry in members]
-        best_columns = [_cells(column, style.digits, scale=100.0) for column in zip(*grid, strict=True)]
-        lines = []
-        for position, entry in enumerate(members):
-            cells = tuple(column[position] for column in best_columns)
-            if any(cells):
-                lines.append(Line(entry.label, cells, is_ours=entry.is_ours))
-                numbers = zip(ks, grid[position], strict=True)
-                all_notes += [
-                    _misprint(f"{entry.label}, k = {k}", number) for k, number in numbers if _is_wrong(number)
-                ]
-        heading = model or ("" if len(models) == 1 else "model not stated")
-        if lines:
-            sections.append(Section(heading, columns, tuple(lines)))
-    return Table(title, name, "Method", "Model", "percent", tuple(sections), tuple(all_notes))
-
-
 def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    ks = _ks(entries, metric, style)
+    ks = ks_of(entries, metric, style)
     own = [entry for entry in entries if not entry.is_published]
     settings = list(dict.fromkeys(key.setting for entry in own for key in entry.numbers)) or [""]
     groups = [ks] if style.ks else [[k for k in ks if k >= SMALL_K], [k for k in ks if k < SMALL_K]]
@@ -249,18 +156,18 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
         return entry.average(metric, k, setting) if name == AVERAGE else entry.number(metric, name, k, setting)
 
     shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
-    names = _column_names(shown)
+    names = column_names(shown)
     columns = tuple(Column(name, f"k = {k}") for k in ks for name in names)
     lines, notes, sizes = [], [], set()
     for name in rows:
         cells: list[Cell | None] = []
         for k in ks:
             numbers = [number(entry, name, k) for entry in shown]
-            found = _cells(numbers, style.digits, ours=[entry.is_ours for entry in shown])
+            found = cells_of(numbers, style.digits, ours=[entry.is_ours for entry in shown])
             cells += found
             for entry, one in zip(shown, numbers, strict=True):
-                if _is_wrong(one):
-                    notes.append(_misprint(f"{entry.label}, {title_of(name)}, k = {k}", one))
+                if is_wrong(one):
+                    notes.append(misprint_note(f"{entry.label}, {title_of(name)}, k = {k}", one))
                 if one is not None and one.n is not None:
                     sizes.add(one.n)
         if any(cells):
@@ -280,11 +187,11 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
 def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     """One row, baselines first."""
     ordered = sorted(entries, key=lambda entry: entry.is_ours)
-    names = _column_names(ordered)
+    names = column_names(ordered)
     groups = ["Ours" if entry.is_ours else "Baselines" for entry in ordered]
     names = [name.removeprefix("Ours ") for name in names]
     columns = tuple(Column(name, group) for name, group in zip(names, groups, strict=True))
-    cells = _cells(
+    cells = cells_of(
         [entry.number(ENTROPY, None, None) for entry in ordered],
         style.digits,
         ours=[entry.is_ours for entry in ordered],
@@ -302,7 +209,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     names.sort(key=lambda name: list(CODE).index(name) if name in CODE else len(CODE))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
     blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
-    labels = _column_names(entries)
+    labels = column_names(entries)
     sections = []
     for block in blocks:
         columns, cell_columns = [], []
@@ -310,7 +217,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
             ks = sorted({key.k for e in entries for key in e.numbers if key.benchmark == name and key.k is not None})
             for k in ks if style.ks is None else [k for k in style.ks if k in ks]:
                 columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
-                cell_columns.append(_cells([e.number(metric, name, k) for e in entries], style.digits, scale=100.0))
+                cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], style.digits, scale=100.0))
         lines = [
             Line(label, tuple(column[position] for column in cell_columns), is_ours=entry.is_ours)
             for position, (label, entry) in enumerate(zip(labels, entries, strict=True))
@@ -323,54 +230,5 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", "percent", tuple(sections), tuple(notes))]
 
 
-def _cells(
-    numbers: Sequence[Number | None], digits: int, *, scale: float = 1.0, ours: Sequence[bool] | None = None
-) -> list[Cell | None]:
-    """Cells that compete with one another: the highest as shown is best, if there are two to compare."""
-    texts = [None if number is None else Decimal(decimal_text(number.value * scale, digits)) for number in numbers]
-    rivals = [text for text, number in zip(texts, numbers, strict=True) if text is not None and not _is_wrong(number)]
-    best = max(rivals) if len(rivals) > 1 else None
-    cells: list[Cell | None] = []
-    for position, number in enumerate(numbers):
-        if number is None:
-            cells.append(None)
-            continue
-        low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
-        is_best = texts[position] == best and not _is_wrong(number)
-        is_ours = ours is not None and ours[position]
-        cells.append(Cell(number.value * scale, low, high, is_best, is_ours, _is_wrong(number)))
-    return cells
-
-
-def _ks(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
-    found = {key.k for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None}
-    if style.ks is None:
-        return sorted(found)
-    for k in style.ks:
-        if k not in found:
-            raise UsageError(
-                f"--k {k}: no {metric} at k = {k} in the files, only at {', '.join(map(str, sorted(found)))}"
-            )
-    return list(dict.fromkeys(style.ks))
-
-
-def _column_names(entries: Sequence[Entry]) -> list[str]:
-    """Labels, with the model where two models share one."""
-    labels = [entry.label for entry in entries]
-    return [
-        f"{entry.label} ({entry.model or 'model not stated'})" if labels.count(entry.label) > 1 else entry.label
-        for entry in entries
-    ]
-
-
 def _metric_title(metric: str) -> str:
     return "Pass@k" if metric == "pass@k" else metric
-
-
-def _is_wrong(number: Number | None) -> bool:
-    return number is not None and number.misprint is not None
-
-
-def _misprint(where: str, number: Number | None) -> str:
-    assert number is not None
-    return f"† {where}: a misprint of the paper, left out of the comparison; {number.misprint}."

@@ -81,6 +81,7 @@ def fsync_directory(path: Path) -> None:
     """Make renames inside ``path`` survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -69,7 +69,7 @@ def save(
         OSError: a file cannot be written; it is named, and earlier checkpoints are as they were.
     """
     _refuse_lossy(state)
-    _refuse_non_finite(tensors)
+    refuse_non_finite(tensors)
     run.sync()
     folder = run.path / "checkpoints"
     partial = folder / f".{step_name(step)}.{os.getpid()}.tmp"
@@ -79,14 +79,15 @@ def save(
         (partial / MODEL).mkdir(parents=True)
         with naming(partial / MODEL):
             writer(partial / MODEL)
-        _write_tensors(partial / TENSORS, tensors)
+        write_tensors(partial / TENSORS, tensors)
         write_text(partial / STATE, json.dumps(state, ensure_ascii=False, allow_nan=False) + "\n")
         _sync_tree(partial)
         write_text(partial / MANIFEST, _manifest_text(step, _digests(partial)))
-        if final.exists():  # the same iteration, saved again after a resume
-            _remove(final)
+        aside = _set_aside(final) if final.exists() else None  # the same iteration, saved again
         os.rename(partial, final)
         fsync_directory(folder)
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
     except BaseException:
         # Frees a full disk; if even that fails, the next resume names and removes it.
         shutil.rmtree(partial, ignore_errors=True)
@@ -179,22 +180,37 @@ def _is_whole(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory so that a crash in between leaves it whole or named as rubbish."""
-    rubbish = path.with_name(f".{path.name}.{os.getpid()}.old")
-    os.rename(path, rubbish)
-    shutil.rmtree(rubbish, ignore_errors=True)
+    """Remove a directory so that a crash in between leaves it whole, or named as rubbish and without a manifest."""
+    (path / MANIFEST).unlink()
+    shutil.rmtree(_set_aside(path), ignore_errors=True)
+
+
+def _set_aside(path: Path) -> Path:
+    """Under its new name a directory with a manifest still is a checkpoint, until another has taken its place."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+    os.rename(path, aside)
+    return aside
 
 
 def _remove_partial(folder: Path) -> None:
     for path in sorted(folder.glob("*")):
         if path.suffix == ".old":
-            shutil.rmtree(path, ignore_errors=True)
+            original = folder / path.name.removeprefix(".").split(".")[0]
+            if _is_whole(path) and not _is_whole(original):
+                os.rename(path, original)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == ".tmp" or (path.is_dir() and not _is_whole(path)):
             logger.warning("%s was not finished when the process ended: removed, the one before it is used", path)
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file.
+
+    Raises:
+        OSError: names the file.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -253,7 +269,8 @@ def _refuse_lossy(state: Any, at: str = "state") -> None:
         raise ValueError(f"{at} is a {type(state).__name__}, which JSON does not keep")
 
 
-def _refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
+def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raises DivergedError if a tensor holds NaN or infinity."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")

@@ -60,6 +60,13 @@ def _known_reward(value: str) -> str:
     raise ValueError("expected math, countdown, code or module:function")
 
 
+def _passes(value: Any) -> Any:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_count and value != "auto":
+        raise ValueError("expected a whole number of at least 1, or auto")
+    return value
+
+
 def method_class(name: str) -> type[Method]:
     """The class that ``name`` names.
 
@@ -140,6 +147,12 @@ class KlConfig(Block):
 class PolicyConfig(Block):
     kind: Literal["local", "deepspeed"] = Field("local", description="one process, or DeepSpeed ZeRO under torchrun")
     zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
+    offload_optimizer: bool = Field(
+        False, description="keep DeepSpeed's optimiser in the CPU's memory: less on the device, slower steps"
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="compute a layer again for its gradient: less memory for a third more computation"
+    )
     lora: None = Field(None, description="null trains all weights, which is the only choice in this version")
 
 
@@ -154,6 +167,15 @@ class EvalConfig(Block):
 class CheckpointConfig(Block):
     every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
     keep: int = Field(3, ge=1, description="newest checkpoints kept")
+
+
+class TrackingConfig(Block):
+    tensorboard: bool = Field(False, description="write metrics to RUN/tensorboard too")
+    wandb: Literal["online", "offline"] | None = Field(
+        None, description="send metrics to Weights & Biases too; offline keeps them in RUN/wandb for `wandb sync`"
+    )
+    project: Text = Field("quatro", description="project of the run there")
+    name: Text | None = Field(None, description="name of the run there; null is that of the run directory")
 
 
 class Config(Block):
@@ -179,7 +201,12 @@ class Config(Block):
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
-    inner_updates: int = Field(1, ge=1, description="passes over each batch of rollouts (K)")
+    inner_updates: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_passes)] = Field(
+        1,
+        description="passes over each batch of rollouts (K); auto (experimental, not in the paper) goes on until the "
+        "realised KL has used up the method's radius, and takes a step back that overshoots it",
+    )
+    max_inner_updates: int = Field(20, ge=1, description="with inner_updates auto: passes at most")
     microbatch_tokens: int = Field(
         16384, ge=1, description="tokens per forward pass; changes memory and speed, never a gradient"
     )
@@ -194,11 +221,17 @@ class Config(Block):
     )
     audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt for that audit; 0 reuses the batch")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="metrics beside metrics.jsonl")
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
         description="an optimiser step whose loss or gradient is not finite stops the run, or is skipped",
     )
+
+    @property
+    def most_inner_updates(self) -> int:
+        """Passes over each batch of rollouts, at most."""
+        return self.max_inner_updates if self.inner_updates == "auto" else self.inner_updates
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Config:
@@ -265,6 +298,22 @@ def _check_overlong(config: Config) -> list[tuple[str, str]]:
     return []
 
 
+def _check_radius(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    if config.inner_updates == "auto" and getattr(config.method, "kl_radius", 1.0) is None:
+        problems.append(
+            (
+                "inner_updates",
+                f"found auto, expected a whole number: method {config.method.name} has no KL radius to go on to; "
+                "use -m quatro, or set inner_updates to 1",
+            )
+        )
+    needs = getattr(config.method, "needs", None)
+    if needs is not None and needs.audit and not config.audit:
+        problems.append(("audit", "found false, expected true: the method steers by the realised KL"))
+    return problems
+
+
 def _check_replay(config: Config) -> list[tuple[str, str]]:
     rollout = config.rollout
     if rollout.engine == "replay" and rollout.replay_file is None:
@@ -289,10 +338,37 @@ def _check_measuring(config: Config) -> list[tuple[str, str]]:
     return problems
 
 
+def _check_policy(config: Config) -> list[tuple[str, str]]:
+    if config.policy.kind == "local":
+        if config.policy.offload_optimizer:
+            return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed does it")]
+        return []
+    problems = []
+    if config.audit_rollouts:
+        problems.append(
+            (
+                "audit_rollouts",
+                f"found {config.audit_rollouts}, expected 0: it compares with a second set of weights, which "
+                "policy.kind deepspeed does not keep",
+            )
+        )
+    if config.inner_updates == "auto":
+        problems.append(
+            (
+                "inner_updates",
+                "found auto, expected a whole number: steps are taken back to a second set of weights, which "
+                "policy.kind deepspeed does not keep",
+            )
+        )
+    return problems
+
+
 _CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
     _check_batch,
     _check_data,
     _check_overlong,
+    _check_radius,
     _check_replay,
     _check_measuring,
+    _check_policy,
 )

@@ -1,16 +1,23 @@
 """The rollouts an iteration learns from: drawn, judged, drawn again where a method wants only prompts with a signal."""
 
+# Axes: B rows (rollouts), Q prompts.
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
+
 from evals.errors import UsageError
-from quatro.rewards import Scored
+from quatro.collate import Rows, collate
+from quatro.rewards import Reward, Scored
+from quatro.rollout.engine import Progress
 from quatro.rollout.streams import rollout_seed
 from quatro.setup import Parts
 from quatro.timing import PhaseTimer
-from quatro.types import Needs, Prompt, Rollout
+from quatro.types import Needs, Prompt, Rollout, Sampling
+from quatro.world import World
 
 
 @dataclass
@@ -42,7 +49,7 @@ class Drawn:
         )
 
 
-def draw(step: int, parts: Parts, timer: PhaseTimer) -> tuple[Drawn, Drawn]:
+def draw(step: int, parts: Parts, timer: PhaseTimer, progress: Progress | None = None) -> tuple[Drawn, Drawn]:
     """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
 
     Raises:
@@ -51,7 +58,7 @@ def draw(step: int, parts: Parts, timer: PhaseTimer) -> tuple[Drawn, Drawn]:
     config, needs = parts.config, parts.config.method.needs
     kept, everything = Drawn(), Drawn()
     for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
-        batch = _draw_batch(step, number, parts, timer)
+        batch = _draw_batch(step, number, parts, timer, progress)
         everything = everything.add(batch)
         if not needs.dynamic_sampling:
             return batch, batch
@@ -66,16 +73,74 @@ def draw(step: int, parts: Parts, timer: PhaseTimer) -> tuple[Drawn, Drawn]:
     )
 
 
-def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer) -> Drawn:
+def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer, progress: Progress | None) -> Drawn:
     config = parts.config
     with timer("prompts"):
         prompts = parts.stream.next(config.prompts_per_step)
         keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
         seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
-    with timer("generate"):
-        groups = parts.engine.generate(prompts, seeds, parts.sampling)
+    return sample(parts, prompts, seeds, parts.sampling, parts.reward, timer, progress)
+
+
+def sample(
+    parts: Parts,
+    prompts: Sequence[Prompt],
+    seeds: Sequence[Sequence[int]],
+    sampling: Sampling,
+    reward: Reward,
+    timer: PhaseTimer,
+    progress: Progress | None = None,
+) -> Drawn:
+    """Responses to ``prompts`` and their verdicts, each group drawn and judged by one rank and given to all.
+
+    Everything that is measured or decided on a batch then comes out the same on every rank, and for every number of
+    them. A batch of 2 million tokens takes 30 MB to exchange.
+    """
+    world = parts.policy.world
+    own = world.share(len(prompts))
+    own_prompts = [prompts[i] for i in own]
+    groups, scored = [], Scored([], [])
+    if own_prompts:
+        with timer("generate"):
+            groups = parts.engine.generate(own_prompts, [seeds[i] for i in own], sampling, progress=progress)
+        with timer("reward"):
+            scored = reward.score(own_prompts, groups)
+    if world.size == 1:
+        return Drawn(own_prompts, groups, scored)
     with timer("reward"):
-        return Drawn(prompts, groups, parts.reward.score(prompts, groups))
+        shares = world.gather_objects((groups, scored), "responses and rewards")
+    return _interleaved(prompts, shares)
+
+
+def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rollout]], Scored]]) -> Drawn:
+    """The shares of all ranks in the order of the prompts: rank r of W had those at r, r + W, ..."""
+    size = len(shares)
+    places = [(i % size, i // size) for i in range(len(prompts))]
+    return Drawn(
+        list(prompts),
+        [shares[rank][0][place] for rank, place in places],
+        Scored(
+            [shares[rank][1].reward[place] for rank, place in places],
+            [shares[rank][1].correct[place] for rank, place in places],
+            sum(scored.num_errors for _, scored in shares),
+            sum(scored.num_timeouts for _, scored in shares),
+        ),
+    )
+
+
+def own_rows(drawn: Drawn, advantage_B: Tensor, world: World, *, max_new_tokens: int, device: torch.device) -> Rows:
+    """What this rank learns from: every ``world.size``-th prompt, whole groups, numbered as in the whole batch."""
+    own = world.share(len(drawn))
+    size_Q = [len(group) for group in drawn.groups]
+    advantage_Q = advantage_B.split(size_Q)
+    rows = collate(
+        [drawn.prompts[i] for i in own],
+        [drawn.groups[i] for i in own],
+        torch.cat([advantage_Q[i] for i in own]),
+        max_new_tokens=max_new_tokens,
+        device=device,
+    )
+    return rows.with_batch(group_B=rows.batch.group_B * world.size + world.rank)
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

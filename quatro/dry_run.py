@@ -9,6 +9,7 @@ from quatro import warmstart
 from quatro.config import Config, config_to_yaml
 from quatro.data import PromptSet, load_prompts
 from quatro.health import startup_warnings
+from quatro.ranks import check_ranks
 from quatro.types import Prompt
 
 FLOAT32_BYTES = 4
@@ -26,6 +27,7 @@ class Memory:
     gradients: int
     optimizer: int
     reference: int
+    casts: int
     activations: int
     logits: int
     kv_cache: int
@@ -33,7 +35,7 @@ class Memory:
     @property
     def total(self) -> int:
         """Sampling and learning take turns: the larger of the two stands beside what always stays."""
-        always = self.weights + self.optimizer + self.reference
+        always = self.weights + self.optimizer + self.reference + self.casts
         return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
 
 
@@ -81,7 +83,7 @@ class DryRun:
         }
 
 
-def describe(config: Config) -> DryRun:
+def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
     """Everything a run checks and announces before its first step; loads the tokenizer and the data, no weights.
 
     Raises:
@@ -91,6 +93,7 @@ def describe(config: Config) -> DryRun:
     from quatro.policy.loading import context_limit
     from quatro.setup import check_parts, find_device
 
+    check_ranks(config, num_ranks)
     device = find_device(config.device)
     tokenizer, model = _tokenizer_and_shape(config)
     limit = context_limit(model)
@@ -102,32 +105,42 @@ def describe(config: Config) -> DryRun:
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
         )
-    notes.append(f"device: {device}, computing in {config.dtype}, weights kept in float32")
+    is_local = config.policy.kind == "local"
+    masters = "weights kept in float32" if is_local else "float32 masters in the optimiser's shards"
+    notes.append(f"device: {device}, computing in {config.dtype}, {masters}")
     return DryRun(
         config_yaml=config_to_yaml(config),
-        arithmetic=batch_arithmetic(config, len(prompts.prompts)),
+        arithmetic=batch_arithmetic(config, len(prompts.prompts), num_ranks),
         num_prompts=len(prompts.prompts),
         num_skipped=prompts.num_skipped,
         first_prompt=prompts.prompts[0],
         num_parameters=num_parameters,
-        memory=predict_memory(config, model.config, num_parameters, prompts),
+        memory=predict_memory(config, model.config, num_parameters, prompts, num_ranks),
         notes=notes,
     )
 
 
-def batch_arithmetic(config: Config, num_prompts: int) -> list[str]:
+def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> list[str]:
     """The batch settings in words."""
-    n, per_step, k = config.rollouts_per_prompt, config.prompts_per_step, config.inner_updates
+    n, per_step, k = config.rollouts_per_prompt, config.prompts_per_step, config.most_inner_updates
     minibatches = per_step // config.minibatch_prompts
+    up_to = "up to " if config.inner_updates == "auto" else ""
     lines = [
         f"1 iteration = {per_step} prompts x {n} rollouts = {per_step * n} rollouts of at most "
         f"{config.rollout.max_new_tokens} tokens",
-        f"{minibatches} minibatch{'es' if minibatches > 1 else ''} of {config.minibatch_prompts} prompts x K={k} = "
-        f"{minibatches * k} optimiser step{'s' if minibatches * k > 1 else ''} an iteration, each over "
+        f"{minibatches} minibatch{'es' if minibatches > 1 else ''} of {config.minibatch_prompts} prompts x K={up_to}{k} = "
+        f"{up_to}{minibatches * k} optimiser step{'s' if minibatches * k > 1 else ''} an iteration, each over "
         f"{config.minibatch_prompts * n} rollouts in micro-batches of at most {config.microbatch_tokens} tokens",
-        f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {config.steps * minibatches * k} "
+        f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
     ]
+    if num_ranks > 1:
+        fewest, most = config.minibatch_prompts // num_ranks, -(-config.minibatch_prompts // num_ranks)
+        share = f"{most}" if fewest == most else f"{fewest} or {most}"
+        lines.append(
+            f"{num_ranks} ranks: each draws the responses to its share of the prompts and learns from {share} prompts "
+            "of a minibatch; gradients are those of one process"
+        )
     if config.eval.every:
         lines.append(
             f"{config.eval.n} samples a problem of {config.eval.benchmark} every {config.eval.every} iterations"
@@ -135,36 +148,80 @@ def batch_arithmetic(config: Config, num_prompts: int) -> list[str]:
     return lines
 
 
-def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: PromptSet) -> Memory:
-    """An estimate of the peak from first principles; fragmentation and the framework come on top."""
+def predict_memory(
+    config: Config, shape: Any, num_parameters: int, prompts: PromptSet, num_ranks: int = 1
+) -> Memory:
+    """An estimate of the peak from first principles; fragmentation and the framework come on top.
+
+    P parameters, D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers; tokens in a micro-batch.
+
+        weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation
+        activations per token           L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b with b bytes a number (4, or 2 and
+                                        2 D more for the cast input); checkpointed: L 4 D + a + 8 D
+        logits                          18 V for each response token of a chunk of the head, and its gradient, 4 V D
+        kv_cache                        2 K b for each row, layer and token while sampling
+
+    Of several ranks each holds its share of rows, and under DeepSpeed of the optimiser (ZeRO-1), gradients (2) and
+    weights (3) too; it keeps float32 masters beside weights in the format of the computation.
+
+    The coefficients of activations are what autograd was seen to keep for Qwen2; other families differ a little.
+    """
+    from quatro.policy.head import chunk_rows
+    from quatro.policy.loading import LOGIT_SCALES
     from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
+    from quatro.setup import find_device
 
     number = FLOAT32_BYTES if config.dtype == "float32" else 2
-    weights = num_parameters * FLOAT32_BYTES
     longest_prompt = max(len(prompt.token_ids) for prompt in prompts.prompts)
     longest = longest_prompt + config.rollout.max_new_tokens
-    rows = config.minibatch_prompts * config.rollouts_per_prompt
+    rows = -(-config.minibatch_prompts // num_ranks) * config.rollouts_per_prompt
     tokens = min(config.microbatch_tokens, rows * longest)
-    layers, hidden = shape.num_hidden_layers, shape.hidden_size
-    mlp = getattr(shape, "intermediate_size", 4 * hidden)
-    # Kept for the backward pass per token and layer: two norms, attention's four projections, the MLP's three.
-    activations = tokens * layers * (10 * hidden + 4 * mlp) * number
-    response_tokens = tokens * config.rollout.max_new_tokens // longest
-    logits = response_tokens * shape.vocab_size * LOGIT_BYTES
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    layers, hidden, vocabulary = shape.num_hidden_layers, shape.hidden_size, shape.vocab_size
+    mlp = getattr(shape, "intermediate_size", None) or 4 * hidden
     head_dim = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
+    queries = shape.num_attention_heads * head_dim
+    keys = (getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads) * head_dim
+
+    cast_input = 0 if number == FLOAT32_BYTES else number * hidden
+    layer = 6 * FLOAT32_BYTES * hidden + cast_input + number * (2 * queries + 2 * keys + 4 * mlp)
+    kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
+    activations = tokens * (kept + 2 * FLOAT32_BYTES * hidden)
+
+    response_tokens = tokens * config.rollout.max_new_tokens // longest
+    if not any(getattr(shape, name, None) for name in LOGIT_SCALES):
+        response_tokens = min(response_tokens, chunk_rows(vocabulary, find_device(config.device)))
+    logits = response_tokens * vocabulary * LOGIT_BYTES + FLOAT32_BYTES * vocabulary * hidden
+
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
-    live_rows = min(batch_rows, config.prompts_per_step * config.rollouts_per_prompt)
-    kv_cache = live_rows * longest * layers * 2 * heads * head_dim * number
+    live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
     return Memory(
-        weights=weights,
-        gradients=weights,
-        optimizer=2 * weights,
-        reference=weights if config.kl.beta > 0 else 0,
+        **_model_memory(config, num_parameters, number, num_ranks),
         activations=activations,
         logits=logits,
-        kv_cache=kv_cache,
+        kv_cache=live_rows * longest * layers * 2 * keys * number,
     )
+
+
+def _model_memory(config: Config, num_parameters: int, number: int, num_ranks: int) -> dict[str, int]:
+    """Bytes of what has the size of the model, on each rank."""
+    whole, has_reference = num_parameters * FLOAT32_BYTES, config.kl.beta > 0
+    if config.policy.kind == "local":
+        return {
+            "weights": whole,
+            "gradients": whole,
+            "optimizer": 2 * whole,
+            "reference": whole if has_reference else 0,
+            "casts": 0 if number == FLOAT32_BYTES else number * num_parameters,
+        }
+    stage, computed = config.policy.zero_stage, num_parameters * number
+    copy = computed if stage == 3 and config.rollout.engine == "transformers" else 0
+    return {
+        "weights": (computed // num_ranks if stage == 3 else computed) + copy,
+        "gradients": whole // num_ranks if stage >= 2 else whole,
+        "optimizer": 0 if config.policy.offload_optimizer else 3 * whole // num_ranks,
+        "reference": computed if has_reference else 0,
+        "casts": 0,
+    }
 
 
 def _tokenizer_and_shape(config: Config) -> tuple[Any, Any]:

@@ -9,10 +9,12 @@ import numpy as np
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.judging import grader_name
 from quatro.data import evaluation_prompts
+from quatro.draw import sample
 from quatro.policy.loading import context_limit
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
 from quatro.setup import Parts
+from quatro.timing import PhaseTimer
 from quatro.types import Prompt, Sampling
 
 
@@ -45,10 +47,9 @@ class Evaluation:
             return {}
         n = config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        groups = self.parts.engine.generate(self.prompts, seeds, self.sampling)
-        scored = self.judge.score(self.prompts, groups)
+        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.judge, PhaseTimer())
         passed_1, passed_n, distinct = [], [], []
-        for group, verdicts in zip(groups, scored.correct, strict=True):
+        for group, verdicts in zip(drawn.groups, drawn.scored.correct, strict=True):
             texts = Counter(rollout.text for rollout, is_right in zip(group, verdicts, strict=True) if is_right)
             num_correct = sum(texts.values())
             passed_1.append(pass_at_k(n, num_correct, 1))

@@ -22,7 +22,7 @@ def startup_warnings(config: Config) -> list[str]:
     """What the configuration makes pointless or unsound."""
     found = []
     num_minibatches = config.prompts_per_step // config.minibatch_prompts
-    if config.method.kl_radius is not None and config.inner_updates * num_minibatches == 1:
+    if config.method.kl_radius is not None and config.most_inner_updates * num_minibatches == 1:
         found.append(
             "delta cannot act: with inner_updates 1 and a single minibatch every step is strictly on-policy, the "
             "log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
@@ -64,8 +64,9 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             (
                 "kl",
                 f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
-                f"delta {config.method.kl_radius:g}): below the optimiser's noise floor a small delta cannot be kept; "
-                "lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates",
+                f"delta {metrics['kl/new_old'] / ratio:.2g}): below the optimiser's noise floor a small delta cannot be "
+                "kept; "
+                "lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates (inner_updates auto keeps it)",
             )
         )
     truncated = metrics["length/truncated_share"]

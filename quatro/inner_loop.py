@@ -12,18 +12,28 @@ import torch
 from torch import Tensor
 
 from evals.errors import DivergedError
-from quatro import ops
 from quatro.collate import Rows
 from quatro.config import Config
+from quatro.inner_progress import InnerProgress
+from quatro.kl_budget import KlBudget
+from quatro.methods.base import Method
 from quatro.objective import make_objective
-from quatro.policy.local import LocalPolicy, Update
+from quatro.policy.base import Objective, Policy, Update
+from quatro.stop import StopRequest
 from quatro.trust_region import effective_sample_share, sequence_log_ratio, summarise
-from quatro.types import Metric
-from quatro.world import merge
+from quatro.world import World, merge
 
 logger = logging.getLogger(__name__)
 
 MAX_SKIPPED_IN_A_ROW = 10
+
+
+class StoppedInside(Exception):
+    """A stop was asked for between two optimiser steps; ``progress`` is where the iteration stands."""
+
+    def __init__(self, progress: InnerProgress) -> None:
+        super().__init__("stopped inside the inner loop")
+        self.progress = progress
 
 
 @dataclass(frozen=True)
@@ -45,13 +55,20 @@ class InnerLoop:
     forward pass of the trainer in the same micro-batches (`recompute`).
     """
 
-    def __init__(self, config: Config, policy: LocalPolicy, *, dump_folder: Path, old_logp: str | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        policy: Policy,
+        *,
+        dump_folder: Path,
+        old_logp: str | None = None,
+        num_skipped_in_a_row: int = 0,
+    ) -> None:
         self.config = config
         self.policy = policy
-        self.objective = make_objective(config)
         self.dump_folder = dump_folder
         self.old_logp = old_logp
-        self._num_skipped_in_a_row = 0
+        self.num_skipped_in_a_row = num_skipped_in_a_row
 
     def with_old_logp(self, rows: Rows) -> Rows:
         """``rows`` with log pi_old; those given hold the engine's, NaN where it had none."""
@@ -72,11 +89,12 @@ class InnerLoop:
         config, batch = self.config, rows.batch
         if config.prompts_per_step == config.minibatch_prompts:
             return "own"
-        if config.dtype != "float32" or bool(batch.old_logp_BT[batch.mask_BT].isnan().any()):
+        world = self.policy.world
+        if config.dtype != "float32" or world.any(bool(batch.old_logp_BT[batch.mask_BT].isnan().any())):
             return "recompute"
         own_logp_BT = self.policy.score(rows).logp_BT
-        gap = sequence_log_ratio(own_logp_BT, batch.old_logp_BT, batch.mask_BT).abs().max().item()
-        allowed = 1e-3 * math.sqrt(2.0 * (config.method.kl_radius or 0.01))
+        gap = world.gather(sequence_log_ratio(own_logp_BT, batch.old_logp_BT, batch.mask_BT)).abs().max().item()
+        allowed = 1e-3 * math.sqrt(2.0 * (config.method.min_kl_radius or 0.01))
         choice = "engine" if gap < allowed else "recompute"
         logger.info(
             "log pi_old from the %s: sampler and trainer differ by at most %.1e nats a sequence (allowed %.1e)",
@@ -84,73 +102,99 @@ class InnerLoop:
         )
         return choice
 
-    def run(self, step: int, rows: Rows, engine_logp_BT: Tensor, *, need_entropy: bool) -> InnerResult:
-        """Every optimiser step of iteration ``step``; ``need_entropy`` where the engine gave none.
+    def run(
+        self,
+        step: int,
+        method: Method,
+        rows: Rows,
+        engine_logp_BT: Tensor,
+        *,
+        need_entropy: bool,
+        progress: InnerProgress | None = None,
+        stop: StopRequest | None = None,
+    ) -> InnerResult:
+        """Every optimiser step of iteration ``step``, with the ``method`` in force.
+
+        ``need_entropy`` where the engine gave none. ``progress``: go on from there. A ``stop`` ends it between two
+        steps; with `inner_updates: auto`, whose budget is not saved, only once the iteration is finished.
 
         Raises:
             DivergedError: a loss or gradient is not finite and `on_nonfinite` is `stop`.
+            StoppedInside: ``stop`` was requested before the last step.
         """
-        merged: dict[str, Metric] = {}
-        before: dict[str, float] = {}
-        grad_norms: list[float] = []
-        ess_shares: list[float] = []
-        num_applied = num_skipped = 0
-        old_logp_BT = rows.batch.old_logp_BT.clone()
-        rows = rows.with_batch(old_logp_BT=old_logp_BT)
-        entropy_BT = torch.zeros_like(old_logp_BT)
-        for epoch in range(self.config.inner_updates):
-            for index in rows.minibatches(self.config.minibatch_prompts):
-                minibatch = rows.select(index)
-                is_old_policy = num_applied == 0
-                update = self.policy.update(
-                    minibatch, self.objective, use_own_logp=is_old_policy, need_entropy=need_entropy and epoch == 0
-                )
-                logp_BT, width = update.forward.logp_BT, update.forward.logp_BT.shape[1]
-                if update.forward.entropy_BT is not None:
-                    entropy_BT[index, :width] = update.forward.entropy_BT
-                if not before:
-                    # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
-                    given_BT = old_logp_BT[index, :width] if self.old_logp == "engine" else logp_BT
-                    noise_B = sequence_log_ratio(logp_BT, given_BT, minibatch.batch.mask_BT)
-                    before = summarise(noise_B, "log_ratio/before")
-                    before |= mismatch(engine_logp_BT[index, :width], logp_BT, minibatch.batch.mask_BT)
-                if is_old_policy:
-                    old_logp_BT[index, :width] = logp_BT
-                log_ratio_B = sequence_log_ratio(logp_BT, old_logp_BT[index, :width], minibatch.batch.mask_BT)
-                ess_shares.append(effective_sample_share(log_ratio_B))
-                grad_norms.append(update.grad_norm)
-                num_applied += update.is_applied
-                if self._is_finite(step, update, minibatch):
-                    merged = merge(merged, update.metrics)
-                else:
-                    num_skipped += 1
-        mask_BT = rows.batch.mask_BT
-        num_tokens = max(1, int(mask_BT.sum()))
-        finite_norms = [norm for norm in grad_norms if math.isfinite(norm)]
-        metrics = self.policy.world.reduce(merged) | before
-        metrics |= {
-            "grad/norm": sum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
-            "grad/norm_max": max(grad_norms),
-            "grad/skipped_steps": float(num_skipped),
-            "grad/zero_steps": float(len(grad_norms) - num_skipped - num_applied),
-            "optimizer_steps": float(num_applied),
-            "staleness/steps_max": float(max(0, num_applied - 1)),
-            "ratio/ess_share_min": min(ess_shares),
-        }
-        if rows.batch.ref_logp_BT is not None:
-            difference_BT = torch.where(mask_BT, old_logp_BT - rows.batch.ref_logp_BT, 0.0)
-            metrics["kl/reference"] = ops.masked_sum(ops.k3(difference_BT), mask_BT).sum().item() / num_tokens
-        entropy = ops.masked_sum(entropy_BT, mask_BT).sum().item() / num_tokens
-        return InnerResult(old_logp_BT, entropy, metrics)
+        objective = make_objective(self.config, method)
+        budget = self._budget(method)
+        progress = InnerProgress.begin(rows) if progress is None else progress
+        rows = rows.with_batch(old_logp_BT=progress.old_logp_BT)
+        minibatches = list(rows.minibatches(self.config.minibatch_prompts))
+        for epoch in range(progress.epoch, self.config.most_inner_updates):
+            num_applied_before = progress.num_applied
+            for index in minibatches[progress.num_minibatches :]:
+                if stop is not None and stop.requested and budget is None and progress.grad_norms:
+                    raise StoppedInside(progress)
+                self._take_step(step, rows.select(index), index, engine_logp_BT, objective, progress, need_entropy)
+            progress.epoch, progress.num_minibatches = epoch + 1, 0
+            # A pass without a step would be followed by more of its kind.
+            if budget is not None and (progress.num_applied == num_applied_before or budget.is_spent(rows)):
+                break
+        metrics = progress.metrics(rows, self.policy.world)
+        if budget is not None:
+            metrics |= budget.metrics
+        entropy = progress.entropy(rows.batch.mask_BT, self.policy.world)
+        return InnerResult(progress.old_logp_BT, entropy, metrics)
+
+    def _take_step(
+        self,
+        step: int,
+        minibatch: Rows,
+        index: Tensor,
+        engine_logp_BT: Tensor,
+        objective: Objective,
+        progress: InnerProgress,
+        need_entropy: bool,
+    ) -> None:
+        """One optimiser step on the rows ``index``; what it shows goes into ``progress``."""
+        mask_BT, world = minibatch.batch.mask_BT, self.policy.world
+        is_old_policy = progress.num_applied == 0
+        update = self.policy.update(
+            minibatch, objective, use_own_logp=is_old_policy, need_entropy=need_entropy and progress.epoch == 0
+        )
+        logp_BT, width = update.forward.logp_BT, update.forward.logp_BT.shape[1]
+        if update.forward.entropy_BT is not None:
+            progress.entropy_BT[index, :width] = update.forward.entropy_BT
+        if not progress.before:
+            # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
+            given_BT = progress.old_logp_BT[index, :width] if self.old_logp == "engine" else logp_BT
+            noise_B = world.gather(sequence_log_ratio(logp_BT, given_BT, mask_BT))
+            progress.before = summarise(noise_B, "log_ratio/before")
+            progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
+        if is_old_policy:
+            progress.old_logp_BT[index, :width] = logp_BT
+        log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))
+        progress.ess_shares.append(effective_sample_share(log_ratio_B))
+        progress.grad_norms.append(update.grad_norm)
+        progress.num_applied += update.is_applied
+        progress.num_minibatches += 1
+        if self._is_finite(step, update, minibatch):
+            progress.merged = merge(progress.merged, update.metrics)
+        else:
+            progress.num_skipped += 1
+
+    def _budget(self, method: Method) -> KlBudget | None:
+        if self.config.inner_updates != "auto":
+            return None
+        assert method.kl_radius is not None  # the configuration was refused otherwise
+        return KlBudget(self.policy, method.kl_radius)
 
     def _is_finite(self, step: int, update: Update, minibatch: Rows) -> bool:
         if update.is_finite:
-            self._num_skipped_in_a_row = 0
+            self.num_skipped_in_a_row = 0
             return True
-        self._num_skipped_in_a_row += 1
-        dump = self.dump_folder / f"nonfinite-step-{step:06d}.pt"
+        self.num_skipped_in_a_row += 1
+        rank = "" if self.policy.world.is_first else f"-rank-{self.policy.world.rank}"
+        dump = self.dump_folder / f"nonfinite-step-{step:06d}{rank}.pt"
         torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, dump)
-        if self.config.on_nonfinite == "skip" and self._num_skipped_in_a_row < MAX_SKIPPED_IN_A_ROW:
+        if self.config.on_nonfinite == "skip" and self.num_skipped_in_a_row < MAX_SKIPPED_IN_A_ROW:
             logger.warning("iteration %d: loss or gradient not finite; step skipped, its batch is in %s", step, dump)
             return False
         raise DivergedError(
@@ -160,9 +204,11 @@ class InnerLoop:
         )
 
 
-def mismatch(engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor) -> dict[str, float]:
+def mismatch(
+    engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None
+) -> dict[str, float]:
     """How far the sampler's log-probabilities are from the trainer's, per token; empty if the sampler gave none."""
-    difference = (logp_BT - engine_logp_BT)[mask_BT].double()
+    difference = (world or World()).gather((logp_BT - engine_logp_BT)[mask_BT].double())
     if difference.numel() == 0 or bool(difference.isnan().any()):
         return {}
     return {

@@ -13,12 +13,19 @@ from evals.errors import QuatroError
 if TYPE_CHECKING:
     from quatro.rundir import RunDir
     from quatro.stop import StopRequest
+    from quatro.world import World
 
 Observer = Callable[[Mapping[str, float]], None]
 
 
-def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest | None = None) -> Mapping[str, float]:
-    """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics.
+def launch(
+    run: RunDir,
+    *,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
+    world: World | None = None,
+) -> Mapping[str, float]:
+    """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics. For rank 0 of ``world``.
 
     status.json says `running`, then `done`, `interrupted` or `failed` with the reason; log.txt gets what is logged.
 
@@ -26,6 +33,7 @@ def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest |
         Whatever `quatro.train.train` raises, after noting it as the reason.
     """
     # torch loads here, not with the command line.
+    from quatro.trackers import Trackers, observers
     from quatro.train import train
 
     logger = logging.getLogger("quatro")
@@ -33,7 +41,8 @@ def launch(run: RunDir, *, observer: Observer | None = None, stop: StopRequest |
     logger.addHandler(handler)
     try:
         run.set_status("running")
-        metrics = train(run.config, run, observer=observer, stop=stop)
+        with Trackers(run) as trackers:
+            metrics = train(run.config, run, observer=observers(trackers, observer), stop=stop, world=world)
         step = int(metrics.get("step") or 0) or None
         if stop is not None and stop.signal is not None and step != run.config.steps:
             run.set_status("interrupted", step=step, reason=stop.signal.name)

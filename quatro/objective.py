@@ -7,13 +7,17 @@ from torch import Tensor
 
 from quatro import ops
 from quatro.config import Config
+from quatro.methods.base import Method
 from quatro.policy.local import Objective
 from quatro.types import Batch, Loss
 
 
-def make_objective(config: Config) -> Objective:
-    """``objective(logp_BT, batch, entropy_BT)`` of one run (paper, Eq. exact_tr_update_kl)."""
-    method, kl = config.method, config.kl
+def make_objective(config: Config, method: Method | None = None) -> Objective:
+    """``objective(logp_BT, batch, entropy_BT)`` of one iteration (paper, Eq. exact_tr_update_kl).
+
+    ``method`` is the one in force, by default as configured.
+    """
+    method, kl = method or config.method, config.kl
 
     def objective(logp_BT: Tensor, batch: Batch, entropy_BT: Tensor | None) -> Loss:
         loss = method.loss(logp_BT, batch)

@@ -232,7 +232,7 @@ def logp_and_entropy(
 
     float32 at least: with log-probabilities in bfloat16 a sum over 3,072 tokens of 0.98 came out 0.84.
     """
-    logits_CV = logits_CV.float() if logits_CV.dtype in (torch.bfloat16, torch.float16) else logits_CV
+    logits_CV = at_least_float32(logits_CV)
     scaled_CV = logits_CV if temperature == 1.0 else logits_CV / temperature
     logp_C = scaled_CV.gather(-1, target_C[:, None]).squeeze(-1) - scaled_CV.logsumexp(dim=-1)
     if not need_entropy:
@@ -242,3 +242,7 @@ def logp_and_entropy(
         all_logp_CV = plain_CV.log_softmax(dim=-1)
         entropy_C = -(all_logp_CV.exp() * all_logp_CV).sum(dim=-1)
     return logp_C, entropy_C
+
+
+def at_least_float32(value: Tensor) -> Tensor:
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from evals.errors import LockedError
+from quatro.atomic import naming
 
 # `is_locked` holds the lock for an instant; whoever wants it for good asks again before giving up.
 _ATTEMPTS = 5
@@ -32,8 +33,9 @@ class RunLock:
         try:
             _take(self._descriptor, run, path)
             owner = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{owner}\n".encode(), 0)
+            with naming(path):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"{owner}\n".encode(), 0)
         except BaseException:
             self._close_file()
             raise

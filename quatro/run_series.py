@@ -113,6 +113,7 @@ def positive_advantages(
 
 def _setting(runs: Sequence[_Run], shared: str, own: str) -> Setting:
     config = runs[0].config
+    is_auto = config.inner_updates == "auto"
     fields = config.method.model_dump()
     delta = config.method.kl_radius
     advantages: tuple[float, ...] = ()
@@ -127,11 +128,11 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> Setting:
     return Setting(
         method=config.method.name,
         lr=config.optimizer.lr,
-        inner_updates=config.inner_updates,
+        inner_updates=config.most_inner_updates,
         runs=tuple(run.rows for run in runs),
         delta=delta,
         log_ratio=fields.get("log_ratio"),
-        shared=shared,
+        shared=", ".join(text for text in ("inner_updates auto" if is_auto else "", shared) if text),
         own=own,
         advantages=advantages,
         capped=capped,

@@ -182,7 +182,8 @@ class RunDir:
                 stream.seek(num_bytes - 1)
                 if stream.read(1) != b"\n":
                     raise DataError(f"{path}: byte {num_bytes}, where the checkpoint was written, is inside a line")
-        self._metrics.truncate(num_bytes)
+        with naming(path):
+            self._metrics.truncate(num_bytes)
         self.sync()
 
     def sync(self) -> None:

@@ -28,7 +28,7 @@ from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from quatro.rewards import Reward
-    from quatro.rollout.engine import Engine
+    from quatro.rollout.engine import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Drawn:
 
 
 def sample_benchmark(
-    engine: Engine,
+    engine: Sampler,
     prompts: Sequence[Prompt],
     *,
     n: int,
@@ -59,10 +59,11 @@ def sample_benchmark(
     folder: Path,
     reward: Reward | None = None,
     progress: Progress | None = None,
+    num_rows: int | None = None,
 ) -> Drawn:
     """``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
 
-    With a ``reward`` each row says whether it is correct.
+    With a ``reward`` each row says whether it is correct. ``num_rows``: samples that one call of the engine draws.
 
     Raises:
         UsageError: ``folder`` holds samples that were drawn with other settings.
@@ -84,7 +85,7 @@ def sample_benchmark(
         num_wanted = len(prompts) * n
         num_present = num_wanted - sum(len(indices) for _, indices in missing)
         num_done, num_tokens = num_present, 0
-        for chunk in _chunks(missing, rows_per_call(sampling)):
+        for chunk in _chunks(missing, num_rows or rows_per_call(sampling)):
 
             def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
                 if progress is not None:

@@ -77,6 +77,7 @@ class Source:
     """Where samples come from. ``fingerprint`` tells two models apart that share a name.
 
     ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
+    ``engine`` drew them: another one makes other texts of the same seeds.
     """
 
     model: str
@@ -84,6 +85,7 @@ class Source:
     fingerprint: str | None = None
     dtype: str | None = None
     device: str | None = None
+    engine: str = "transformers"
 
 
 def default_tag(sampling: Sampling, *, step: int | None = None) -> str:
@@ -109,7 +111,7 @@ def claim_folder(
         DataError: sampling.json cannot be read.
     """
     path = folder / "sampling.json"
-    head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype")} | {"seed": seed}
+    head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype", "engine")} | {"seed": seed}
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template}
     devices, benchmarks = [source.device], {benchmark: own}
@@ -119,7 +121,7 @@ def claim_folder(
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {**found, **found["sampling"], **there},
+            {"engine": "transformers", **found, **found["sampling"], **there},
             {**head, **shared, **{key: value for key, value in own.items() if key != "n"}},
         )
         own["n"] = max(n, there["n"])

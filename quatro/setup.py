@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,20 @@ from typing import Any
 
 import torch
 
-from evals.errors import MissingError, UsageError
+from evals.errors import MissingError
 from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
-from quatro.policy.loading import context_limit, load_model, load_tokenizer, stop_ids
+from quatro.policy.base import Policy
+from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
+from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
 from quatro.sample import fingerprint
+from quatro.trackers import require_trackers
 from quatro.types import Prompt, Sampling
+from quatro.world import World
 
 
 @dataclass
@@ -26,7 +31,7 @@ class Parts:
     """Everything the loop works with."""
 
     config: Config
-    policy: LocalPolicy
+    policy: Policy
     tokenizer: Any
     engine: Engine
     stream: PromptStream
@@ -36,9 +41,16 @@ class Parts:
 
     def close(self) -> None:
         self.reward.close()
+        self.engine.close()
 
 
-def assemble(config: Config, *, weights: Path | None = None, progress: warmstart.Progress | None = None) -> Parts:
+def assemble(
+    config: Config,
+    *,
+    weights: Path | None = None,
+    progress: warmstart.Progress | None = None,
+    world: World | None = None,
+) -> Parts:
     """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
 
     The reference policy is always the model of the configuration.
@@ -46,20 +58,23 @@ def assemble(config: Config, *, weights: Path | None = None, progress: warmstart
     Raises:
         MissingError: the model, the data, the device or a package is not on this machine.
         DataError: the prompts are empty, too long or unreadable.
+        UsageError: the batch is too small for the ranks of ``world``.
+        DivergedError: the policy's head disagrees with the model's own logits.
     """
+    world = world or World()
+    check_ranks(config, world.size)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    device = find_device(config.device)
+    device = find_device(config.device, launched().local_rank if world.size > 1 else None)
     folder = warmstart.resolve_model(config.model, progress=progress)
     tokenizer = load_tokenizer(folder)
     # Weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the computation.
     model = load_model(folder, torch.float32, device)
-    policy = LocalPolicy(model, config)
-    if weights is not None:
-        model.load_state_dict(load_model(str(weights), torch.float32, device).state_dict())
+    policy = make_policy(config, model, world, weights)
     limit = context_limit(model)
     prompts = load_prompts(config.data, tokenizer, context_limit=limit)
     check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
+    policy.check_head(prompts.prompts)
     return Parts(
         config=config,
         policy=policy,
@@ -88,34 +103,99 @@ def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, co
         DataError: the reward cannot judge a prompt, or a replay or evaluation file is unreadable.
     """
     if config.policy.kind == "deepspeed":
-        raise UsageError("policy.kind deepspeed is not part of this version; use -s policy.kind=local")
+        from quatro.policy.deepspeed import require
+
+        require(find_device(config.device))
     if config.rollout.engine == "vllm":
-        raise UsageError("rollout.engine vllm is not part of this version; use -s rollout.engine=transformers")
+        from quatro.rollout.vllm import check_temperature, check_usable
+
+        check_temperature("rollout.temperature", config.rollout.temperature)
+        check_temperature("eval.temperature", config.eval.temperature)
+        # An embedded model that is still to be made has heads that fit.
+        is_there = warmstart.is_cached(config.model)
+        check_usable(load_config(warmstart.resolve_model(config.model)) if is_there else None)
     if config.rollout.engine == "replay":
         from quatro.rollout.replay import ReplayEngine
 
         ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
+    require_trackers(config.tracking)
     check_answers(prompts, config.reward)
     make_reward(config.reward).close()
     if config.eval.every:
         evaluation_prompts(config, tokenizer, context_limit=context_limit)
 
 
-def make_engine(config: Config, policy: LocalPolicy, tokenizer: Any) -> Engine:
+def make_policy(config: Config, model: Any, world: World, weights: Path | None) -> Policy:
+    """The policy of ``config.policy.kind``; ``weights`` take the place of ``model``'s once the reference is made."""
+    if config.policy.kind == "local":
+        policy = LocalPolicy(model, config, world=world)
+        if weights is not None:
+            _load_weights(model, weights)
+        return policy
+    from quatro.policy.deepspeed import DeepSpeedPolicy, require
+
+    require(model.device)
+    reference = copy.deepcopy(model) if config.kl.beta > 0 else None
+    if weights is not None:
+        _load_weights(model, weights)
+    return DeepSpeedPolicy(model, config, world=world, reference=reference)
+
+
+def _load_weights(model: Any, weights: Path) -> None:
+    model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
+
+
+def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
     """The rollout engine of ``config.rollout.engine``, sampling from ``policy``."""
     if config.rollout.engine == "replay":
         from quatro.rollout.replay import ReplayEngine
 
         return ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
+    eos_ids = stop_ids(tokenizer, policy.model)
+    if config.rollout.engine == "vllm":
+        return _vllm_engine(config, policy, tokenizer, eos_ids)
     from quatro.rollout.transformers import TransformersEngine
 
-    return TransformersEngine(
-        policy.model, tokenizer, eos_ids=stop_ids(tokenizer, policy.model), compute=policy.computing
+    sampled = policy.sampling_model
+    if sampled is policy.model:
+        return TransformersEngine(sampled, tokenizer, eos_ids=eos_ids, compute=policy.computing)
+    from quatro.rollout.following import FollowingEngine
+
+    return FollowingEngine(sampled, tokenizer, eos_ids=eos_ids, compute=policy.computing)
+
+
+def _vllm_engine(config: Config, policy: Policy, tokenizer: Any, eos_ids: tuple[int, ...]) -> Engine:
+    """Loaded from the model the run began with; the first `sync` brings the policy's own weights."""
+    from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
+    from quatro.rollout.vllm import VllmEngine
+
+    context = context_limit(policy.model)
+    longest = max(config.data.max_prompt_tokens + config.rollout.max_new_tokens, num_probe_tokens())
+    num_embeddings = policy.model.get_input_embeddings().num_embeddings
+    probe = make_probe(
+        policy_score(policy),
+        vocabulary=probe_vocabulary(tokenizer, num_embeddings),
+        context=context,
+        temperature=config.rollout.temperature,
+        dtype=config.dtype,
+    )
+    return VllmEngine(
+        warmstart.resolve_model(config.model),
+        tokenizer,
+        shape=policy.model.config,
+        eos_ids=eos_ids,
+        dtype=config.dtype,
+        max_model_len=longest if context is None else min(context, longest),
+        gpu_memory_utilization=config.rollout.gpu_memory_utilization,
+        temperature=config.rollout.temperature,
+        probe=probe,
+        shares_device=policy.device.type == "cuda",
+        is_distributed=policy.world.size > 1,
     )
 
 
-def find_device(name: str) -> torch.device:
-    """`auto` is the first CUDA device if there is one.
+def find_device(name: str, local_rank: int | None = None) -> torch.device:
+    """`auto` is CUDA if there is a device; of several ranks on a machine each takes the one of its number.
 
     Raises:
         MissingError: `cuda` was asked for and there is none.
@@ -126,4 +206,11 @@ def find_device(name: str) -> torch.device:
         raise MissingError(
             "device is cuda, and PyTorch sees no CUDA device here; use -s device=cpu, or see `quatro doctor`"
         )
-    return torch.device(name)
+    if name == "cpu" or local_rank is None:
+        return torch.device(name)
+    if local_rank >= torch.cuda.device_count():
+        raise MissingError(
+            f"{local_rank + 1} processes or more were started on this machine, and PyTorch sees "
+            f"{torch.cuda.device_count()} CUDA devices: start one for each device, or use -s device=cpu"
+        )
+    return torch.device(name, local_rank)

@@ -6,7 +6,7 @@ import json
 import logging
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,37 @@ import numpy as np
 import torch
 
 from evals.errors import DataError
-from quatro import checkpoint
+from quatro import shards
 from quatro.config import Config
+from quatro.inflight import Inflight, below
 from quatro.rundir import RunDir
 from quatro.setup import Parts, assemble
+from quatro.world import World
 
 logger = logging.getLogger(__name__)
 
-MAY_CHANGE = ("steps", "checkpoint", "save_rollouts")  # none of them touches what an iteration computes
+MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
 
 
 @dataclass(frozen=True)
 class Position:
-    """``step`` iterations are finished; ``old_logp`` as in InnerLoop (None: not decided yet)."""
+    """``step`` iterations are finished; ``old_logp`` as in InnerLoop (None: not decided yet).
+
+    ``num_skipped_in_a_row``: of the last optimiser steps, how many were not finite. ``carried`` is what the method
+    takes from one iteration to the next. ``inflight`` is the iteration after ``step``, if a stop ended it inside its
+    inner loop.
+    """
 
     step: int = 0
     old_logp: str | None = None
+    num_skipped_in_a_row: int = 0
+    carried: Mapping[str, float] = field(default_factory=dict)
+    inflight: Inflight | None = None
 
 
-def save(run: RunDir, parts: Parts, *, step: int, old_logp: str | None) -> Path:
-    """A checkpoint after ``step`` iterations, no rollouts in flight."""
+def save(run: RunDir, parts: Parts, position: Position) -> Path:
+    """A checkpoint between two iterations or, with rollouts in flight, between two optimiser steps."""
+    step = position.step
     tensors, plain = parts.policy.optimizer_state()
     tensors = {f"optimizer/{name}": value for name, value in tensors.items()}
     tensors["rng/torch"] = torch.get_rng_state()
@@ -43,27 +54,33 @@ def save(run: RunDir, parts: Parts, *, step: int, old_logp: str | None) -> Path:
         "step": step,
         "config": run.config.model_dump(mode="json"),
         "inputs": parts.fingerprints,
-        "old_logp": old_logp,
+        "old_logp": position.old_logp,
+        "num_skipped_in_a_row": position.num_skipped_in_a_row,
+        "carried": dict(position.carried),
         "optimizer": plain,
         "stream_position": parts.stream.position,
         "metrics_bytes": run.metrics_bytes,
+        "ranks": parts.policy.world.size,
         "engine": parts.engine.state(),
         # Nothing in the loop draws from the global generators; a method of one's own may. A reward function runs in
         # processes of its own: it must not draw at all if runs are to repeat.
         "rng": {"python": _plain(random.getstate()), "numpy": _plain(np.random.get_state())},  # noqa: NPY002
     }
-    return checkpoint.save(run, step, lambda folder: parts.policy.save_model(folder, parts.tokenizer), state, tensors)
+    if position.inflight is not None:
+        more, state["inflight"] = position.inflight.state(parts.stream.prompts)
+        tensors |= {f"inflight/{name}": value for name, value in more.items()}
+    return shards.save(run, step, parts.policy, parts.tokenizer, state, tensors)
 
 
-def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
+def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]:
     """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
 
     Raises:
         DataError: the checkpoint is damaged; nothing of it was loaded.
     """
-    found = checkpoint.load_newest(run)
-    parts = assemble(config, weights=found.model if found else None)
-    device = {"device": str(parts.policy.device), "threads": torch.get_num_threads()}
+    found = shards.load_newest(run, world)
+    parts = assemble(config, weights=found.model if found else None, world=world)
+    device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
     for key, (before, after) in run.add_to_environment(device).items():
         logger.warning(
             "%s was %s when this run began and is %s here: results will not be the same bit by bit", key, before, after
@@ -72,11 +89,10 @@ def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
         run.truncate_metrics(0)
         run.remove_rollouts_after(0)
         return parts, Position()
-    state, tensors = found.state, found.tensors()
+    state = found.state
     refuse_changes(config, parts, state, found.path.name)
-    prefix = "optimizer/"
-    optimizer = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    parts.policy.load_optimizer_state(optimizer, state["optimizer"])
+    tensors = shards.tensors(found, parts.policy)
+    parts.policy.load_optimizer_state(below(tensors, "optimizer/"), state["optimizer"])
     parts.stream.position = state["stream_position"]
     parts.engine.load_state(state["engine"])
     torch.set_rng_state(tensors["rng/torch"])
@@ -86,8 +102,18 @@ def restore(config: Config, run: RunDir) -> tuple[Parts, Position]:
     np.random.set_state(_tuples(state["rng"]["numpy"]))  # noqa: NPY002
     run.truncate_metrics(state["metrics_bytes"])
     run.remove_rollouts_after(state["step"])
-    logger.info("going on from %s", found.path.name)
-    return parts, Position(state["step"], state["old_logp"])
+    inflight = None
+    if "inflight" in state:
+        saved = below(tensors, "inflight/")
+        inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, parts.policy.device)
+    logger.info("going on from %s%s", found.path.name, ", inside an iteration" if inflight else "")
+    return parts, Position(
+        step=state["step"],
+        old_logp=state["old_logp"],
+        num_skipped_in_a_row=state.get("num_skipped_in_a_row", 0),
+        carried=state.get("carried", {}),
+        inflight=inflight,
+    )
 
 
 def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name: str) -> None:
@@ -96,11 +122,12 @@ def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name:
     Raises:
         DataError: lists what differs.
     """
-    now, then = _flat(config.model_dump(mode="json")), _flat(state["config"])
+    may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
+    now, then = _flat(config.model_dump(mode="json")), _flat(_with_defaults(state["config"]))
     differing = [
         f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
         for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key.split(".")[0] not in MAY_CHANGE
+        if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
     ]
     differing += [
         f"the {what} changed since the run began"
@@ -111,6 +138,14 @@ def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name:
         raise DataError(
             f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"
         )
+
+
+def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration of an earlier version; keys it did not know yet have the values that mean what it did."""
+    try:
+        return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
+    except ValueError:  # a key that is gone is a difference to be shown
+        return stored
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:

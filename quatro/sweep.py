@@ -160,6 +160,9 @@ def write_plan(plan: Plan, folder: Path) -> None:
     lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
     for point in plan.points:
         lines.append(f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n")
+    if any(point.cell for point in plan.points):
+        lines.append("cells:\n")
+        lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in plan.points]
     write_text(folder / "sweep.yaml", "".join(lines))
 
 

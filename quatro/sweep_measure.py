@@ -70,7 +70,12 @@ def samples_folder(run: Path, top_p: float) -> Path:
 
 
 def measure(evaluation: Evaluation, run: Path, top_p: float, *, label: str) -> None:
-    """Write passk.json and ucc.json beside the samples.
+    """`measure_samples` of a run's samples at ``top_p``."""
+    measure_samples(samples_folder(run, top_p), n=evaluation.n, label=label)
+
+
+def measure_samples(folder: Path, *, n: int, label: str) -> None:
+    """Write passk.json and ucc.json beside the samples, the latter with the counts of every problem.
 
     Raises:
         DataError: the samples cannot be read.
@@ -80,13 +85,12 @@ def measure(evaluation: Evaluation, run: Path, top_p: float, *, label: str) -> N
     from evals.records import read_samples
     from evals.results import About, about_samples
 
-    folder = samples_folder(run, top_p)
     files = sorted(folder.glob("*.jsonl"))
     samples = read_samples(files)
     about: About = {**about_samples(files), "label": label}
-    ks = sorted({1, evaluation.n, *(2**i for i in range(evaluation.n.bit_length()) if 2**i < evaluation.n)})
+    ks = sorted({1, n, *(2**i for i in range(n.bit_length()) if 2**i < n)})
     passk_result(samples, ks=ks, ci=True, **about).write(folder / "passk.json")
-    ucc_result(samples, ks=ks, ci=True, **about).write(folder / "ucc.json")
+    ucc_result(samples, ks=ks, ci=True, per_problem=True, **about).write(folder / "ucc.json")
 
 
 def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float] | None:

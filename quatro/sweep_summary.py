@@ -77,7 +77,7 @@ def _interval(values: Sequence[float | None]) -> tuple[float | None, float | Non
 
 def _values(outcome: Outcome, folder: Path) -> dict[str, float | None]:
     rows = list(read_metrics(folder / "runs" / outcome.point.name))
-    means = {name: _mean_of_last(rows, name) for name in SUMMARY_METRICS}
+    means = {name: last_mean(rows, name) for name in SUMMARY_METRICS}
     return {"steps": float(len(rows)), **means, **outcome.measured}
 
 
@@ -138,6 +138,7 @@ def last_row(run: Path, *, num_bytes: int = 16384) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _mean_of_last(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def last_mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The mean of a metric over the last steps; None where none of them has it."""
     values = [row[name] for row in rows[-AVERAGED_STEPS:] if isinstance(row.get(name), (int, float))]
     return math.fsum(values) / len(values) if values else None

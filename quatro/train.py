@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping
 import torch
 
 from quatro import trust_region
-from quatro.collate import collate
 from quatro.config import Config
-from quatro.draw import draw, shaped_rewards
+from quatro.draw import own_rows, shaped_rewards
 from quatro.evaluation import Evaluation
 from quatro.health import Watch, startup_warnings
-from quatro.inner_loop import InnerLoop
+from quatro.inflight import Inflight, Interrupted, draw_or_stop
+from quatro.inner_loop import InnerLoop, StoppedInside
+from quatro.methods.base import Method
+from quatro.ranks import agree_to_stop
 from quatro.rollout_metrics import rollout_metrics, rollout_records
 from quatro.rundir import RunDir
 from quatro.setup import Parts
-from quatro.state import restore, save
+from quatro.state import Position, restore, save
 from quatro.stop import StopRequest
 from quatro.timing import PhaseTimer
+from quatro.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -29,36 +32,62 @@ Observer = Callable[[Mapping[str, float]], None]
 
 
 def train(
-    config: Config, run: RunDir, *, observer: Observer | None = None, stop: StopRequest | None = None
+    config: Config,
+    run: RunDir,
+    *,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
+    world: World | None = None,
 ) -> Mapping[str, float]:
     """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics.
 
-    Ends after ``config.steps`` iterations, or at the next iteration boundary once ``stop`` is requested: either way
-    with a checkpoint. ``observer`` is shown the metrics of each iteration.
+    Ends after ``config.steps`` iterations, or once ``stop`` is requested: after the optimiser step under way, or among
+    the responses being drawn, which a resume draws again. Either way with a checkpoint. ``observer`` is shown the
+    metrics of each iteration.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
-    parts, position = restore(config, run)
+    world = world or World()
+    parts, position = restore(config, run, world)
+    # Ranks come to a common decision between iterations only.
+    inside = stop if world.size == 1 else None
     metrics: Metrics = {}
+    carried = position.carried
     try:
-        inner = InnerLoop(config, parts.policy, dump_folder=run.path, old_logp=position.old_logp)
+        inner = InnerLoop(
+            config,
+            parts.policy,
+            dump_folder=run.path,
+            old_logp=position.old_logp,
+            num_skipped_in_a_row=position.num_skipped_in_a_row,
+        )
         evaluation, watch, timer = Evaluation(parts), Watch(config), PhaseTimer()
-        for warning in startup_warnings(config):
-            logger.warning(warning)
+        if world.is_first:
+            for warning in startup_warnings(config):
+                logger.warning(warning)
         parts.engine.sync(parts.policy.named_weights)
         for step in range(position.step + 1, config.steps + 1):
-            metrics = iteration(step, parts, inner, evaluation, run, timer)
-            metrics |= timer.take(num_tokens=int(metrics["tokens"]), num_passes=config.inner_updates)
-            metrics["perf/peak_memory_gib"] = parts.policy.peak_memory_bytes() / 2**30
+            method = config.method.at(step, num_steps=config.steps, carried=carried)
+            resumed = position.inflight if step == position.step + 1 else None
+            try:
+                metrics = iteration(step, method, parts, inner, evaluation, run, timer, resumed=resumed, stop=inside)
+            except Interrupted as interrupted:
+                skipped = inner.num_skipped_in_a_row
+                save(run, parts, Position(step - 1, inner.old_logp, skipped, carried, interrupted.inflight))
+                break
+            carried = config.method.carry(carried, metrics)
+            metrics |= timer.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
+            metrics["perf/peak_memory_gib"] = world.largest(parts.policy.peak_memory_bytes()) / 2**30
             run.append_metrics(metrics)
-            watch(metrics)
+            if world.is_first:
+                watch(metrics)
             if observer is not None:
                 observer(metrics)
-            is_last = step == config.steps or (stop is not None and stop.requested)
+            is_last = agree_to_stop(stop, world) or step == config.steps
             if is_last or (config.checkpoint.every and step % config.checkpoint.every == 0):
                 with timer("checkpoint"):
-                    save(run, parts, step=step, old_logp=inner.old_logp)
+                    save(run, parts, Position(step, inner.old_logp, inner.num_skipped_in_a_row, carried))
             if is_last:
                 break
     finally:
@@ -67,35 +96,57 @@ def train(
 
 
 def iteration(
-    step: int, parts: Parts, inner: InnerLoop, evaluation: Evaluation, run: RunDir, timer: PhaseTimer
+    step: int,
+    method: Method,
+    parts: Parts,
+    inner: InnerLoop,
+    evaluation: Evaluation,
+    run: RunDir,
+    timer: PhaseTimer,
+    *,
+    resumed: Inflight | None = None,
+    stop: StopRequest | None = None,
 ) -> Metrics:
-    """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1)."""
-    config, policy, method = parts.config, parts.policy, parts.config.method
+    """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1).
 
-    drawn, everything = draw(step, parts, timer)
-    prompts, groups = drawn.prompts, drawn.groups
-    rewards = shaped_rewards(drawn, method.needs, parts.sampling.max_new_tokens)
+    ``method`` is the one in force; ``resumed`` are the rollouts that a stop found inside the inner loop.
+
+    Raises:
+        Interrupted: ``stop`` was requested before the last optimiser step.
+    """
+    config, policy = parts.config, parts.policy
+
+    learnt_from, everything = (resumed.learnt, resumed.drawn) if resumed else draw_or_stop(step, parts, timer, stop)
+    prompts, groups = learnt_from.prompts, learnt_from.groups
+    rewards = shaped_rewards(learnt_from, method.needs, parts.sampling.max_new_tokens)
     reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
     group_B = torch.arange(len(groups)).repeat_interleave(config.rollouts_per_prompt)
     with timer("dual"):
         advantages = method.advantages(reward_B, group_B)
 
-    rows = collate(
-        prompts, groups, advantages.value_B, max_new_tokens=parts.sampling.max_new_tokens, device=policy.device
-    )
+    limit = parts.sampling.max_new_tokens
+    rows = own_rows(learnt_from, advantages.value_B, policy.world, max_new_tokens=limit, device=policy.device)
     engine_logp_BT = rows.batch.old_logp_BT
     with timer("old_logp"):
-        rows = inner.with_old_logp(rows)
+        rows = rows.with_batch(old_logp_BT=resumed.progress.old_logp_BT) if resumed else inner.with_old_logp(rows)
     if policy.reference is not None:
         with timer("ref_logp"):
             rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)
 
-    metrics: Metrics = {"step": float(step), "lr": policy.lr}
-    snapshot = policy.snapshot() if config.audit_rollouts else None
+    lr = resumed.lr if resumed else policy.lr
+    snapshot = (resumed.snapshot if resumed else policy.snapshot()) if config.audit_rollouts else []
     with timer("update"):
-        learnt = inner.run(step, rows, engine_logp_BT, need_entropy=groups[0][0].entropy is None)
+        need_entropy = groups[0][0].entropy is None
+        progress = resumed.progress if resumed else None
+        try:
+            learnt = inner.run(
+                step, method, rows, engine_logp_BT, need_entropy=need_entropy, progress=progress, stop=stop
+            )
+        except StoppedInside as stopped:
+            raise Interrupted(Inflight(learnt_from, everything, stopped.progress, lr, snapshot)) from None
     rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
 
+    metrics: Metrics = {"step": float(step), "lr": lr}
     metrics |= {**rollout_metrics(everything), **advantages.metrics, **learnt.metrics}
     if method.needs.dynamic_sampling:
         metrics["sampling/rounds"] = len(everything) / config.prompts_per_step
@@ -105,12 +156,12 @@ def iteration(
         metrics |= parts.engine.sync(policy.named_weights)
     with timer("audit"):
         if config.audit:
-            metrics |= trust_region.audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius)
-        if snapshot is not None:
+            metrics |= trust_region.audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius, policy.world)
+        if snapshot:
             metrics |= trust_region.audit_fresh(step, parts, prompts, snapshot)
     with timer("eval"):
         metrics |= evaluation.maybe(step)
     with timer("log"):
         if config.save_rollouts:
-            run.write_rollouts(step, rollout_records(drawn, advantages.value_B))
+            run.write_rollouts(step, rollout_records(learnt_from, advantages.value_B))
     return metrics

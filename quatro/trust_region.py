@@ -14,6 +14,7 @@ from quatro.collate import collate
 from quatro.ops import pack_groups
 from quatro.rollout.streams import rollout_seed
 from quatro.types import Batch, Prompt
+from quatro.world import World
 
 if TYPE_CHECKING:
     from quatro.policy.local import Snapshot
@@ -25,6 +26,16 @@ MAX_LOG_RATIO = 20.0  # the exponent of s is capped here; capped rows are counte
 def sequence_log_ratio(new_logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """l_i = log pi_new(o_i) / pi_old(o_i), float64, not divided by the length."""
     return torch.where(mask_BT, new_logp_BT.double() - old_logp_BT.double(), 0.0).sum(dim=-1)
+
+
+def kl_new_old(log_ratio_B: Tensor) -> Tensor:
+    """s l - s + 1 of each row: its mean over rollouts of pi_old estimates KL(pi_new || pi_old), and is never negative.
+
+    The exponent of s is capped, so that one row cannot make it infinite.
+    """
+    capped_B = log_ratio_B.clamp(max=MAX_LOG_RATIO)
+    s_B = capped_B.exp()
+    return s_B * capped_B - s_B + 1.0
 
 
 def summarise(log_ratio_B: Tensor, prefix: str) -> dict[str, float]:
@@ -42,7 +53,9 @@ def effective_sample_share(log_ratio_B: Tensor) -> float:
     return (scaled_B.sum().square() / scaled_B.square().sum() / scaled_B.numel()).item()
 
 
-def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None) -> dict[str, float]:
+def audit(
+    new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: World | None = None
+) -> dict[str, float]:
     """The realised KL between the policy now and the one that drew the rollouts, from their sequence log-ratios l.
 
     ``kl/new_old`` = mean of s l - s + 1 estimates KL(pi_new || pi_old), the constraint's direction, and
@@ -50,16 +63,19 @@ def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None) -> dict[st
     rollouts of pi_old. Standard errors are over prompts. Per prompt only quantiles and the share above three times
     the radius are given: at N = 8 a budget obeyed exactly looks exceeded on four prompts in ten.
     With a radius: its ratio to the realised KL, and how far rows still are from pi* (the fixed point is l = A).
+    The rows are those of all ranks of ``world``.
     """
-    l_B = sequence_log_ratio(new_logp_BT, batch.old_logp_BT, batch.mask_BT)
+    world = world or World()
+    l_B = world.gather(sequence_log_ratio(new_logp_BT, batch.old_logp_BT, batch.mask_BT))
+    group_B, advantage_B = world.gather(batch.group_B), world.gather(batch.advantage_B)
     capped_B = l_B.clamp(max=MAX_LOG_RATIO)
     s_B = capped_B.exp()
-    new_old_B = s_B * capped_B - s_B + 1.0
+    new_old_B = kl_new_old(l_B)
     old_new_B = s_B - 1.0 - capped_B
     metrics = summarise(l_B, "log_ratio/after")
     metrics["kl/capped_share"] = (l_B > MAX_LOG_RATIO).double().mean().item()
     for name, value_B in (("kl/new_old", new_old_B), ("kl/old_new", old_new_B)):
-        value_QN, mask_QN, _, _ = pack_groups(value_B, batch.group_B)
+        value_QN, mask_QN, _, _ = pack_groups(value_B, group_B)
         value_Q = value_QN.sum(dim=1) / mask_QN.sum(dim=1)
         metrics[name] = value_B.mean().item()
         metrics[f"{name}_se"] = value_Q.std().item() / math.sqrt(len(value_Q)) if len(value_Q) > 1 else float("nan")
@@ -75,7 +91,7 @@ def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None) -> dict[st
             if kl_radius is not None:
                 metrics["kl/prompt_above_3delta_share"] = (value_Q > 3.0 * kl_radius).double().mean().item()
     if kl_radius is not None:
-        gap_B = batch.advantage_B.double() - l_B
+        gap_B = advantage_B.double() - l_B
         metrics |= {
             "kl/ratio_to_delta": metrics["kl/new_old"] / kl_radius,
             "target/gap_mean": gap_B.abs().mean().item(),
@@ -91,10 +107,9 @@ def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapsho
     the mean of log pi_new - log pi_old + pi_old/pi_new - 1, never negative.
     """
     config, policy = parts.config, parts.policy
-    seeds = [
-        [rollout_seed(config.seed, step, f"audit/{i}", j) for j in range(config.audit_rollouts)]
-        for i in range(len(prompts))
-    ]
+    own = policy.world.share(len(prompts))
+    prompts = [prompts[i] for i in own]
+    seeds = [[rollout_seed(config.seed, step, f"audit/{i}", j) for j in range(config.audit_rollouts)] for i in own]
     groups = parts.engine.generate(prompts, seeds, parts.sampling)
     num_rows = sum(len(group) for group in groups)
     rows = collate(
@@ -108,8 +123,9 @@ def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapsho
     with policy.weights_of(old):
         old_logp_BT = policy.score(rows).logp_BT
     l_B = sequence_log_ratio(new_logp_BT, old_logp_BT, rows.batch.mask_BT).clamp(min=-MAX_LOG_RATIO)
-    value_B = l_B + (-l_B).exp() - 1.0
-    value_QN, mask_QN, _, _ = pack_groups(value_B, rows.batch.group_B)
+    value_B = policy.world.gather(l_B + (-l_B).exp() - 1.0)
+    group_B = policy.world.gather(rows.batch.group_B * policy.world.size + policy.world.rank)
+    value_QN, mask_QN, _, _ = pack_groups(value_B, group_B)
     value_Q = value_QN.sum(dim=1) / mask_QN.sum(dim=1)
     return {
         "kl/new_old_fresh": value_B.mean().item(),

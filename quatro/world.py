@@ -1,31 +1,71 @@
-"""The ranks that train together. One process is a world of one, and every reduction is the identity."""
+"""The ranks that train together. One process is a world of one, and everything here is the identity."""
 
+# Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 
+from evals.errors import QuatroError
 from quatro.types import Metric
+
+CAUSE = "cause"  # under this key of the store stands why the first rank to fail did so
+CAUSE_WAIT_S = 5.0
+
+T = TypeVar("T")
+
+
+class LostRankError(QuatroError):
+    """Another rank has gone, or did not come in time; ``is_said``: why has been printed by a rank already."""
+
+    def __init__(self, message: str, *, exit_code: int = 1, is_said: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.is_said = is_said
 
 
 @dataclass(frozen=True)
 class World:
-    """Rank ``rank`` of ``size`` processes joined in torch.distributed's default group (when ``size`` > 1)."""
+    """Rank ``rank`` of ``size`` processes joined in torch.distributed's default group (when ``size`` > 1).
+
+    Every method that speaks to the others must be called by all ranks, in the same order. Small things travel by way
+    of the CPU, whatever the model is on. ``store`` is where a rank that fails says why.
+    """
 
     rank: int = 0
     size: int = 1
-    device: torch.device | str = "cpu"
+    store: Any = field(default=None, compare=False)
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """Which of ``count`` things belong to this rank: every ``size``-th."""
+        return range(self.rank, count, self.size)
+
+    # --- numbers ----------------------------------------------------------------------------------------------------
 
     def sums(self, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Each value summed over all ranks, in one message; every rank brings the same keys."""
         names = sorted(values)
         if self.size == 1 or not names:
             return {name: values[name] for name in names}
-        stacked = torch.stack([values[name].double().to(self.device) for name in names])
-        torch.distributed.all_reduce(stacked)
-        return dict(zip(names, stacked, strict=True))
+        stacked = torch.stack([values[name].detach().double().cpu() for name in names])
+        with self.waiting("sums over the batch"):
+            torch.distributed.all_reduce(stacked)
+        device = values[names[0]].device
+        return dict(zip(names, stacked.to(device), strict=True))
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """``value`` summed over all ranks."""
+        return self.sums({"value": value})["value"]
 
     def reduce(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
         """Plain numbers: means as sum over count, the other kinds by their name. Every rank brings the same keys."""
@@ -40,15 +80,109 @@ class World:
                 count = totals[f"{name}/count"].item()
                 result[name] = totals[f"{name}/value"].item() / count if count else float("nan")
             else:
-                result[name] = self._extreme(_scalar(metric.value), metric.kind)
+                result[name] = self._extreme(_scalar(metric.value).item(), metric.kind)
         return result
 
-    def _extreme(self, value: torch.Tensor, kind: str) -> float:
+    def largest(self, value: int) -> int:
+        """The largest value of any rank."""
+        return int(self._extreme(value, "max"))
+
+    def any(self, flag: bool) -> bool:
+        """Whether it holds on any rank."""
+        return self.largest(int(flag)) > 0
+
+    def _extreme(self, value: float, kind: str) -> float:
+        if self.size == 1:
+            return value
+        shared = torch.tensor(value, dtype=torch.float64)
+        operation = torch.distributed.ReduceOp.MAX if kind == "max" else torch.distributed.ReduceOp.MIN
+        with self.waiting("the largest or smallest of a number"):
+            torch.distributed.all_reduce(shared, op=operation)
+        return shared.item()
+
+    def gather(self, value_B: torch.Tensor) -> torch.Tensor:
+        """The values of all ranks, rank after rank; each may bring another number of them."""
+        if self.size == 1:
+            return value_B
+        own_B = value_B.detach().cpu().contiguous()
+        length = torch.tensor([len(own_B)])
+        lengths = [torch.zeros_like(length) for _ in range(self.size)]
+        with self.waiting("values of each row"):
+            torch.distributed.all_gather(lengths, length)
+            longest = max(int(one) for one in lengths)
+            padded = torch.cat((own_B, own_B.new_zeros(longest - len(own_B))))
+            parts = [torch.empty_like(padded) for _ in range(self.size)]
+            torch.distributed.all_gather(parts, padded)
+        return torch.cat([part[: int(n)] for part, n in zip(parts, lengths, strict=True)]).to(value_B.device)
+
+    # --- objects ----------------------------------------------------------------------------------------------------
+
+    def gather_objects(self, value: T, what: str) -> list[T]:
+        """What every rank brought, by rank."""
+        if self.size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.size
+        with self.waiting(what):
+            torch.distributed.all_gather_object(gathered, value)
+        return gathered
+
+    def from_first(self, make: Callable[[], T], what: str) -> T:
+        """What rank 0 makes; it is made nowhere else."""
+        box: list[Any] = [make() if self.is_first else None]
         if self.size > 1:
-            value = value.to(self.device)
-            operation = torch.distributed.ReduceOp.MAX if kind == "max" else torch.distributed.ReduceOp.MIN
-            torch.distributed.all_reduce(value, op=operation)
-        return value.item()
+            with self.waiting(what):
+                torch.distributed.broadcast_object_list(box, src=0)
+        made: T = box[0]
+        return made
+
+    def barrier(self, what: str) -> None:
+        """Go on once every rank is here."""
+        self.gather_objects(None, what)
+
+    # --- when a rank is missing -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Inside, an error that means that a rank is gone says so, what was waited for, and why, if that is known."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not is_lost(error):
+                raise
+            cause = self.cause()
+            if cause is not None:
+                raise LostRankError(cause["message"], exit_code=cause["exit_code"], is_said=True) from error
+            reason = " ".join(str(error).split())[:200]
+            raise LostRankError(
+                f"rank {self.rank} of {self.size} waited for {what}, and another rank is gone or did not come in time "
+                f"({reason}); look for its own message above, or for a process that was killed; then go on with "
+                "`quatro train RUN --resume` under the same launcher"
+            ) from error
+
+    def cause(self) -> dict[str, Any] | None:
+        """What the first rank that failed has said: rank, message, exit_code. None if none did within a few seconds."""
+        deadline = time.monotonic() + CAUSE_WAIT_S
+        while self.store is not None:
+            try:
+                if self.store.check([CAUSE]):
+                    found: dict[str, Any] = json.loads(self.store.get(CAUSE))
+                    return found
+            except RuntimeError:  # the store went with the rank that held it
+                return None
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.1)
+        return None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether an error of torch.distributed means that another process is gone or late."""
+    if isinstance(error, torch.distributed.DistBackendError | torch.distributed.DistNetworkError):
+        return True
+    message = str(error)
+    return any(
+        words in message for words in ("gloo/", "Connection closed by peer", "Connection reset by peer", "Broken pipe")
+    )
 
 
 def merge(metrics: Mapping[str, Metric], more: Mapping[str, Metric]) -> dict[str, Metric]:

@@ -11,7 +11,22 @@ import typer
 from typer.core import TyperGroup
 
 from quatro_cli import errors
-from quatro_cli.commands import benchmarks, config, demo, doctor, eval, plot, runs, sample, samples, sweep, table, train
+from quatro_cli.commands import (
+    benchmarks,
+    config,
+    demo,
+    doctor,
+    eval,
+    export,
+    plot,
+    report,
+    runs,
+    sample,
+    samples,
+    sweep,
+    table,
+    train,
+)
 from quatro_cli.output import output
 
 SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
@@ -81,7 +96,9 @@ def _root(
 app.command("train")(train.train)
 app.command("sample")(sample.sample)
 app.command("sweep")(sweep.sweep)
+app.command("export")(export.export)
 app.command("table")(table.table)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(eval.app, name="eval")

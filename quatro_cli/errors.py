@@ -42,7 +42,8 @@ def report(error: BaseException) -> int:
         output.error("interrupted")
         return EXIT_SIGINT
     if isinstance(error, QuatroError):
-        output.error(str(error))
+        if not getattr(error, "is_said", False):  # of several ranks one speaks
+            output.error(str(error))
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
         output.error(missing_package(error.name))

@@ -16,9 +16,11 @@ LARGEST_CLUSTERS = 5
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
 
-_SHARES = ("pass@k", "maj@k", "g-pass@k", "flip", "flip@k")
-_TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %"}
-_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
+_SHARES = ("pass@k", "maj@k", "g-pass@k", "cover", "flip", "flip@k")
+_TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %", "cover": "Cover@tau in %"}
+_UCC_TITLE = "UCC@k (solutions among k samples)"
+_CLUSTERED = {"distinct@k": "distinct@k (solutions among k right answers)", "vendi": "Vendi score of the right answers"}
+_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "cover": "cover", "vendi": "Vendi"}
 
 
 def show_rows(rows: Iterable[Row]) -> None:
@@ -84,7 +86,7 @@ def _title(row: Row | DifferenceRow) -> str:
     similarity = getattr(row, "similarity", None)
     if similarity:
         setting = setting_title(similarity, *(getattr(row, name, None) for name in ("threshold", "linkage", "tokens")))
-        return f"UCC@k (solutions among k samples), {setting}"
+        return f"{_CLUSTERED.get(row.metric, _UCC_TITLE)}, {setting}"
     tau = getattr(row, "tau", None)
     return _TITLES.get(row.metric, row.metric) + ("" if tau is None else f", tau = {tau:g}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, TypeVar
 
 import typer
@@ -33,9 +34,24 @@ Benchmarks = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 
 
-def split(values: list[str]) -> list[str]:
-    """``["a,b", "c"]`` as ``["a", "b", "c"]``."""
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]
+def split(values: list[str], option: str = "") -> list[str]:
+    """``["a,b", "c"]`` as ``["a", "b", "c"]``.
+
+    Raises:
+        UsageError: a part between commas is empty, and ``option``, which has the values, is named.
+    """
+    from evals.errors import UsageError
+
+    parts = [(part.strip(), value) for value in values for part in value.split(",")]
+    for part, value in parts:
+        if option and not part:
+            raise UsageError(f"{option} {value!r}: expected names separated by commas, none of them empty")
+    return [part for part, _ in parts if part]
+
+
+def names(text: str | None, option: str) -> list[str] | None:
+    """``"a,b"`` as names, None where the option was not given; raises UsageError for an empty one."""
+    return None if text is None else split([text], option)
 
 
 def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
@@ -45,10 +61,11 @@ def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] |
     if text is None:
         return None
     try:
-        found = [kind(part) for part in split([text])]
+        found = [kind(part) for part in text.split(",")]
     except ValueError:
         found = []
-    if not found:
+    if not found or not all(math.isfinite(number) for number in found):
         example = "1,2,4" if kind is int else "0.8,0.9"
-        raise UsageError(f"{option} {text}: expected numbers separated by commas, such as {example}")
+        shown = text if text.strip() else repr(text)
+        raise UsageError(f"{option} {shown}: expected numbers separated by commas, such as {example}")
     return found

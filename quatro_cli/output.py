@@ -26,8 +26,13 @@ NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
 StreamName = Literal["stdout", "stderr"]
 
-# C0 and C1 controls, direction overrides, zero-width characters, line separators, lone surrogates.
-_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# C0 and C1 controls, line separators, lone surrogates, and Unicode's category Cf: direction marks and overrides,
+# zero-width characters, soft hyphens, tags.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
+)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -39,7 +44,9 @@ def visible(text: str, *, keep: str = "") -> str:
 def _spelled(character: str) -> str:
     named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     code = ord(character)
-    return named.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    if character in named:
+        return named[character]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def jsonable(value: Any) -> Any:
@@ -79,14 +86,24 @@ class View(Protocol):
 class Output:
     """Writes to whatever `sys.stdout` and `sys.stderr` are at the time of the call."""
 
+    _is_muted = _are_errors_muted = False
+
+    def mute(self, *, errors: bool) -> None:
+        """From here on say nothing, ``errors`` excepted or not: one of several ranks speaks for all."""
+        self._is_muted, self._are_errors_muted = True, errors
+
     # ---- stdout: data
 
     def data(self, text: str) -> None:
         """Write a document to stdout as it is; only raw control characters are spelled out."""
+        if self._is_muted:
+            return
         safe = _CONTROL.sub(lambda match: _spelled(match.group()), text.replace("\r\n", "\n"))
         self._write("stdout", safe if safe.endswith("\n") else safe + "\n")
 
     def json(self, document: Any) -> None:
+        if self._is_muted:
+            return
         # ASCII only: C1 controls, direction overrides and lone surrogates are harmless as \u escapes.
         self._write("stdout", json.dumps(jsonable(document), indent=2, allow_nan=False) + "\n")
 
@@ -121,7 +138,7 @@ class Output:
         self._say("warning: ", "bold yellow", message)
 
     def error(self, message: str) -> None:
-        self._say("error: ", "bold red", message)
+        self._say("error: ", "bold red", message, is_error=True)
 
     @contextlib.contextmanager
     def progress(self, description: str, total: int) -> Iterator[Bar]:
@@ -184,7 +201,9 @@ class Output:
         self._write("stdout", "")
         self._write("stderr", "")
 
-    def _say(self, prefix: str, style: str, message: str) -> None:
+    def _say(self, prefix: str, style: str, message: str, *, is_error: bool = False) -> None:
+        if self._are_errors_muted if is_error else self._is_muted:
+            return
         text = visible(message, keep="\n\t")
         if prefix and self._has_color("stderr"):
             from rich.text import Text

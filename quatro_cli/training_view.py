@@ -51,7 +51,7 @@ class TrainingView:
         if metrics.get("dual/lam_mean") is not None:
             rows.append(("lambda", shown("dual/lam_mean")))
         if metrics.get("kl/new_old") is not None:
-            rows.append(("KL new‖old", self._radius(metrics.get("kl/new_old"))))
+            rows.append(("KL new‖old", self._radius(metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta)))
             rows.append(("KL old‖new", shown("kl/old_new")))
         if metrics.get("clip_fraction") is not None:
             rows.append(("clipped", percent(metrics.get("clip_fraction"))))
@@ -63,10 +63,10 @@ class TrainingView:
         ]
         return rows
 
-    def _radius(self, kl: float | None) -> str:
-        if self._delta is None or kl is None:
+    def _radius(self, kl: float | None, delta: float | None) -> str:
+        if delta is None or kl is None:
             return number(kl)
-        return f"{number(kl)}   {number(kl / self._delta, 2)} x delta {self._delta:g}"
+        return f"{number(kl)}   {number(kl / delta, 2)} x delta {delta:.3g}"
 
     def _line(self, metrics: Mapping[str, float | None], step: int) -> str:
         parts = [f"step {step}/{self._steps}", f"reward {number(metrics.get('reward/mean'))}"]

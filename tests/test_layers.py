@@ -162,10 +162,10 @@ def test_the_trainer_never_asks_which_method_it_has():
     """No method's name, and no look at `method.name`, in what drives training."""
     from quatro.methods import METHODS
 
-    drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
-    # Defaults, examples and the run's default name are not decisions.
+    drivers = [path for path in (ROOT / "quatro").rglob("*.py") if not {"methods", "replication"} & set(path.parts)]
+    # Defaults, examples, the run's default name and what a model card says are not decisions.
     may_name = {"config_model.py", "config.py", "config_schema.py", "config_errors.py", "rundir.py", "run_summary.py"}
-    may_name |= {path.name for path in drivers if path.name.startswith(("sweep", "run_series"))}
+    may_name |= {"model_card.py"} | {path.name for path in drivers if path.name.startswith(("sweep", "run_series"))}
     for path in drivers:
         if path.name in may_name:
             continue

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 from evals.grading.guard import refusal
-from evals.grading.normal_form import clean
 from evals.grading.pool import Pair, Verdict, WorkerPool
+from evals.grading.typography import clean
 
 # Part of every result and of every key below: raise it whenever a grade may come out differently.
-GRADER_VERSION = "3"
+GRADER_VERSION = "4"
 MAX_VERDICTS = 200_000
 
 _Key = tuple[str, str, float, str, str]

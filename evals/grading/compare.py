@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from evals.grading.normal_form import Group, Item, parse_answer
+from evals.grading.normal_form import Group, Item, choice_readings, parse_answer
 from evals.grading.numbers import Number, same_number
+from evals.grading.typography import RELATION
 
 Policy = Literal["strict", "simko"]
 SIMKO_TOLERANCE = 1e-4
@@ -50,6 +51,9 @@ def compare(
         return Decision(True, "string")
     rule = _Rule(policy, relative_tolerance, oracle)
     predictions, golds = _parsed(extracted), _parsed(reference)
+    choices, gold_choices = _choices(extracted), _choices(reference)
+    if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
+        predictions, golds = predictions + choices, golds + gold_choices
     verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
     if True in verdicts:
         is_text = any(item.text == gold.text for item in predictions for gold in golds)
@@ -64,9 +68,16 @@ def _parsed(text: str) -> tuple[Item, ...]:
     return tuple(parse_answer(text))
 
 
+@lru_cache(maxsize=20_000)
+def _choices(text: str) -> tuple[Item, ...]:
+    return tuple(choice_readings(text))
+
+
 def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
+    if item.is_degrees != gold.is_degrees and "rad" in (item.unit, gold.unit):
+        return None if rule.oracle is None else rule.oracle(item, gold)
     if _SIMPLE.fullmatch(item.name) and _SIMPLE.fullmatch(gold.name) and item.name != gold.name:
         return False  # x = 2 does not say what y is
     value, other = item.value, gold.value
@@ -117,9 +128,7 @@ def _is_close(value: Fraction, other: Fraction, relative_tolerance: float) -> bo
 
 def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
     if group.kind != gold.kind:
-        # `3, 4` are two answers and (3,4) is one; `x=3, y=4` says which is which.
-        is_named = any(item.name for item in (*group.items, *gold.items))
-        return False if {group.kind, gold.kind} == {"list", "tuple"} and not is_named else None
+        return _same_kinds_of_group(group, gold, rule)
     if rule.policy == "simko" and group.kind in ("list", "tuple"):
         return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=False)])
     is_ordered = group.kind in ("tuple", "matrix")
@@ -132,6 +141,27 @@ def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
     if len(group.items) > MAX_ITEMS:
         return None
     return _same_unordered(list(group.items), list(gold.items), rule)
+
+
+def _same_kinds_of_group(group: Group, gold: Group, rule: _Rule) -> bool | None:
+    """Equality of groups of different kinds: a vector is a tuple or a column, and a list may name its values."""
+    if {group.kind, gold.kind} == {"matrix", "tuple"}:
+        matrix, other = (group, gold) if group.kind == "matrix" else (gold, group)
+        is_column = set(matrix.brackets) <= {"1", ","}
+        if not is_column or other.brackets != "()" or len(matrix.items) != len(other.items):
+            return None
+        return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
+    if {group.kind, gold.kind} != {"list", "tuple"}:
+        return None
+    named, other = (group, gold) if group.kind == "list" else (gold, group)
+    names = [item.name for item in named.items]
+    if all(names) and other.brackets == "()" and not any(item.name for item in other.items):
+        # `y=4, x=3` says which is which.
+        ordered = Group("tuple", tuple(sorted(named.items, key=lambda item: item.name)), "()")
+        return _same_groups(ordered, other, rule) if named is group else _same_groups(other, ordered, rule)
+    is_relation = any(RELATION.search(item.text) for item in named.items)
+    # `3, 4` are two answers and (3,4) is one.
+    return None if is_relation or any(names) or any(item.name for item in other.items) else False
 
 
 def _same_unordered(items: list[Item], golds: list[Item], rule: _Rule) -> bool | None:

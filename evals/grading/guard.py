@@ -9,7 +9,7 @@ import re
 
 MAX_CHARS = 600
 MAX_DEPTH = 40
-MAX_EXPONENT = 1000
+MAX_EXPONENT = 3000
 MAX_EXPONENT_OF_SUM = 12
 MAX_FACTORIAL = 200
 MAX_MATRIX_CELLS = 36
@@ -29,11 +29,13 @@ _LONG_NUMBER = re.compile(r"[\d.]{60}")
 _OTHER_BASE = re.compile(r"\d\s*_")
 # latex2sympy reads \cdots as a product with s, and computes \gcd of powers without evaluating them.
 _MISREAD = re.compile(r"\\(?:[clv]?dots|gcd|lcm|mod|bmod|pmod|equiv|det)(?![A-Za-z])")
+# latex2sympy would take --5 for 5; a sign in front of a sign is a slip of the pen, but for 2+-3.
+_TWO_SIGNS = re.compile(r"-\s*[-+]|\+\s*\+|(?:^|[(\[{,=*/^])\s*\+\s*-")
 _OPENING, _CLOSING = "([{", ")]}"
 
 
 def refusal(text: str) -> str | None:
-    """Why ``text`` (cleaned, see `normal_form.clean`) must not be sent, in a few words; None if it may be."""
+    """Why ``text`` (cleaned, see `typography.clean`) must not be sent, in a few words; None if it may be."""
     if len(text) > MAX_CHARS:
         return f"longer than {MAX_CHARS} characters"
     if not text.isprintable():
@@ -48,6 +50,8 @@ def refusal(text: str) -> str | None:
         return "number of 60 digits"
     if _OTHER_BASE.search(text):
         return "number with a subscript"
+    if _TWO_SIGNS.search(text):
+        return "two signs in a row"
     if text.count("&") + text.count("\\\\") > MAX_MATRIX_CELLS:
         return "large matrix"
     if any(int(order) > 5 for order in _DERIVATIVE.findall(text)):

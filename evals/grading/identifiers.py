@@ -46,8 +46,9 @@ _SUFFIX = re.compile(
     r"\s*(?:'+|_\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\\[A-Za-z]+|\w)|\^\{?(?:\\top|\\prime|\\dagger|')\}?)"
 )
 _DIFFERENTIALS = re.compile(r"\\frac\{d[^{}]*\}\{d[^{}]*\}")
-_TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
+TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\\circ\}?")
+_PLAIN_EXPONENT = re.compile(r"\^\s*\(([^()]*)\)")
 _PLAIN_SQRT = re.compile(r"\\?sqrt\s*\(([^()]*)\)")
 # mgh is a product, ABCD an order of four things.
 _WORDS = re.compile(r"[A-Z]{3,}|[^\W\d_]{5,}")
@@ -73,8 +74,9 @@ def is_words(text: str) -> bool:
 
 def rewrite(text: str, names: Names) -> str:
     """``text`` in the spelling described above."""
+    text = _PLAIN_EXPONENT.sub(r"^{\1}", text)
     text = _PLAIN_SQRT.sub(r"\\sqrt{\1}", text)
-    if _TRIGONOMETRY.search(text):
+    if TRIGONOMETRY.search(text):
         text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     return _Rewriter(_DEGREES.sub(r"\1", text), names).whole()
 

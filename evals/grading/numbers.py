@@ -1,6 +1,6 @@
 r"""Exact rational numbers: integers, decimals, fractions, e-notation, ``\times 10^{8}``, mixed numbers, and small sums.
 
-The text is in the normal form of `normal_form.canonical`: no spaces, ``*`` for every multiplication sign, braced
+The text is in the normal form of `typography.canonical`: no spaces, ``*`` for every multiplication sign, braced
 arguments. Every step is bounded, so that ``9^{9^{9}}`` costs nothing: it is not a number here.
 """
 
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 MAX_CHARS = 400
 MAX_DEPTH = 30
-MAX_EXPONENT = 1000
+MAX_EXPONENT = 10_000
 MAX_BITS = 20_000
 # Digits of a float64 as programs print it: enough to tell a rounded quotient from a guess.
 PRINTED_FLOAT_DIGITS = 15
@@ -113,7 +113,10 @@ class _Parser:
     def sum(self) -> Fraction:
         value = self.product()
         while self.peek() in ("+", "-"):
-            value = _bounded(value + self.product() if self.take() == "+" else value - self.product())
+            is_plus = self.take() == "+"
+            if self.peek() == "+" or (self.peek() == "-" and not is_plus):
+                raise _NotANumberError  # 2--3 is a slip of the pen; 2+-3 can only mean one thing
+            value = _bounded(value + self.product() if is_plus else value - self.product())
         return value
 
     def product(self) -> Fraction:
@@ -125,13 +128,10 @@ class _Parser:
     def signed(self) -> Fraction:
         if self.peek() not in ("+", "-"):
             return self.power()
-        self.deeper()
-        value = self.power_of_sign()
-        self.depth -= 1
-        return value
-
-    def power_of_sign(self) -> Fraction:
-        return -self.signed() if self.take() == "-" else self.signed()
+        is_negative = self.take() == "-"
+        if self.peek() in ("+", "-"):
+            raise _NotANumberError
+        return -self.power() if is_negative else self.power()
 
     def power(self) -> Fraction:
         base = self.atom()

@@ -14,8 +14,9 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from latex2sympy2_extended.logic import And
 from math_verify import verify
 
-from evals.grading.identifiers import Names, is_words, rewrite
+from evals.grading.identifiers import TRIGONOMETRY, Names, is_words, rewrite
 from evals.grading.normal_form import Item
+from evals.grading.solution_sets import describes_set, same_set
 
 # Two formulas that agree to so many digits at several points are the same formula.
 DIGITS = 60
@@ -34,10 +35,25 @@ class Oracle:
     def __call__(self, item: Item, gold: Item) -> bool:
         if item.is_prose or gold.is_prose or is_words(item.text) or is_words(gold.text):
             return item.text.casefold() == gold.text.casefold()
+        if _is_in_degrees(item) != _is_in_degrees(gold) and self._is_same(_in_radians(item), _in_radians(gold)):
+            return True
+        if "rad" in (item.unit, gold.unit) and item.unit != gold.unit:
+            return False  # 2 radians are not 2 degrees
         readings = [(item.text, gold.text)]
         if item.equation or gold.equation:
             readings.append((item.equation or item.text, gold.equation or gold.text))
-        return any(self._is_same(*reading) for reading in readings)
+        if any(self._is_same(*reading) for reading in readings):
+            return True
+        return (describes_set(item) or describes_set(gold)) and self._is_same_set(item, gold)
+
+    def _is_same_set(self, item: Item, gold: Item) -> bool:
+        names = Names()
+        try:
+            return same_set(item, gold, lambda text: _parse(rewrite(text, names)))
+        except RecursionError:
+            raise
+        except Exception:  # as below; sympy solves no inequality but those in one variable
+            return False
 
     def _is_same(self, text: str, gold: str) -> bool:
         if not text or not gold:
@@ -70,6 +86,18 @@ def same(found: Any, expected: Any) -> bool:
         # math-verify compares the right-hand side alone: x^2+y^2=1 would be 1.
         return False
     return bool(verify(expected, found, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _is_in_degrees(item: Item) -> bool:
+    return (item.is_degrees or "\\circ" in item.text) and not TRIGONOMETRY.search(item.text)
+
+
+def _in_radians(item: Item) -> str:
+    if not _is_in_degrees(item):
+        # A number alone says neither: 30 is not compared with 30 degrees here but as it stands.
+        return item.text if "\\pi" in item.text or item.unit == "rad" else ""
+    degrees = item.text.replace("^\\circ", "").replace("^{\\circ}", "")
+    return f"\\frac{{\\pi}}{{180}}({degrees})"
 
 
 def _is_equation(parsed: Any) -> bool:
@@ -118,21 +146,36 @@ def _same_constants(found: sympy.Expr, expected: sympy.Expr) -> bool | None:
     difference = found - expected
     if difference.is_Rational:
         return bool(difference == 0)
-    values = [_value(expression, {}, DIGITS_OF_CONSTANTS, True) for expression in (found, expected)]
+    is_complex = found.has(sympy.I) or expected.has(sympy.I)
+    values = [_value(expression, {}, DIGITS_OF_CONSTANTS, is_complex) for expression in (found, expected)]
     if values[0] is None or values[1] is None:
         return None
     return _is_near(values[0], values[1], DIGITS_OF_CONSTANTS - 10)
 
 
 def _value(expression: sympy.Expr, point: dict[Any, Any], digits: int, is_complex: bool) -> Any:
-    """The finite value of ``expression`` at ``point``, real unless ``is_complex``; None if it has none."""
+    """The finite value of ``expression`` at ``point``, real unless ``is_complex``; None if it has none.
+
+    Among real numbers the cube root of -8 is -2; sympy's is the principal one, which is complex.
+    """
     try:
-        value = expression.subs(point).doit().evalf(digits)
+        value = expression.subs(point).doit()
+        value = (value if is_complex else value.replace(_is_odd_root, _real_root)).evalf(digits)
     except (ArithmeticError, ValueError, TypeError, NotImplementedError, AttributeError):
         return None
     if not value.is_number or value.has(sympy.oo, sympy.nan, sympy.zoo):
         return None
     return value if is_complex or value.is_comparable else None
+
+
+def _is_odd_root(power: Any) -> bool:
+    return bool(
+        power.is_Pow and power.exp.is_Rational and power.exp.q > 1 and power.exp.q % 2 and power.base.is_negative
+    )
+
+
+def _real_root(power: Any) -> Any:
+    return (-1) ** power.exp.p * (-power.base) ** power.exp
 
 
 def _is_near(value: Any, other: Any, digits: int) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, MissingError
+from evals.errors import DataError, MissingError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +126,26 @@ def has_plain_head(model: Any) -> bool:
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         short = model.get_output_embeddings()(hidden)
     return whole.shape == short.shape and torch.allclose(whole, short, rtol=1e-3, atol=1e-4)
+
+
+def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
+    """Turns on gradient checkpointing; returns the layers that do it wherever their own `training` is True.
+
+    Raises:
+        UsageError: the model has no such layers.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not model.supports_gradient_checkpointing or not layers:
+        raise UsageError(
+            f"model type {model.config.model_type!r} has no layers that can be computed again; "
+            "set policy.gradient_checkpointing=false and lower microbatch_tokens"
+        )
+    # Nothing random happens in a policy's forward pass, so there is no state of a generator to keep.
+    model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    model.disable_input_require_grads()  # only the reentrant kind needs inputs with a gradient
+    return layers
 
 
 def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:

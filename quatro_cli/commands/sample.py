@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +17,14 @@ from quatro_cli.options import Benchmarks, DryRun, Seed, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
+    import torch
+
     from evals.benchmarks import Problem
+    from quatro.rollout.engine import Sampler
     from quatro.sample import Progress
+    from quatro.sample_engine import EngineName
     from quatro.sample_settings import Plan, Source
-    from quatro.types import Sampling
+    from quatro.types import Prompt, Sampling
     from quatro_cli.output import Bar
 
 
@@ -80,7 +84,11 @@ def sample(
         Path | None,
         typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG."),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="What draws: transformers.")] = "transformers",
+    engine: Annotated[str, typer.Option("--engine", help="What draws: transformers or vllm.")] = "transformers",
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", metavar="0,1,...", help="One engine on each of these GPUs. Default: the first."),
+    ] = None,
     grade: Annotated[bool, typer.Option("--grade", help="Judge each sample; `eval` does it otherwise.")] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -95,12 +103,13 @@ def sample(
     """
     from evals.errors import UsageError
     from evals.whole_file import file_stem
+    from quatro.sample_engine import check_sampling, engine_name, gpu_list
     from quatro.sample_settings import default_tag, plan_of
 
     names = split(benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
-    _check_engine(engine)
+    drawer, devices = engine_name(engine), gpu_list(gpus)
     plan, replaced = plan_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
@@ -112,6 +121,7 @@ def sample(
     if tag is not None and file_stem(tag) != tag:
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
     folder = out or _default_folder(model, found) / (tag or default_tag(tasks[0].sampling, step=found.step))
+    check_sampling(drawer, tasks[0].sampling)
     for line in replaced:
         output.info(line)
     if dry_run:
@@ -122,16 +132,7 @@ def sample(
                 f"into {folder} (template {task.template}, {_words(task.sampling)})"
             )
         return
-    _draw(found, tasks, n=plan.n, seed=seed, folder=folder, grade=grade)
-
-
-def _check_engine(engine: str) -> None:
-    from evals.errors import UsageError
-
-    if engine == "vllm":
-        raise UsageError("--engine vllm is not part of this version; leave it out to draw with transformers")
-    if engine != "transformers":
-        raise UsageError(f"unknown engine {engine!r}; this version draws with transformers only")
+    _draw(found, tasks, drawer, devices, n=plan.n, seed=seed, folder=folder, grade=grade)
 
 
 def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task:
@@ -152,47 +153,87 @@ def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task
     return _Task(name, problems, plan.sampling(found.max_tokens or longest), template or usual, grader)
 
 
-def _draw(found: _Model, tasks: list[_Task], *, n: int, seed: int, folder: Path, grade: bool) -> None:
+def _draw(
+    found: _Model,
+    tasks: list[_Task],
+    engine: EngineName,
+    gpus: list[str],
+    *,
+    n: int,
+    seed: int,
+    folder: Path,
+    grade: bool,
+) -> None:
     from dataclasses import replace
 
     from quatro.data import to_prompt
-    from quatro.policy.loading import context_limit, stop_ids
-    from quatro.rewards import make_reward
-    from quatro.rollout.transformers import TransformersEngine
-    from quatro.sample import fingerprint, refuse_long_prompts, sample_benchmark
+    from quatro.policy.loading import context_limit, load_config, load_tokenizer
+    from quatro.sample import fingerprint, refuse_long_prompts
+    from quatro.sample_engine import Recipe, open_sampler, rows_per_call
+    from quatro.setup import find_device
 
-    weights, loaded, tokenizer = _load(found)
+    weights = _weights(found)
+    tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
+    prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
+    for rows in prompts.values():
+        refuse_long_prompts(rows, context)
+    longest = max(len(p.token_ids) + task.sampling.max_new_tokens for task in tasks for p in prompts[task.name])
+    device = find_device("auto")
+    recipe = Recipe(
+        engine=engine,
+        weights=weights,
+        dtype="bfloat16" if device.type == "cuda" else "float32",
+        device=str(device),
+        max_tokens=longest if context is None else min(context, longest),
+    )
     source = replace(
         found.source,
         fingerprint=fingerprint(Path(weights)) if Path(weights).is_dir() else None,
-        dtype=str(loaded.dtype).removeprefix("torch."),
-        device=_device_name(loaded),
+        dtype=recipe.dtype,
+        device=_device_name(device),
+        engine=engine,
     )
-    drawer = TransformersEngine(loaded, tokenizer, eos_ids=stop_ids(tokenizer, loaded), collect_entropy=False)
-    prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
-    for rows in prompts.values():
-        refuse_long_prompts(rows, context_limit(loaded))
-    for task in tasks:
-        reward = make_reward(task.grader) if grade else None
-        try:
-            with _keeping(folder), output.progress(task.name, len(prompts[task.name]) * n) as bar:
-                drawn = sample_benchmark(
-                    drawer,
-                    prompts[task.name],
-                    n=n,
-                    sampling=task.sampling,
-                    seed=seed,
-                    template=task.template,
-                    source=source,
-                    folder=folder,
-                    reward=reward,
-                    progress=_reporter(bar),
-                )
-        finally:
-            if reward is not None:
-                reward.close()
-        output.info(f"{task.name}: {drawn.num_new} samples drawn, {drawn.num_present} were there")
-        output.data(str(drawn.path))
+    with open_sampler(recipe, gpus) as sampler, _keeping(folder):
+        for task in tasks:
+            num_rows = rows_per_call(recipe, task.sampling, len(gpus))
+            _draw_task(task, prompts[task.name], sampler, n, seed, source, folder, grade, num_rows)
+
+
+def _draw_task(
+    task: _Task,
+    prompts: list[Prompt],
+    sampler: Sampler,
+    n: int,
+    seed: int,
+    source: Source,
+    folder: Path,
+    grade: bool,
+    num_rows: int,
+) -> None:
+    from quatro.rewards import make_reward
+    from quatro.sample import sample_benchmark
+
+    reward = make_reward(task.grader) if grade else None
+    try:
+        with output.progress(task.name, len(prompts) * n) as bar:
+            drawn = sample_benchmark(
+                sampler,
+                prompts,
+                n=n,
+                sampling=task.sampling,
+                seed=seed,
+                template=task.template,
+                source=source,
+                folder=folder,
+                reward=reward,
+                progress=_reporter(bar),
+                num_rows=num_rows,
+            )
+    finally:
+        if reward is not None:
+            reward.close()
+    output.info(f"{task.name}: {drawn.num_new} samples drawn, {drawn.num_present} were there")
+    output.data(str(drawn.path))
 
 
 def _reporter(bar: Bar) -> Progress:
@@ -220,10 +261,9 @@ def _keeping(folder: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _device_name(model: Any) -> str:
+def _device_name(device: torch.device) -> str:
     import torch
 
-    device = model.device
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)
 
 
@@ -235,21 +275,14 @@ def _words(sampling: Sampling) -> str:
     )
 
 
-def _load(found: _Model) -> tuple[str, Any, Any]:
-    import torch
-
-    from quatro.policy.loading import load_model, load_tokenizer
-    from quatro.setup import find_device
+def _weights(found: _Model) -> str:
+    """The folder or Hub id to load; an embedded model is made if it is not there."""
     from quatro.warmstart import is_cached, resolve_model
 
-    device = find_device("auto")
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     if is_cached(found.load):
-        weights = resolve_model(found.load)
-    else:
-        with output.progress("warm start", 1) as bar:
-            weights = resolve_model(found.load, progress=lambda step, steps, loss: bar.update(step, f"loss {loss:.3f}"))
-    return weights, load_model(weights, dtype, device), load_tokenizer(weights)
+        return resolve_model(found.load)
+    with output.progress("warm start", 1) as bar:
+        return resolve_model(found.load, progress=lambda step, steps, loss: bar.update(step, f"loss {loss:.3f}"))
 
 
 def _find_model(name: str) -> _Model:

@@ -8,22 +8,27 @@ import typer
 
 from quatro_cli.eval_options import (
     BootstrapSeed,
+    Extraction,
     Files,
+    Grader,
     Interval,
     Ks,
     Label,
     Labels,
     Linkage,
     Out,
+    Policy,
     Regrade,
     Similarity,
     Threshold,
     Tokens,
-    about_files,
-    read_files,
+    asked_for,
+    check_out,
+    progress,
+    read_judged,
     say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, numbers, split
+from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -41,6 +46,9 @@ def similarity(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the pairs.")] = 0,
     label: Label = None,
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -53,16 +61,20 @@ def similarity(
     """
     from evals.similarity_study import similarity_result
 
-    samples = read_files(files, benchmarks)
-    result = similarity_result(
-        samples,
-        similarities=split([similarity]),
-        tokens=tokens,
-        max_pairs=max_pairs,
-        seed=seed,
-        regrade=regrade,
-        **about_files(samples, label, regrade=regrade),
-    )
+    measures = names(similarity, "--similarity") or []
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    with progress("comparing answers") as tell:
+        result = similarity_result(
+            samples,
+            similarities=measures,
+            tokens=tokens,
+            max_pairs=max_pairs,
+            seed=seed,
+            on_progress=tell,
+            **about,
+        )
     say_and_write(result, json=json, out=out)
     if json:
         return
@@ -89,6 +101,9 @@ def temperature(
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -101,25 +116,31 @@ def temperature(
       quatro eval temperature gspo-T1.jsonl gspo-T1.5.jsonl quatro-T1.jsonl
       quatro eval temperature cold.jsonl hot.jsonl --label cold --label hot --ci -o temperature.json
     """
+    from evals.counting import clustering_settings
     from evals.heads import labels_of
-    from evals.results import about_samples
     from evals.side_by_side import Side, temperature_result
 
-    sides = []
-    for path, name in zip(files, labels_of(files, label), strict=True):
-        samples = read_files([path], benchmarks)
-        sides.append(Side(name, samples, about_samples(samples.files)))
-    result = temperature_result(
-        sides,
-        similarities=split([similarity]) if similarity is not None else None,
-        thresholds=[threshold] if threshold is not None else None,
-        linkage=linkage,
-        tokens=tokens,
-        ci=ci,
-        seed=seed,
-        regrade=regrade,
-        jobs=jobs,
-    )
+    measures = names(similarity, "--similarity")
+    thresholds = [threshold] if threshold is not None else None
+    clustering_settings("", measures, thresholds, linkage, tokens)  # before any file is read
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    sides = [
+        Side(name, *read_judged([path], benchmarks, asked))
+        for path, name in zip(files, labels_of(files, label), strict=True)
+    ]
+    with progress("clustering") as tell:
+        result = temperature_result(
+            sides,
+            similarities=measures,
+            thresholds=thresholds,
+            linkage=linkage,
+            tokens=tokens,
+            ci=ci,
+            seed=seed,
+            jobs=jobs,
+            on_progress=tell,
+        )
     say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)
@@ -136,6 +157,10 @@ def bias(
     draws: Annotated[int, typer.Option("--draws", min=1, help="Subsets drawn for each problem and k.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the subsets.")] = 0,
     label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -154,29 +179,30 @@ def bias(
     from evals.partition_bias import reclustered_rows
     from evals.results import Result
 
-    samples = read_files(files, benchmarks)
-    rows = reclustered_rows(
-        samples,
-        setting=_setting(samples, similarity, threshold, linkage, tokens),
-        rng=np.random.default_rng(seed),
-        ks=numbers(k, "--k", int),
-        num_draws=draws,
-    )
-    head = head_of(about_files(samples, label, regrade=False), samples)
-    result = Result(metric="ucc@k", rows=rows, warnings=list(samples.warnings), **head)
+    ks = numbers(k, "--k", int)
+    measures = names(similarity, "--similarity")
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    setting = _setting(samples, measures, threshold, linkage, tokens)
+    rng = np.random.default_rng(seed)
+    with progress("clustering afresh") as tell:
+        rows = reclustered_rows(samples, setting=setting, rng=rng, ks=ks, num_draws=draws, on_progress=tell)
+    result = Result(metric="ucc@k", rows=rows, warnings=list(samples.warnings), **head_of(about, samples))
     say_and_write(result, json=json, out=out)
     if not json:
         _show_bias(rows)
 
 
-def _setting(samples: Samples, similarity: str | None, threshold: float | None, linkage: str, tokens: str) -> Setting:
+def _setting(
+    samples: Samples, measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
+) -> Setting:
     from evals.counting import clustering_settings
     from evals.errors import UsageError
 
-    names = dict.fromkeys(row.benchmark for row in samples.rows)
-    measures = split([similarity]) if similarity is not None else None
+    benchmarks = dict.fromkeys(row.benchmark for row in samples.rows)
     thresholds = [threshold] if threshold is not None else None
-    found = {one for name in names for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
+    found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
     if len(found) != 1:
         used = ", ".join(sorted({one.similarity for one in found}))
         raise UsageError(f"one similarity at a time, found {used}; choose with --similarity, or a benchmark with -b")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from quatro_cli.options import split
 from quatro_cli.output import output
+from quatro_cli.sweep_options import SweepCell, SweepTopP, expander
 
 if TYPE_CHECKING:
+    from evals.comparing import Comparison
     from evals.entries import RunHead, Sources
+    from evals.table_parts import Table
     from evals.tables import Layout as LayoutName
-    from evals.tables import Table
 
 
 class Layout(StrEnum):
@@ -23,6 +25,8 @@ class Layout(StrEnum):
     ucc = "ucc"
     entropy = "entropy"
     code = "code"
+    flips = "flips"
+    metric = "metric"
 
 
 class Format(StrEnum):
@@ -32,15 +36,19 @@ class Format(StrEnum):
     json = "json"
 
 
-METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy"}  # the other layouts show Pass@k
+METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
 
 
 def table(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RESULT|RUN", help="Files of `eval ... -o FILE`, or run directories.")
+        list[Path],
+        typer.Argument(metavar="RESULT|RUN|SWEEP", help="Files of `eval ... -o FILE`, run directories, sweeps."),
     ],
     layout: Annotated[
         Layout | None, typer.Option(help="Default: by metric; Pass@k: benchmarks, or code.", show_default=False)
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", metavar="ucr,maj@k,...", help="Default: the files' own.")
     ] = None,
     average: Annotated[
         bool, typer.Option("--average", help="Pass@k: the mean over benchmarks. UCC@k: a row with it.")
@@ -51,6 +59,8 @@ def table(
     k: Annotated[str | None, typer.Option("--k", metavar="32,64", help="Only these. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that the files hold.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: a whole document.")] = False,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write here instead of to stdout.")
     ] = None,
@@ -65,31 +75,57 @@ def table(
       quatro table grpo.json ours.json --average --with-paper
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
       quatro table runs/quickstart-* --layout entropy
+      quatro table ucc-*.json --metric ucr --ci
+      quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
     """
     from evals.entries import own_entries, published_entries, read_sources
     from evals.errors import UsageError
-    from evals.tables import PAPER_TABLES, Style, build_tables
+    from evals.metric_tables import comparison_table
+    from evals.table_parts import Style
+    from evals.tables import PAPER_TABLES, build_tables
 
     if standalone and format is not Format.latex:
         raise UsageError(f"--standalone is for --format latex, found {format.value}")
     ks = _ks(k)
-    sources = read_sources(paths, describe=_describe)
-    chosen = _layout(sources, layout, average=average)
-    metric = METRIC_OF.get(chosen, "pass@k")
-    if ks is not None and chosen == "entropy":
-        raise UsageError("--k: entropy has no k")
+    comparison = _comparison(paths)
+    if comparison is not None:
+        given = {"--layout": layout, "--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k}
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option} has no effect on a document of --compare; leave it out")
+        _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
+        return
+    sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, cell))
+    chosen, metric = _layout(sources, layout, metric, average=average)
+    if with_paper and not PAPER_TABLES[chosen]:
+        raise UsageError(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
     if ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
         raise UsageError("--ci: none of the files holds intervals; make them with `quatro eval passk FILES --ci`")
     published = published_entries(metric, tables=PAPER_TABLES[chosen]) if with_paper else []
+    if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
+        raise UsageError(f"--k: {metric} has no k")
     style = Style(digits=digits, ks=ks, with_average=average)
     tables = build_tables(chosen, own, published, metric=metric, style=style)
     for warning in warnings:
         output.warn(warning)
+    _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
+
+
+def _finish(
+    format: Format,
+    layout: str,
+    tables: list[Table],
+    digits: int,
+    *,
+    ci: bool,
+    standalone: bool,
+    out: Path | None,
+) -> None:
     if format is Format.csv:  # it has no place for notes
         for note in dict.fromkeys(note for one in tables for note in one.notes):
             output.info(note)
-    text = _text(format, chosen, tables, digits=digits, ci=ci, standalone=standalone)
+    text = _text(format, layout, tables, digits=digits, ci=ci, standalone=standalone)
     if out is None:
         output.data(text)
         return
@@ -100,27 +136,48 @@ def table(
     output.info(f"written: {out}")
 
 
-def _layout(sources: Sources, wanted: Layout | None, *, average: bool) -> LayoutName:
-    """The layout asked for, or the one that the files' metric and benchmarks call for."""
+def _comparison(paths: list[Path]) -> Comparison | None:
+    """The document of `--compare` that ``paths`` name, if they name one."""
+    from evals.comparing import read_comparison
     from evals.errors import UsageError
-    from evals.tables import CODE
 
-    if wanted is not None:
+    for path in paths:
+        found = read_comparison(path) if path.is_file() else None
+        if found is not None:
+            if len(paths) > 1:
+                raise UsageError(f"{path} is a document of --compare, which is a table of its own; give it alone")
+            return found
+    return None
+
+
+def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, average: bool) -> tuple[LayoutName, str]:
+    """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
+    from evals.errors import UsageError
+    from evals.table_parts import CODE
+
+    if wanted is not None and wanted is not Layout.metric:
         if average and wanted not in (Layout.average, Layout.ucc):
             raise UsageError(f"--average is for the layouts average and ucc, found --layout {wanted.value}")
-        return wanted.value
-    metrics = sources.metrics or ["entropy"]
-    if len(metrics) > 1:
-        raise UsageError(f"the files hold {', '.join(metrics)}: choose one with --layout {'|'.join(Layout)}")
-    if metrics == ["ucc@k"]:
-        return "ucc"
-    if metrics == ["entropy"] and not average:
-        return "entropy"
-    if metrics != ["pass@k"]:
-        raise UsageError(f"a table shows pass@k, ucc@k or entropy, and --average the first two; found {metrics[0]}")
-    if average:
-        return "average"
-    return "code" if sources.benchmarks and set(sources.benchmarks) <= set(CODE) else "benchmarks"
+        shown = METRIC_OF.get(wanted.value, "pass@k")
+        if metric not in (None, shown):
+            raise UsageError(f"the layout {wanted.value} shows {shown}, found --metric {metric}; leave one of them out")
+        return cast("LayoutName", wanted.value), shown
+    if metric is None:
+        metrics = sources.metrics or ["entropy"]
+        if sources.sweeps and "pass@k" in metrics:  # it holds everything; this comes first
+            metrics = ["pass@k"]
+        if len(metrics) > 1:
+            raise UsageError(f"the files hold {', '.join(metrics)}: choose one with --metric {'|'.join(metrics)}")
+        metric = metrics[0]
+    if average and metric not in ("pass@k", "ucc@k"):
+        raise UsageError(f"--average is for pass@k and ucc@k, found {metric}")
+    if wanted is Layout.metric:
+        return "metric", metric
+    if metric == "pass@k":
+        is_code = sources.benchmarks and set(sources.benchmarks) <= set(CODE)
+        return "average" if average else "code" if is_code else "benchmarks", metric
+    layouts: dict[str, LayoutName] = {"ucc@k": "ucc", "entropy": "entropy", "flip@k": "flips"}
+    return layouts.get(metric, "metric"), metric
 
 
 def _describe(run: Path) -> RunHead:
@@ -142,7 +199,7 @@ def _ks(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def _text(format: Format, layout: LayoutName, tables: list[Table], *, digits: int, ci: bool, standalone: bool) -> str:
+def _text(format: Format, layout: str, tables: list[Table], *, digits: int, ci: bool, standalone: bool) -> str:
     if format is Format.latex:
         from evals.latex import to_latex
 

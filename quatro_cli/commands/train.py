@@ -13,6 +13,9 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from quatro.config import Config
+    from quatro.ranks import Launch
+    from quatro.stop import StopRequest
+    from quatro.world import World
 
 
 def train(
@@ -38,20 +41,38 @@ def train(
       quatro train quickstart -m gspo -s optimizer.lr=1e-4
       quatro train runs/quickstart-quatro-0 --resume
     """
+    from quatro.ranks import launched
+    from quatro.rundir import refuse_occupied
+
+    launch = launched()
+    if not launch.is_first:
+        # Until the ranks have found each other, all on a machine meet the same errors.
+        output.mute(errors=launch.local_rank > 0)
     if resume:
         config, run_path = _to_resume(source, settings=settings, method=method, out=out)
     else:
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
+    if launch.is_first and not resume:
+        refuse_occupied(run_path)
     if dry_run:
-        _describe(config, json=json)
+        if launch.is_first:
+            _describe(config, num_ranks=launch.size, json=json)
         return
-    _train(config, run_path, resume=resume, json=json)
+    stop, metrics = _train(config, run_path, launch, resume=resume)
+    is_interrupted = stop.requested and metrics.get("step") != config.steps
+    if json:
+        output.json({"schema": 1, "run": str(run_path), "interrupted": is_interrupted, "metrics": dict(metrics)})
+    else:
+        output.data(str(run_path))
+    if is_interrupted:
+        output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")
+        raise typer.Exit(stop.exit_code)
 
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from evals.errors import UsageError
     from quatro.config import resolve_config, with_absolute_paths
-    from quatro.rundir import default_run_path, refuse_occupied
+    from quatro.rundir import default_run_path
 
     if (Path(source) / "config.yaml").is_file():
         raise UsageError(
@@ -60,9 +81,7 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
         )
     resolved = resolve_config(source, overrides=settings, method=method)
     config = with_absolute_paths(resolved.config)
-    run = out or default_run_path(resolved.stem, config)
-    refuse_occupied(run)
-    return config, run
+    return config, out or default_run_path(resolved.stem, config)
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
@@ -83,54 +102,73 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     return load_config(run), run
 
 
-def _describe(config: Config, *, json: bool) -> None:
+def _describe(config: Config, *, num_ranks: int, json: bool) -> None:
     from quatro.dry_run import describe
 
-    described = describe(config)
+    described = describe(config, num_ranks=num_ranks)
     if json:
         output.json(described.document)
     else:
         output.data("\n".join(described.lines))
 
 
-def _train(config: Config, path: Path, *, resume: bool, json: bool) -> None:
+def _train(config: Config, path: Path, launch: Launch, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+    """The run, whichever rank this is; returns how it was stopped and its last metrics."""
+    from quatro.ranks import joined
+    from quatro.setup import find_device
+    from quatro_cli.warm import ensure_model
+
+    device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
+    with joined(launch, is_cuda=device.type == "cuda") as world:
+        if not launch.is_first:
+            output.mute(errors=False)
+        else:
+            _announce(config, num_ranks=launch.size)
+        if launch.local_rank == 0:
+            ensure_model(config.model)
+        world.barrier("the model to be there")
+        return (_lead if launch.is_first else _follow)(config, path, world, resume=resume)
+
+
+def _announce(config: Config, *, num_ranks: int) -> None:
+    """Whatever a run can be refused for is refused before it has a directory."""
+    from quatro.dry_run import describe
+
+    described = describe(config, num_ranks=num_ranks)
+    output.info("\n".join([*described.arithmetic, *described.notes]))
+
+
+def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+    """The only process of a run, or rank 0, which alone writes to its directory."""
     import sys
 
-    from quatro.dry_run import describe
     from quatro.launch import launch
     from quatro.rundir import RunDir, read_status
     from quatro.stop import StopRequest
     from quatro_cli.training_view import TrainingView
-    from quatro_cli.warm import ensure_model
 
-    # Whatever a run can be refused for is refused before it has a directory.
-    described = describe(config)
-    output.info("\n".join([*described.arithmetic, *described.notes]))
-    ensure_model(config.model)
     before = read_status(path) if resume else {}
     if before.get("status") == "done" and before.get("step") == config.steps:
         output.info(f"{path} is done: all {config.steps} iterations; `quatro runs show {path}` tells about it")
     run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")
+        world.barrier("the run directory")
         view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
         with StopRequest(notify=output.warn) as stop, output.live() as screen:
 
             def show(metrics: Mapping[str, float]) -> None:
                 screen.update(view.panel(metrics))
 
-            metrics = launch(run, observer=show, stop=stop)
-    if json:
-        output.json(
-            {
-                "schema": 1,
-                "run": str(path),
-                "interrupted": stop.requested and metrics.get("step") != config.steps,
-                "metrics": dict(metrics),
-            }
-        )
-    else:
-        output.data(str(path))
-    if stop.requested and metrics.get("step") != config.steps:
-        output.warn(f"stopped and saved; continue with `quatro train {path} --resume`")
-        raise typer.Exit(stop.exit_code)
+            return stop, launch(run, observer=show, stop=stop, world=world)
+
+
+def _follow(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+    """Any other rank."""
+    from quatro.ranks import FollowedRun
+    from quatro.stop import StopRequest
+    from quatro.train import train
+
+    world.barrier("the run directory")
+    with StopRequest() as stop:
+        return stop, train(config, FollowedRun(path, config), stop=stop, world=world)

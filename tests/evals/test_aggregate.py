@@ -275,6 +275,9 @@ def test_what_is_known_of_the_sampling_comes_from_the_files_beside_the_samples(t
     both = passk_result(SMALL, **about_samples([first, second])).document()
     assert (both["model"], both["sampling"]["temperature"], both["sampling"]["top_k"]) == ("m", None, 0)
     assert about_samples([tmp_path / "a.jsonl"]) == {}
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "t2").rename(tmp_path / "samples/t2")
+    assert about_samples([tmp_path / "graded/t2/a.jsonl"])["sampling"].temperature == 1.5
     (tmp_path / "t1/sampling.json").write_text('{"seed": "x"}', encoding="utf-8")
     with pytest.raises(DataError, match=r"sampling\.json"):
         about_samples([first])
@@ -283,6 +286,12 @@ def test_what_is_known_of_the_sampling_comes_from_the_files_beside_the_samples(t
 def test_problems_missing_from_a_known_benchmark_are_warned_of():
     warnings = passk_result(samples(("aime24", "p", ["ok"]))).warnings
     assert any("30" in warning and "1 of them" in warning for warning in warnings)
+
+
+def test_problems_without_a_reference_answer_are_not_missed():
+    for count, expected in ((7498, []), (7497, ["math_train has 7498 problems, the samples hold 7497 of them"])):
+        whole = samples(*(("math_train", f"p{number}", ["ok"]) for number in range(count)))
+        assert passk_result(whole, ks=[1]).warnings == expected
 
 
 def test_row_order_changes_no_number(tmp_path):

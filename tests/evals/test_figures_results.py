@@ -107,6 +107,20 @@ def test_curves_stand_at_their_k_in_percent_with_their_band():
     assert axis.get_title(loc="left") == "math500"
 
 
+@pytest.mark.parametrize("num_thresholds", [1, 3, 6, 9])
+def test_no_title_runs_into_another_text_however_many_thresholds_are_drawn(num_thresholds):
+    settings = [f"jaccard >= 0.{95 - t}, components, whitespace tokens" for t in range(num_thresholds)]
+    numbers = {Key("ucc@k", "benchmark of a long name", k, one): Number(k / 2) for one in settings for k in (1, 256)}
+    figure = curves_figure(curve_panels([Entry("ours", None, numbers)], "ucc@k"))
+    figure.draw_without_rendering()
+    drawn = [axis for axis in figure.axes if axis.has_data()]
+    boxes = [text.get_window_extent() for axis in drawn for text in (axis.title, axis._left_title, *axis.texts)]
+    boxes = [box for box in boxes if box.width]
+    assert len(boxes) == 2 * num_thresholds
+    assert [(a, b) for place, a in enumerate(boxes) for b in boxes[:place] if a.overlaps(b)] == []
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
 def test_the_average_is_a_panel_only_beside_several_benchmarks():
     def entry(*names):
         return Entry("ours", None, {Key("pass@k", name, 1): Number(0.5) for name in (*names, "average")})
@@ -125,14 +139,14 @@ def test_bars_of_flips_are_as_high_as_their_rows_and_count_problems():
     assert [bar.get_height() for bar in left.patches] == pytest.approx([50, 0])
     assert [bar.get_height() for bar in right.patches] == pytest.approx([50 * (1 - 5 / 70), 0, 0, 0])
     below = [text.get_text() for text in right.texts]
-    assert below == ["very hard", "≤ 0.25", "2", "hard", "≤ 1", "0", "medium", "≤ 4", "0", "easy", "≤ 8", "1"]
+    assert below == ["very hard", "0", "2", "hard", "1", "0", "medium", "2-4", "0", "easy", "5-8", "1"]
 
 
 def test_flips_of_different_bases_are_refused():
     other = flip_rows([Pair("a", "1", 8, 0, 1)], [4])
     with pytest.raises(DataError, match="different bases"):
         flips_figure({"ours": flips(), "other": other}, k=4)
-    with pytest.raises(DataError, match=r"no flip@2 in these files, only k = \[4\]"):
+    with pytest.raises(UsageError, match=r"no flip@2 in these files, only k = 4;"):
         flips_figure({"ours": flips()}, k=2)
 
 

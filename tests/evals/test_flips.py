@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.flips import BUCKETS, Pair, bucket_of, flip_at_k, flip_rows, flips_result
+from evals.flips import BUCKETS, Pair, bucket_bounds, bucket_of, flip_at_k, flip_rows, flips_result
 from evals.records import Sample, Samples
 
 
@@ -34,6 +34,19 @@ def test_flip_at_k_is_the_share_of_pairs_of_draws_that_flip(n):
                 # The first `base` (`tuned`) samples are the correct ones.
                 flipped = [min(a) >= base and min(b) < tuned for a in subsets for b in subsets]
                 assert flip_at_k(n, base, tuned, k) == pytest.approx(sum(flipped) / len(flipped), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "bounds"),
+    [
+        (256, ["0-8", "9-32", "33-128", "129-256"]),
+        (8, ["0", "1", "2-4", "5-8"]),
+        (4, ["0", "-", "1-2", "3-4"]),
+        (1, ["0", "-", "-", "1"]),
+    ],
+)
+def test_the_bounds_of_the_buckets_are_counts_of_n(n, bounds):
+    assert list(bucket_bounds(n).values()) == bounds
 
 
 def test_buckets_take_the_counts_of_256_that_the_paper_says():

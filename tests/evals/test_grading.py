@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.grading import Grade, grade, grade_many
@@ -177,6 +177,46 @@ EQUAL = [
     ("27 = 27", "27"),
     ("\\omega^2+x_1", "\\omega^{2} + x_{1}"),
     ("\\\\frac{1}{2}", "\\frac{1}{2}"),
+    ("10\\!,\\!000", "10000"),
+    ("10\\;000", "10000"),
+    ("\\langle 1,2\\rangle", "(1,2)"),
+    ("<1,2>", "(1,2)"),
+    ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "(1,2)"),
+    ("\\begin{smallmatrix}1&2\\\\3&4\\end{smallmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"),
+    ("\\begin{cases}x=1\\\\y=2\\end{cases}", "(1,2)"),
+    ("y=2, x=1", "(1,2)"),
+    ("x=1,y=2;x=3,y=4", "(3,4),(1,2)"),
+    ("]2,5[", "(2,5)"),
+    ("[0,1[\\cup]2,3]", "(2,3]\\cup[0,1)"),
+    ("\\{\\}", "\\varnothing"),
+    ("\\text{no solution}", "\\emptyset"),
+    ("3 1/2", "3.5"),
+    ("{3 \\over 4}", "0.75"),
+    ("3x10^8", "3e8"),
+    ("1.5\\text{ million dollars}", "1500000"),
+    ("\\text{five}", "5"),
+    ("5^{\\text{th}}", "5"),
+    ("€5", "5"),
+    ("5=x", "5"),
+    ("2+3=5", "5"),
+    ("\\angle ABC=60^\\circ", "60"),
+    ("60^o", "60"),
+    ("2^{2024}", "4^{1012}"),
+    ("(1010)_2", "1010_{\\text{two}}"),
+    ("\\textbf{(C) }12", "C"),
+    ("\\textbf{(C)}\\ 12", "12"),
+    ("B. 7", "(B)"),
+    ("C", "\\text{(C) }7"),
+    ("\\text{Bob and Alice}", "\\text{Alice, Bob}"),
+    ("\\boldsymbol{\\frac{1}{2}}", "0.5"),
+    ("\\textcolor{red}{5}\\hspace{1cm}", "5"),
+    ("12\\ \\text{in}^2", "12"),
+    ("12 m/s", "12"),
+    ("5\\frac{\\text{m}}{\\text{s}}", "5 \\text{ meters per second}"),
+    ("9.8\\ \\mathrm{m\\,s^{-2}}", "9.8\\text{ m/s}^2"),
+    ("5\\text{ J}\\cdot\\text{s}", "5"),
+    ("5\\text{ square meters}", "5\\text{ m}^2"),
+    ("5\\text{ kilometres}", "5\\text{ km}"),
 ]
 
 
@@ -223,6 +263,34 @@ def test_other_ways_to_write_the_reference_are_right(answer: str, gold: str) -> 
         ("--5", "-5"),
         ("1, 234", "1234"),
         ("12,34", "1234"),
+        ("--5", "5"),
+        ("- -5", "5"),
+        ("---5", "-5"),
+        ("+-5", "-5"),
+        ("2--3", "5"),
+        ("\\langle 2,1\\rangle", "(1,2)"),
+        ("\\begin{pmatrix}1&2\\end{pmatrix}", "(1,2)"),
+        ("y=2, x=1", "(2,1)"),
+        ("]2,5[", "[2,5]"),
+        ("3 1/2", "1.5"),
+        ("3 1/2", "\\frac{31}{2}"),
+        ("1.5\\text{ million}", "1.5"),
+        ("3\\text{ hundredths}", "300"),
+        ("2nd", "2"),
+        ("5=x", "6"),
+        ("2+3=6", "6"),
+        ("a+b=5", "5"),
+        ("(1010)_2", "1010_3"),
+        ("1010_2", "10"),
+        ("(C)\\ 12", "\\textbf{(C)}\\ 13"),
+        ("(C)\\ 12", "D"),
+        ("A + 1", "1"),
+        ("\\text{Alice}", "\\text{Alice, Bob}"),
+        ("5\\text{ m}^2", "5\\text{ m}^3"),
+        ("5\\text{ mW}", "5\\text{ MW}"),
+        ("5\\text{ a.m.}", "5\\text{ p.m.}"),
+        ("5x", "5"),
+        ("0\\!,\\!5", "5"),
     ],
 )
 def test_other_answers_are_wrong(answer: str, gold: str) -> None:
@@ -297,6 +365,7 @@ PIECES = [
 latex = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=40).map("".join)
 
 
+@settings(deadline=None)
 @given(st.text() | latex, (st.text() | latex).filter(lambda text: text.strip()), st.sampled_from(["strict", "simko"]))
 def test_no_text_raises(completion: str, gold: str, policy: str) -> None:
     for extraction in ("boxed", "answer-is", "last-number"):

@@ -18,8 +18,8 @@ from evals.grading import cache, grade, grade_many
 from evals.grading.cache import VerdictCache
 from evals.grading.guard import refusal
 from evals.grading.identifiers import Names, rewrite
-from evals.grading.normal_form import clean
 from evals.grading.pool import Pair, Verdict, WorkerPool
+from evals.grading.typography import clean
 
 
 def pair(answer: str, reference: str) -> Pair:
@@ -59,6 +59,27 @@ SAME = [
     ("\\text{Yes}", "yes"),
     ("e^{-x^2}/2", "\\frac{1}{2}e^{-x^{2}}"),
     ("2^{2^n}\\cdot 2", "2^{1+2^n}"),
+    ("\\sqrt[3]{-8}", "-2"),
+    ("1+\\sqrt[3]{-5}", "1-\\sqrt[3]{5}"),
+    ("\\sqrt[3]{-27x^3}", "-3x"),
+    ("\\sqrt{-4}", "2i"),
+    ("\\frac{\\pi}{6}", "30^\\circ"),
+    ("30^\\circ+360^\\circ n", "\\frac{\\pi}{6}+2\\pi n"),
+    ("(3, \\frac{\\pi}{2})", "(3, 90^\\circ)"),
+    ("x<-2 or x>5", "(-\\infty,-2)\\cup(5,\\infty)"),
+    ("x \\le -2 \\text{ or } x>5", "(-\\infty,-2]\\cup(5,\\infty)"),
+    ("x<-2, x>5", "x<-2\\lor x>5"),
+    ("x>1 \\text{ and } x<3", "(1,3)"),
+    ("(-\\infty,1)\\text{ and }(2,\\infty)", "(-\\infty,1)\\cup(2,\\infty)"),
+    ("|x-1|<2", "-1<x<3"),
+    ("2x>6", "x>3"),
+    ("x\\ne 2 \\text{ and } x\\ne 3", "\\mathbb{R}\\setminus\\{2,3\\}"),
+    ("\\{x\\in\\mathbb{R} \\mid 2\\le x<5\\}", "[2,5)"),
+    ("\\text{all real numbers}", "(-\\infty,\\infty)"),
+    ("\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}", "-2"),
+    ("2^(1/2)", "\\sqrt2"),
+    ("\\lvert x-1\\rvert", "|1-x|"),
+    ("x+-1", "x-1"),
 ]
 DIFFERENT = [
     ("N", "n"),
@@ -89,6 +110,22 @@ DIFFERENT = [
     ("5\\sqrt2\\text{ cm}", "5\\sqrt2\\text{ m}"),
     ("\\frac{x}{0}", "x"),
     ("\\frac{dy}{dx}", "\\frac{y}{x}"),
+    ("\\sqrt[3]{-8}", "2"),
+    ("\\sqrt[4]{-16}", "2"),
+    ("\\sqrt{-4}", "-2"),
+    ("30", "\\frac{\\pi}{6}"),
+    ("\\frac{\\pi}{3}", "30^\\circ"),
+    ("2\\text{ radians}", "2^\\circ"),
+    ("\\sin 30", "\\sin 30^\\circ"),
+    ("x<-2 or x\\ge5", "(-\\infty,-2)\\cup(5,\\infty)"),
+    ("x>1 or x<3", "(1,3)"),
+    ("y<2 or y>3", "x<2 or x>3"),
+    ("x<1, x>3", "(1,3)"),
+    ("(1,2),(3,4)", "(1,2)\\cup(3,4)"),
+    ("\\{x\\in\\mathbb{Z} \\mid x>2\\}", "(2,\\infty)"),
+    ("\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"),
+    ("--x", "x"),
+    ("x--1", "x+1"),
 ]
 
 
@@ -133,6 +170,9 @@ def test_other_formulas_are_wrong() -> None:
         ("\\gcd(10^{99},12^{99})", "gcd"),
         ("5\x00", "control"),
         ("(x-1)" * 31, "factors"),
+        ("--5", "signs"),
+        ("(+-5)", "signs"),
+        ("2--3", "signs"),
     ],
 )
 def test_the_guard_refuses_what_could_cost_or_run(text: str, reason: str) -> None:
@@ -152,6 +192,9 @@ def test_the_guard_refuses_what_could_cost_or_run(text: str, reason: str) -> Non
         "\\frac{d^2x}{dt^2}",
         "e^{-x^2}",
         "2^{2^n}",
+        "x^{2024}+1",
+        "2+-3",
+        "(-\\infty,+\\infty)",
     ],
 )
 def test_the_guard_lets_honest_answers_pass(text: str) -> None:

@@ -224,7 +224,7 @@ def test_parquet_gives_what_json_lines_give(tmp_path: Path) -> None:
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingError, match="pip install pyarrow"):
+    with pytest.raises(MissingError, match=r"pip install 'quatro\[parquet\]'"):
         convert(tmp_path / "f.parquet", "parquet")
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from evals.latex import latex_text, to_latex
-from evals.tables import Cell, Column, Line, Section, Table
+from evals.table_parts import Cell, Column, Line, Section, Table
 
 HOSTILE = [
     "\\input{/etc/passwd}\\write18{id}",

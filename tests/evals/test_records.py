@@ -99,6 +99,30 @@ def test_two_prompts_for_one_problem_name_both_lines(write):
         read_samples([path])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("caf\u00e9", "cafe\u0301"), ("\u212b", "\u00c5"), ("\uac00", "\u1100\u1161")]
+)
+def test_one_id_in_two_unicode_forms_names_both_lines(write, first, second):
+    path = write(row(id=first), row(id=second))
+    with pytest.raises(DataError, match=r"s\.jsonl:2: id '.*' is '.*' at .*s\.jsonl:1 in another Unicode form"):
+        read_samples([path])
+    # Each alone is as good an id as any, and so are both in different benchmarks.
+    assert [one.id for one in read_samples([write(row(id=second))]).rows] == [second]
+    assert len(read_samples([write(row(id=first), row(id=second, benchmark="amc23"))]).rows) == 2
+    with pytest.raises(DataError, match=r":2: benchmark '.*' differs only in Unicode form from '.*' at .*:1"):
+        read_samples([write(row(benchmark=first), row(benchmark=second))])
+
+
+@pytest.mark.parametrize("character", ["\u00ad", "\u202e", "\u200e", "\u061c", "\u2066", "\U000e0001"])
+def test_ids_with_characters_that_cannot_be_seen_are_legal_and_warned_of(write, character):
+    samples = read_samples([write(row(0, id="p"), row(0, id=f"p{character}"), row(1, id=f"p{character}"))])
+    assert [problem.id for problem in samples.problems()] == ["p", f"p{character}"]
+    [warning] = [warning for warning in samples.warnings if "invisible" in warning]
+    assert "1 id(s)" in warning
+    assert "s.jsonl:2" in warning
+    assert character not in warning
+
+
 def test_a_duplicate_across_files_names_both_files(write):
     first, second = write(row(0), name="a.jsonl"), write(row(0), name="b.jsonl")
     with pytest.raises(DataError) as caught:

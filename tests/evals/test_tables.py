@@ -12,7 +12,8 @@ from evals.errors import DataError, UsageError
 from evals.paper import paper
 from evals.seeds import mean_over_seeds
 from evals.table_formats import csv_text, markdown_text, to_csv, to_json, to_markdown
-from evals.tables import PAPER_TABLES, Style, build_tables, decimal_text
+from evals.table_parts import Style, decimal_text
+from evals.tables import PAPER_TABLES, build_tables
 
 
 def row(benchmark, k, value, metric="pass@k", **extra):

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
+from quatro.inner_loop import InnerLoop
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
@@ -96,6 +97,60 @@ def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings):
         train(run.config, run)
     assert essence(rows_of(tmp_path / "cut")) == essence(whole)
     assert same_weights(weights_of(tmp_path / "whole", 6), weights_of(tmp_path / "cut", 6))
+
+
+class StopAfter(StopRequest):
+    """Asks for a stop when it has been looked at ``looks`` times, as a signal at that moment would."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    @property
+    def requested(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize("extra", [[], ["audit_rollouts=2", "method.log_ratio=none"], ["method.name=dapo"]])
+def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(tmp_path, settings, extra):
+    """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""
+    settings = [*settings, "steps=3", "inner_updates=3", *extra]
+    whole = run_training(tmp_path / "whole", settings)
+    for looks in range(14):
+        cut = tmp_path / f"cut-{looks}"
+        run_training(cut, settings, stop=StopAfter(looks))
+        for attempt in range(30):
+            with RunDir.open(cut) as run:
+                train(run.config, run, stop=StopAfter(looks + 2 * attempt))
+            if (cut / "checkpoints" / "step-000003").exists():
+                break
+        assert essence(rows_of(cut)) == essence(whole), looks
+        assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
+        for path in (tmp_path / "whole" / "rollouts").iterdir():
+            assert (cut / "rollouts" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_stop_between_optimiser_steps_keeps_the_rollouts(tmp_path, settings):
+    """What was drawn is not drawn again: the resumed iteration must not call the engine."""
+    stop = StopRequest()
+    settings = [*settings, "steps=1", "inner_updates=3"]
+
+    def stop_after_two_steps(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = take_step(self, *arguments, **options)
+        if len(arguments[5].grad_norms) == 2:
+            stop.request()
+        return result
+
+    take_step = InnerLoop._take_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InnerLoop, "_take_step", stop_after_two_steps)
+        assert run_training(tmp_path / "cut", settings, stop=stop) == []
+    with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quatro.rollout.transformers.TransformersEngine.generate", None)
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
+    assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(tmp_path / "cut", 1))
 
 
 def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings):

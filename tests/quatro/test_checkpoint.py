@@ -76,6 +76,28 @@ def test_saving_the_same_step_again_replaces_it(run: RunDir) -> None:
     assert checkpoint.load(run).state == {"again": True}
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDir, number: int) -> None:
+    save(run, 3)
+    child = os.fork()
+    if child == 0:
+        rename, calls = os.rename, iter(range(1, 10))
+
+        def rename_or_die(*names: Any) -> None:
+            if next(calls) == number:
+                os._exit(7)
+            rename(*names)
+
+        os.rename = rename_or_die
+        save(run, 3, {"again": True})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert checkpoint.load(run).state == STATE
+    save(run, 3, {"again": True})
+    assert checkpoint.load(run).state == {"again": True}
+    assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000003"]
+
+
 # ---- damage
 
 

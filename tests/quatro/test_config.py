@@ -91,6 +91,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "rollouts_per_prompt": 8,
         "minibatch_prompts": 64,
         "inner_updates": 1,
+        "max_inner_updates": 20,
         "microbatch_tokens": 16384,
         "rollout": {
             "engine": "transformers",
@@ -116,6 +117,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "audit": True,
         "audit_rollouts": 0,
         "checkpoint": {"every": 20, "keep": 3},
+        "tracking": {"tensorboard": False, "wandb": None, "project": "quatro", "name": None},
         "save_rollouts": True,
         "on_nonfinite": "stop",
     }

@@ -16,6 +16,12 @@ def test_the_batch_in_words(tiny_config):
     assert lines[2] == "4 iterations = 64 rollouts, 16 optimiser steps, 0.40 passes over 40 prompts"
 
 
+def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_config):
+    lines = batch_arithmetic(tiny_config("inner_updates=auto", "max_inner_updates=7"), 40)
+    assert "2 minibatches of 2 prompts x K=up to 7 = up to 14 optimiser steps an iteration" in lines[1]
+    assert "64 rollouts, up to 56 optimiser steps" in lines[2]
+
+
 def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     import torch
 
@@ -27,7 +33,10 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     memory = described.memory
     assert memory.weights == memory.gradients == memory.reference == 4 * num_parameters
     assert memory.optimizer == 8 * num_parameters
-    assert memory.logits == 64 * 10 // 18 * 232 * 18  # responses are 10 of at most 18 tokens a row
+    # Responses are 10 of at most 18 tokens a row; the head's gradient is 232 x 32 numbers.
+    assert memory.logits == 64 * 10 // 18 * 232 * 18 + 4 * 232 * 32
+    assert memory.casts == 0
+    assert describe(tiny_config("dtype=bfloat16")).memory.casts == 2 * num_parameters
     assert memory.total == memory.weights * 4 + max(
         memory.gradients + memory.activations + memory.logits, memory.kv_cache
     )
@@ -44,7 +53,7 @@ def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
     ("settings", "error", "words"),
     [
         (["policy.kind=deepspeed"], UsageError, "policy.kind=local"),
-        (["rollout.engine=vllm"], UsageError, "rollout.engine=transformers"),
+        (["rollout.engine=vllm", "rollout.temperature=3"], UsageError, "rollout.temperature 3"),
         (["reward=code"], UsageError, "code"),
         (["reward=no_such_module:f"], UsageError, "no_such_module"),
         (["rollout.engine=replay", "rollout.replay_file=nowhere.jsonl"], DataError, "nowhere.jsonl"),
@@ -62,3 +71,86 @@ def test_prompts_that_the_reward_cannot_judge_are_refused_first(tiny_config, tmp
     )
     with pytest.raises(DataError, match="countdown prompt"):
         describe(tiny_config(f"data.prompts={tmp_path / 'prompts.jsonl'}", "data.template=plain"))
+
+
+def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config):
+    plain = describe(tiny_config("microbatch_tokens=64")).memory
+    checkpointed = describe(tiny_config("microbatch_tokens=64", "policy.gradient_checkpointing=true")).memory
+    # Two layers of 32 hidden units and an MLP of 64: a = 6 x 32 + 4 x 32 + 4 x 64 numbers.
+    layer, numbers = 6 * 32 + 4 * 32 + 4 * 64, 4 * 64
+    assert plain.activations == numbers * (2 * layer + 2 * 32)
+    assert checkpointed.activations == numbers * (2 * 32 + layer + 2 * 32)
+    assert checkpointed.logits == plain.logits
+
+
+def test_the_head_in_chunks_bounds_the_logits(tiny_config):
+    from types import SimpleNamespace
+
+    from quatro.data import PromptSet
+    from quatro.dry_run import predict_memory
+    from quatro.types import Prompt
+
+    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0)
+    shape = SimpleNamespace(
+        num_hidden_layers=28,
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        vocab_size=151_936,
+    )
+    few, many = (
+        predict_memory(tiny_config(f"microbatch_tokens={tokens}", "device=cpu"), shape, 10**9, prompts).logits
+        for tokens in (200, 20_000)
+    )
+    assert few == many == 64 * 151_936 * 18 + 4 * 151_936 * 1536
+    # With its logits capped after the head a model is scored through all of them.
+    shape.final_logit_softcapping = 30.0
+    assert predict_memory(tiny_config("microbatch_tokens=200", "device=cpu"), shape, 10**9, prompts).logits > few
+
+
+PEAK = """
+import resource, sys, torch
+torch.set_num_threads(1)
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from quatro.collate import collate
+from quatro.config import load_config
+from quatro.data import PromptSet
+from quatro.dry_run import predict_memory
+from quatro.objective import make_objective
+from quatro.policy.local import LocalPolicy
+from quatro.types import Prompt, Rollout
+
+shape = Qwen2Config(vocab_size=2048, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True)
+settings = ["method.name=grpo", "dtype=float32", "device=cpu", "threads=1", "kl.beta=0.001", "prompts_per_step=4",
+            "minibatch_prompts=4", "rollouts_per_prompt=8", "rollout.max_new_tokens=120", "data.template=plain"]
+
+def learn(tokens):
+    config = load_config("quickstart", overrides=[*settings, f"model={sys.argv[1]}", f"microbatch_tokens={tokens}"])
+    model = Qwen2ForCausalLM(shape)
+    prompts = [Prompt("b", str(i), "p", None, "p", tuple(range(8))) for i in range(4)]
+    groups = [[Rollout(tuple(range(120)), "", "length", (-1.0,) * 120)] * 8] * 4
+    rows = collate(prompts, groups, torch.randn(32, dtype=torch.float64), max_new_tokens=120)
+    rows = rows.with_batch(ref_logp_BT=rows.batch.old_logp_BT)
+    policy = LocalPolicy(model, config)
+    policy.update(rows, make_objective(config), use_own_logp=True, need_entropy=False)
+    number = sum(p.numel() for p in model.parameters())
+    return predict_memory(config, shape, number, PromptSet(prompts, 0))
+
+learn(128)  # what the first pass loads and allocates once is no part of the estimate
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+predicted = learn(4096)
+print(predicted.activations + predicted.logits, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+@pytest.mark.slow
+def test_the_estimate_is_near_a_measured_peak(tmp_path, tiny_folder):
+    """One configuration, float32 on the CPU: activations and logits of a micro-batch of 4,096 tokens, 250 MB."""
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", PEAK, str(tiny_folder)], check=True, capture_output=True, text=True)
+    predicted, measured = map(int, done.stdout.split())
+    assert 0.8 * predicted < measured < 1.25 * predicted

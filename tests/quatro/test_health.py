@@ -29,7 +29,7 @@ def test_a_healthy_iteration_says_nothing():
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"kl/ratio_to_delta": 3.1, "kl/new_old": 0.031}, "kl", r"3.1 x delta.*0.031 nats"),
+        ({"kl/ratio_to_delta": 3.1, "kl/new_old": 0.031}, "kl", r"3.1 x delta.*0.031 nats, delta 0.01\)"),
         ({"length/truncated_share": 0.51}, "truncated", "51%"),
         ({"ratio/ess_share_min": 0.09}, "ess", "9.0%"),
         ({"log_ratio/before_max": 0.2}, "noise", "0.2 nats"),
@@ -37,7 +37,7 @@ def test_a_healthy_iteration_says_nothing():
     ],
 )
 def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
-    ((found, message),) = problems({**GOOD, **change}, load_config("quickstart"))
+    ((found, message),) = problems({**GOOD, **change}, load_config("quickstart", overrides=["method.delta=0.5"]))
     assert found == kind
     Watch(load_config("quickstart"))({**GOOD, **change})
     assert re.search(words, caplog.text), message
@@ -54,4 +54,7 @@ def test_truncated_training_and_an_idle_delta_are_announced():
     config = load_config("quickstart", overrides=["inner_updates=1", "rollout.top_p=0.7"])
     assert [text.split()[0] for text in startup_warnings(config)] == ["delta", "training"]
     assert startup_warnings(load_config("quickstart")) == []
+    assert startup_warnings(load_config("quickstart", overrides=["inner_updates=auto"])) == []
+    idle = load_config("quickstart", overrides=["inner_updates=auto", "max_inner_updates=1"])
+    assert [text.split()[0] for text in startup_warnings(idle)] == ["delta"]
     assert startup_warnings(load_config("quickstart", overrides=["inner_updates=1"], method="gspo")) == []

@@ -68,6 +68,20 @@ def test_other_keys_keep_runs_apart_and_are_named(make_run):
     assert [one.own for one in found.settings] == ["clip_low 0.2", "clip_low 0.2", "clip_low 0.1", ""]
 
 
+def test_passes_until_the_budget_is_used_up_are_no_number_of_passes(make_run):
+    runs = [make_run("a", "inner_updates=20"), make_run("b", "inner_updates=auto")]
+    found = read_settings(runs).settings
+    assert [(one.inner_updates, one.shared) for one in found] == [(20, ""), (20, "inner_updates auto")]
+
+
+def test_a_schedule_of_delta_is_named(make_run):
+    runs = [make_run("a"), make_run("b", "method.delta_schedule=linear", "method.delta_end=0.001")]
+    assert [one.own for one in read_settings(runs).settings] == [
+        "delta_schedule constant, delta_end None",
+        "delta_schedule linear, delta_end 0.001",
+    ]
+
+
 def test_a_preset_is_named_instead_of_all_that_it_sets(make_run):
     runs = [make_run(name, f"method.preset={name}", method="gspo") for name in ("paper", "official")]
     assert [one.own for one in read_settings(runs).settings] == ["preset paper", "preset official"]

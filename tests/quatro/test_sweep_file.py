@@ -140,6 +140,24 @@ def test_the_small_replication_has_the_cells_of_the_paper():
     assert official == {"gspo", "gmpo", "gpg", "dapo", "cispo"}
 
 
+def test_what_goes_beyond_the_paper_has_three_seeds_each():
+    plan = load_sweep(find_sweep("beyond-paper"))
+    found: dict[tuple[object, ...], list[int]] = {}
+    for point in plan.points:
+        method, config = point.config.method, point.config
+        key = (point.cell, method.delta_schedule, method.delta, config.inner_updates)
+        found.setdefault(key, []).append(config.seed)
+        regime = (config.prompts_per_step, config.minibatch_prompts, config.optimizer.lr, config.steps)
+        assert regime == (32, 32, 3e-4, 100)
+    assert set(found) == {
+        *(("E1", "constant", delta, passes) for delta in (0.001, 0.01) for passes in (5, "auto")),
+        *(("E2", schedule, 0.1, 5) for schedule in ("linear", "cosine")),
+        *(("E3", "target-entropy", 0.01, passes) for passes in (5, "auto")),
+        ("E3", "target-kl", 0.1, 5),
+    }
+    assert all(seeds == [0, 1, 2] for seeds in found.values())
+
+
 def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
     code = (
         "import sys; from quatro.sweep import Evaluation, all_points; from quatro.sweep_file import *; "

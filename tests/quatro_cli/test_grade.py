@@ -161,7 +161,7 @@ def test_hostile_answers_are_escaped(tmp_path):
     ("arguments", "code", "said"),
     [
         ([], 2, "-o DIR"),
-        (["--policy", "lenient"], 2, "strict, simko"),
+        (["--policy", "lenient"], 2, "strict or simko"),
         (["--extraction", "box"], 2, "last-number"),
         (["--grader", "llm", "-o", "out"], 2, "math or countdown"),
         (["--id", "a", "-o", "out"], 2, "--explain"),
@@ -182,6 +182,14 @@ def test_two_files_of_one_name_are_refused(samples, tmp_path):
     result = grade(samples, other, "-o", tmp_path / "out")
     assert result.exit_code == 2
     assert "apart" in result.stderr
+
+
+def test_out_must_be_a_folder(samples):
+    before = samples.read_bytes()
+    result = grade(samples, "-o", samples)
+    assert result.exit_code == 2
+    assert f"-o {samples}: that is a file" in result.stderr
+    assert samples.read_bytes() == before
 
 
 def test_a_samples_file_is_never_overwritten(samples):

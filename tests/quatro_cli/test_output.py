@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import textwrap
+import unicodedata
 
 import pytest
 
@@ -45,6 +46,10 @@ def test_visible_spells_out_whatever_acts_on_a_terminal():
     shown = visible(HOSTILE)
     assert shown == "a\\x1b[2Jb [/nope] [bold]c\\u202e\\u200b\\x9b\\udc80"
     assert visible("two\nlines\t", keep="\n") == "two\nlines\\t"
+    assert visible("a\xad\u061c\U000e0001b") == "a\\xad\\u061c\\U000e0001b"
+    hidden = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs")]
+    assert [character for character in hidden if visible(character) == character] == []
+    assert visible("é中文 ∑π\u0301") == "é中文 ∑π\u0301"
 
 
 def test_json_is_one_document_with_null_for_what_is_not_finite(capsys):

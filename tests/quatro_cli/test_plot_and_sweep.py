@@ -115,8 +115,8 @@ def test_a_shipped_sweep_is_planned_by_name(tmp_path):
     document = json.loads(runner.invoke(app, arguments).stdout)
     names = [point["name"] for point in document["points"]]
     assert names[:2] == ["base-embedded-countdown", "base-embedded-countdown-hard"]
-    assert len(names) == 2 + 76
-    assert {point["cell"] for point in document["points"]} == {"base", "S1", "S2", "S3", "S4", "S5", "S6"}
+    assert len(names) == 2 + 91
+    assert {point["cell"] for point in document["points"]} == {"base", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"}
 
 
 def test_a_sweep_is_written_for_a_cluster_instead_of_run(tmp_path):

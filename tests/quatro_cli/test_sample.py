@@ -90,7 +90,9 @@ def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, t
     ("more", "said"),
     [
         (["--preset", "sharp"], "paper, verl-generation"),
-        (["--engine", "vllm"], "not part of this version"),
+        (["--engine", "sglang"], "transformers, vllm"),
+        (["--gpus", "first"], "0,1"),
+        (["--gpus", "0,0"], "twice"),
         (["--top-p", "1.5"], "top_p"),
         (["-b", "countdown,countdown"], "twice"),
         (["--tag", "x"], "--tag"),
@@ -102,6 +104,34 @@ def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, more, said
     assert result.exit_code == 2
     assert said in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_an_engine_or_a_device_that_is_not_here_ends_with_3(model, toy, tmp_path, monkeypatch):
+    import torch
+
+    from quatro.rollout import vllm
+
+    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    for more, said in ((["--engine", "vllm"], "pip install 'quatro[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
+        result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
+        assert result.exit_code == 3, result.output
+        assert said in result.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_samples_of_another_engine_are_kept_apart(model, toy, tmp_path):
+    out = tmp_path / "out"
+    assert runner.invoke(app, command(model, toy, out, "-n", "1")).exit_code == 0
+    path = out / "sampling.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document.pop("engine") == "transformers"
+    path.write_text(json.dumps(document), encoding="utf-8")  # as written before engines were recorded
+    assert runner.invoke(app, command(model, toy, out, "-n", "2")).exit_code == 0
+    path.write_text(json.dumps({**document, "engine": "vllm"}), encoding="utf-8")
+    result = runner.invoke(app, command(model, toy, out, "-n", "3"))
+    assert result.exit_code == 2
+    assert "engine: there vllm, asked transformers" in result.stderr
 
 
 def test_other_settings_into_the_same_folder_are_refused(model, toy, tmp_path):
@@ -123,13 +153,13 @@ def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_pa
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
     path = tmp_path / "cut/toy.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not lines(path):
         assert time.monotonic() < deadline
         assert child.poll() is None, child.stderr.read()
         time.sleep(0.01)
     child.send_signal(number)
-    said = child.communicate(timeout=60)[1]
+    said = child.communicate(timeout=600)[1]
     assert child.returncode == code, said
     assert "are kept" in said
     assert "Traceback" not in said

@@ -41,8 +41,8 @@ def invoke(*arguments):
 def test_flips_are_printed_in_percent_and_as_a_document(files, tmp_path):
     shown = invoke("eval", "flips", files["base"], files["tuned"], "--k", "8").stdout
     lines = {line.split()[1]: line.split() for line in shown.splitlines() if line.startswith("toy")}
-    assert lines["very"][3:] == ["0-0", "1", "1", "100.0", "100.0"]
-    assert lines["hard"][2:] == ["1-1", "0", "-", "-", "-"]
+    assert lines["very"][3:] == ["0", "1", "1", "100.0", "100.0"]
+    assert lines["hard"][2:] == ["1", "0", "-", "-", "-"]
     assert lines["medium"][2:] == ["2-4", "1", "-", "-", "0.0"]
     out = tmp_path / "flips.json"
     document = json.loads(invoke("eval", "flips", files["base"], files["tuned"], "--json", "-o", out).stdout)
@@ -111,6 +111,15 @@ def test_a_figure_of_other_numbers_or_of_equal_labels_is_refused(files, tmp_path
     wrong = runner.invoke(app, ["plot", "flips", str(passk), "-o", str(tmp_path / "x.png")])
     assert wrong.exit_code == 4
     assert "quatro eval flips BASE TUNED" in wrong.stderr
+    # Another k would work: the same command with --k 8.
+    other_k = runner.invoke(app, ["plot", "flips", str(flips), "--k", "5", "-o", str(tmp_path / "x.png")])
+    assert other_k.exit_code == 2
+    assert "--k 5: no flip@5 in these files, only k = 8" in other_k.stderr
+    ucc = tmp_path / "ucc.json"
+    invoke("eval", "ucc", files["tuned"], "--similarity", "edit", "--threshold", ".5,.9", "--k", "4", "-o", ucc)
+    other_k = runner.invoke(app, ["plot", "threshold", str(ucc), "--k", "5", "-o", str(tmp_path / "x.png")])
+    assert other_k.exit_code == 2
+    assert "only k = 4" in other_k.stderr
     again = tmp_path / "again.json"
     again.write_bytes(flips.read_bytes())
     twice = runner.invoke(app, ["plot", "flips", str(flips), str(again), "-o", str(tmp_path / "x.png")])

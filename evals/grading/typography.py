@@ -1,0 +1,217 @@
+r"""How a formula is typeset, and what is left when that does not matter: ``clean`` text and ``canonical`` text.
+
+``clean`` removes typography (spaces, ``\left``, dollar signs, fonts and colours, Unicode variants, old macros) and
+``canonical`` gives the text of one expression. Neither looks for structure: see `normal_form`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_CHARACTERS: dict[int, str] = {
+    **{ord(sign): "-" for sign in "−–—‐‑‒﹣"},
+    **{ord(sign): " \\cdot " for sign in "×⋅·∙∗✕"},
+    **{ord(sign): " " for sign in "\u00a0\u2009\u202f\u200b\u3000\u2061\ufeff"},
+    **{fullwidth: chr(fullwidth - 0xFEE0) for fullwidth in range(0xFF01, 0xFF5F)},
+    **{ord(sign): f"{{}}^{{{digit}}}" if sign in "⁰" else f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    ord("÷"): "/",
+    ord("π"): "\\pi ",
+    ord("θ"): "\\theta ",
+    ord("°"): "^\\circ ",
+    ord("∞"): "\\infty ",
+    ord("∪"): "\\cup ",
+    ord("∩"): "\\cap ",
+    ord("≤"): "\\le ",
+    ord("≥"): "\\ge ",
+    ord("≠"): "\\ne ",
+    ord("≈"): "\\approx ",
+    ord("∈"): "\\in ",
+    ord("∅"): "\\emptyset ",
+    ord("±"): "\\pm ",
+    ord("√"): "\\sqrt ",
+    ord("½"): "\\frac{1}{2}",
+    ord("⅓"): "\\frac{1}{3}",
+    ord("⅔"): "\\frac{2}{3}",
+    ord("¼"): "\\frac{1}{4}",
+    ord("¾"): "\\frac{3}{4}",
+    ord("’"): "'",
+    ord("∨"): "\\lor ",
+    ord("∧"): "\\land ",
+    ord("ℝ"): "\\mathbb{R}",
+    ord("⟨"): "\\langle ",
+    ord("⟩"): "\\rangle ",
+    **dict.fromkeys(map(ord, "€£¥"), " "),
+}
+
+_MACROS = {
+    **dict.fromkeys(["dfrac", "tfrac", "cfrac"], "\\frac"),
+    **dict.fromkeys(["times", "cdot", "ast"], "*"),
+    **dict.fromkeys(["left", "right", "displaystyle", "textstyle", "limits", "bf", "rm", "it"], ""),
+    **dict.fromkeys(["big", "Big", "bigl", "bigr", "Bigl", "Bigr", "bigg", "Bigg", "biggl", "biggr"], ""),
+    **dict.fromkeys(["tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge"], ""),
+    **dict.fromkeys(["quad", "qquad", "thinspace", "nobreak", "enspace"], " "),
+    **dict.fromkeys(["pounds", "euro", "yen"], " "),
+    **dict.fromkeys(["lvert", "rvert", "vert"], "|"),
+    **dict.fromkeys(["lVert", "rVert", "Vert"], "\\|"),
+    **dict.fromkeys(["vee", "lor"], "\\lor"),
+    **dict.fromkeys(["wedge", "land"], "\\land"),
+    "leq": "\\le",
+    "leqslant": "\\le",
+    "geq": "\\ge",
+    "geqslant": "\\ge",
+    "neq": "\\ne",
+    "varnothing": "\\emptyset",
+    "lbrace": "\\{",
+    "rbrace": "\\}",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lparen": "(",
+    "rparen": ")",
+    "bmatrix": "pmatrix",
+    "div": "/",
+    "degree": "^\\circ",
+    "bigcup": "\\cup",
+    "colon": ":",
+    "lg": "\\log_{10}",
+    "R": "\\mathbb{R}",
+}
+
+# A matrix ends its rows with two backslashes: matched first, so that the second one starts nothing.
+_ESCAPE = re.compile(r"\\\\|\\([A-Za-z]+)|\\[!,;:> \n()\[\]]|~")
+# A determinant (vmatrix) and a norm (Vmatrix) are numbers, not matrices.
+_MATRIX_NAME = re.compile(r"\{(?:[bB]|small)matrix\}")
+_ARRAY = re.compile(r"\[?\\begin\{array\}\{[clr| ]*\}(.*)\\end\{array\}\]?", re.DOTALL)
+_CASES = re.compile(r"\\begin\{(cases|aligned|gathered)\}([^&]*)\\end\{\1\}")
+_WORD_MACRO = r"\\(?:text|mathrm|mbox|textrm|textbf|textnormal)\s*\{"
+_AND = re.compile(rf"{_WORD_MACRO}[\s,]*and[\s,]*\}}|(?<=[\s,$)])and(?=[\s$(\\])")
+_OR = re.compile(rf"{_WORD_MACRO}[\s,]*or[\s,]*\}}|(?<=[\s,$)])or(?=[\s$(\\])|\\lor(?![A-Za-z])")
+_TEXT = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textnormal|texttt|mathrm|mathbf|mathit|mathsf|mathcal|boldsymbol|bm|emph"
+    r"|operatorname|mbox)\s*\{([^{}]*)\}"
+)
+# Space and colour take an argument that is not part of the answer.
+_INVISIBLE = re.compile(r"\\(?:[hv]space\*?|[hv]?phantom|tag|label|color|textcolor|colorbox)\s*\{[^{}]*\}")
+# A font around a formula or a number says nothing; around a letter it may make another letter of it.
+_FONT = re.compile(
+    r"\\(?:bm|boldsymbol|mathbf|pmb|textbf|emph|underline)\s*(?=\{(?:[^{}]*[\\{]|[-+\d.,/ ]+\}))", re.ASCII
+)
+_OVER = re.compile(r"\{([^{}]*?)\\over(?![A-Za-z])([^{}]*)\}|^([^{}]*?)\\over(?![A-Za-z])([^{}]*)$")
+_FRAC = re.compile(r"\\frac\s*(\{[^{}]*\}|[A-Za-z0-9])\s*([A-Za-z0-9]|\{)")
+_SQRT = re.compile(r"\\sqrt\s*([A-Za-z0-9])")
+_BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])")
+_NUMPY = re.compile(r"\bnp\.([a-z]+)")
+_THOUSANDS = re.compile(
+    r"(?<=\d)(?:(?:\\!)+,(?:\\!)*|,(?:\\!)+|(?:\\!)*\{,\}(?:\\!)*|\\!|\\,(?=\d{3}(?!\d)))\s*(?=\d{3})", re.ASCII
+)
+_SPACED_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d ])", re.ASCII)
+_MAGNITUDE = re.compile(
+    rf"(?<=[\d}}])\s*({_WORD_MACRO})?\s*(hundred|thousand|million|billion|trillion)(?![a-z])", re.IGNORECASE
+)
+_POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_ORDINAL = re.compile(
+    r"(?<=\d)\s*(?:\^\s*\{?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\^\s*\{\s*(?:st|nd|rd|th)\s*\}"
+    r"|\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}|th(?![A-Za-z]))"
+)
+_TIMES_TEN = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)", re.ASCII)
+# ]2,5[ is the open interval; a bracket behind its comma or before it is one of a list of intervals.
+_OUTWARD_INTERVAL = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
+_VECTOR = re.compile(r"^<([^<>]*,[^<>]*)>$")
+RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt|equiv|sim)(?![A-Za-z])")
+
+OPENING = frozenset(["(", "[", "{", "\\{", "\\begin", "\\langle"])
+CLOSING = frozenset([")", "]", "}", "\\}", "\\end", "\\rangle"])
+TOKENS = re.compile(r"\\[A-Za-z]+|\\.|\s+|[^\s\\]|\\", re.DOTALL)
+
+
+def clean(text: str) -> str:
+    """``text`` without typography; still with single spaces, because they separate words from units."""
+    text = text.translate(_CHARACTERS)
+    if "\\begin" not in text and "\\\\" in text:
+        text = text.replace("\\\\", "\\")  # escaped twice on the way here
+    text = _AND.sub(" , ", text)
+    text = text.replace("\\$", "").replace("$,$", " ; ").replace("$, $", " ; ").replace("$", " ")
+    text = _THOUSANDS.sub("", text)
+    text = text.replace("{,}", ".")  # a braced comma that groups no thousands is a decimal comma
+    text = _NUMPY.sub(r"\\\1", text)
+    if "\\" in text:
+        text = _INVISIBLE.sub(" ", text)
+        text = _BLACKBOARD.sub(r"\\mathbb{\1}", _FONT.sub("", text))
+    text = _ESCAPE.sub(_plain_escape, text)
+    text = text.replace("!=", "\\ne ").replace("<=", "\\le ").replace(">=", "\\ge ").replace("**", "^")
+    if RELATION.search(text):  # alternatives are a list of values, but x<1 or x>2 is one set
+        text = _OR.sub(r" \\cup ", text).replace("\\land", " , ")
+    else:
+        text = _OR.sub(" , ", text)
+    if "\\over" in text:
+        text = _OVER.sub(_fraction_of_over, text)
+    if "\\begin" in text:
+        text = _CASES.sub(lambda rows: rows[2].replace("\\\\", " , "), text)
+        text = _MATRIX_NAME.sub("{pmatrix}", _ARRAY.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text))
+    text = " ".join(text.split())
+    text = _MAGNITUDE.sub(_power_of_ten, _ORDINAL.sub("", _TIMES_TEN.sub("*", text)))
+    text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
+    text = " ".join(text.split())
+    if text.startswith("]") or text.endswith("[") or "[\\cup" in text or "\\cup]" in text:
+        text = _OUTWARD_INTERVAL.sub(_inward_interval, text)
+    text = _VECTOR.sub(r"\\langle \1\\rangle", text)
+    stem = text.rstrip(" .,;:\\")
+    is_decimal = stem[-1:].isdigit() and text[len(stem) :].startswith(".")  # `5.` as in -3./2
+    return f"{stem}." if is_decimal else stem
+
+
+def canonical(text: str) -> str:
+    """The text of one cleaned expression: no wrappers, no needless braces or spaces, one sign for a product."""
+    text = _TEXT.sub(r" \1 ", text)
+    text = _SQRT.sub(r"\\sqrt{\1}", text)
+    for _ in range(3):  # a fraction inside a numerator is seen in the next round
+        text, num_changed = _FRAC.subn(_braced_fraction, text)
+        if not num_changed:
+            break
+    out: list[str] = []
+    has_space = False
+    for token in TOKENS.findall(text):
+        if token.isspace():
+            has_space = True
+            continue
+        if out and has_space and _must_stay_apart(out[-1], token):
+            out.append(" ")
+        out.append(token)
+        has_space = False
+    text = "".join(out)
+    text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    text = re.sub(r"\\exp\{([^{}]*)\}", r"e^{\1}", text)
+    text = re.sub(r"(^|[(\[{,=])\+(?=[\d\\A-Za-z.])", r"\1", text)
+    return text.removeprefix("\\approx").strip()
+
+
+def _plain_escape(escape: re.Match[str]) -> str:
+    if escape[1]:
+        return _MACROS.get(escape[1], escape[0])
+    return escape[0] if escape[0] == "\\\\" else " "
+
+
+def _fraction_of_over(over: re.Match[str]) -> str:
+    numerator, denominator = (over[1], over[2]) if over[1] is not None else (over[3], over[4])
+    return f"\\frac{{{numerator.strip()}}}{{{denominator.strip()}}}"
+
+
+def _power_of_ten(magnitude: re.Match[str]) -> str:
+    opening, word = magnitude.groups()
+    return f"*10^{{{_POWERS_OF_TEN[word.lower()]}}}{opening or ''}"
+
+
+def _inward_interval(interval: re.Match[str]) -> str:
+    opening, ends, closing = interval.groups()
+    return ("(" if opening == "]" else "[") + ends + (")" if closing == "[" else "]")
+
+
+def _braced_fraction(fraction: re.Match[str]) -> str:
+    numerator = fraction[1] if fraction[1].startswith("{") else f"{{{fraction[1]}}}"
+    return f"\\frac{numerator}" + ("{" if fraction[2] == "{" else f"{{{fraction[2]}}}")
+
+
+def _must_stay_apart(left: str, right: str) -> bool:
+    """`\\pi r` is not `\\pir`, and `1 2` is not `12`."""
+    if left[0] == "\\" and left[-1].isalpha():
+        return right[0].isalpha()
+    return left.isdigit() and right.isdigit()

@@ -1,0 +1,137 @@
+"""What a report shows of one samples file: counts of every problem, its largest clusters, its commonest wrong answers.
+
+Completions are model output: they are cut to a length and legible (no control or direction characters) from here on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from evals import estimators
+from evals.aggregate import Estimate, rows_of
+from evals.counting import Counts, Setting, clustering_settings
+from evals.entries import clean
+from evals.judging import Judged, judge
+from evals.records import Problem, Samples
+from evals.representatives import clusters_of_judged
+from evals.results import Row
+
+LONGEST_ANSWER = 600
+LONGEST_PROMPT = 2_000
+LONGEST_NAME = 200
+MOST_SIZES = 24
+BOOTSTRAP_SEED = 0
+
+
+class Text(NamedTuple):
+    """Legible text; ``num_cut`` characters of the original are missing at its end."""
+
+    text: str
+    num_cut: int = 0
+
+
+class Shown(NamedTuple):
+    """A cluster of ``size`` correct answers, of which ``times`` are this text, or a wrong answer with its number."""
+
+    size: int
+    num_distinct: int
+    times: int
+    text: Text
+
+
+class ProblemView(NamedTuple):
+    """One problem in one samples file. ``num_truncated`` responses ended at the token limit."""
+
+    counts: Counts
+    answer: Text
+    prompt: Text | None
+    clusters: tuple[Shown, ...]
+    wrong: tuple[Shown, ...]
+    num_distinct_wrong: int
+    num_truncated: int
+
+
+@dataclass(frozen=True)
+class BenchmarkView:
+    """All problems of one benchmark that one run was sampled on; ``setting`` says what counts as the same answer."""
+
+    benchmark: str
+    setting: Setting
+    problems: Sequence[ProblemView]
+
+
+def capped(text: str, longest: int) -> Text:
+    """``text`` with at most ``longest`` of its characters, those that cannot be seen spelled out."""
+    return Text(clean(text[:longest]), max(0, len(text) - longest))
+
+
+def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
+    """Every benchmark in ``samples`` under its default clustering, ``num_answers`` clusters and wrong answers each.
+
+    Raises:
+        DataError: a sample cannot be judged.
+    """
+    views: dict[str, list[ProblemView]] = {}
+    settings: dict[str, Setting] = {}
+    for problem, judged in zip(samples.problems(), judge(samples), strict=True):
+        if problem.benchmark not in settings:
+            settings[problem.benchmark] = clustering_settings(problem.benchmark, None, None, "components", "math")[0]
+        seen = _problem_view(problem, judged, settings[problem.benchmark], num_answers)
+        views.setdefault(problem.benchmark, []).append(seen)
+    return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]
+
+
+def _problem_view(problem: Problem, judged: Judged, setting: Setting, num_answers: int) -> ProblemView:
+    (found,) = clusters_of_judged(judged, [setting])
+    clusters = [
+        Shown(one.size, one.num_distinct, one.times, capped(one.text, LONGEST_ANSWER))
+        for one in found.clusters[:num_answers]
+    ]
+    wrong = Counter(row.completion for row in problem.samples) - Counter(judged.completions)
+    prompt = next((row.prompt for row in problem.samples if row.prompt is not None), None)
+    sizes = tuple(cluster.size for cluster in found.clusters)
+    return ProblemView(
+        counts=Counts(judged.benchmark, judged.id, judged.n, judged.correct, sizes),
+        answer=capped("" if judged.answer is None else str(judged.answer), LONGEST_NAME),
+        prompt=None if prompt is None else capped(prompt, LONGEST_PROMPT),
+        clusters=tuple(clusters),
+        wrong=tuple(Shown(n, 1, n, capped(text, LONGEST_ANSWER)) for text, n in wrong.most_common(num_answers)),
+        num_distinct_wrong=len(wrong),
+        num_truncated=sum(row.finish_reason == "length" for row in problem.samples),
+    )
+
+
+def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
+    """Pass@k and UCC@k of every benchmark and their averages, with 95 % bootstrap intervals over problems.
+
+    k is 1, 2, 4, ... and n itself, up to the smallest n.
+    """
+    groups = {view.benchmark: [problem.counts for problem in view.problems] for view in views}
+    ks = _ks(min(counts.n for group in groups.values() for counts in group))
+    passed = {
+        name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
+        for name, group in groups.items()
+    }
+    rows = rows_of(Estimate("pass@k", ks, groups, passed, {}), ci_seed=BOOTSTRAP_SEED)
+    for setting in dict.fromkeys(view.setting for view in views):
+        own = {view.benchmark: groups[view.benchmark] for view in views if view.setting == setting}
+        ucc = {name: estimators.ucc_at_ks([p.n for p in g], [p.sizes or () for p in g], ks) for name, g in own.items()}
+        estimate = Estimate("ucc@k", ks, own, ucc, setting._asdict(), is_averaged=len(own) == len(groups))
+        rows += rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
+    return rows
+
+
+def _ks(smallest_n: int) -> list[int]:
+    return sorted({smallest_n, *(2**i for i in range(smallest_n.bit_length()) if 2**i <= smallest_n)})
+
+
+def setting_text(setting: Mapping[str, object]) -> str:
+    """`exact`, or `tfidf >= 0.9, components` with the tokens where the similarity uses them."""
+    similarity, threshold = setting.get("similarity"), setting.get("threshold")
+    if similarity is None:
+        return ""
+    text = str(similarity) if threshold is None else f"{similarity} ≥ {threshold:g}, {setting.get('linkage')}"
+    return clean(f"{text}, {setting.get('tokens')} tokens" if similarity in ("tfidf", "jaccard") else text)

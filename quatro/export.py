@@ -1,0 +1,317 @@
+"""A run's weights as a plain Hugging Face folder with a model card: verified before, whole or not there after."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from evals.benchmarks import registry
+from evals.errors import DataError, UsageError
+from evals.results import Result, read_result
+from quatro import checkpoint
+from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
+from quatro.config import Config, load_config
+from quatro.model_card import Facts, model_card
+from quatro.run_summary import checkpoint_steps
+from quatro.rundir import read_json, step_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
+Progress = Callable[[int, int], None]  # (bytes read, bytes in all)
+
+SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
+_CHUNK_BYTES = 1 << 22
+# Where transformers notes the folder that something was loaded from: a path of this machine.
+_ORIGIN_KEYS = ("_name_or_path", "name_or_path")
+
+
+@dataclass(frozen=True)
+class Exported:
+    path: Path
+    step: int
+    dtype: str
+
+
+def export(
+    run: Path, folder: Path, *, step: int | None = None, dtype: str | None = None, progress: Progress | None = None
+) -> Exported:
+    """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder``; ``dtype`` None keeps the weights as
+    they are, bit by bit.
+
+    Raises:
+        UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds
+            something.
+        DataError: the run has no checkpoint, or a file of it is missing, extra or changed.
+        OSError: the folder cannot be written; nothing of it is left.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
+    if not (run / "config.yaml").is_file():
+        raise UsageError(f"{run} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    final = Path(os.path.realpath(folder))
+    refuse_present(folder)
+    config = load_config(run)
+    found = checkpoint.load(_checkpoint_of(run, step))
+    if not (found.model / "config.json").is_file():
+        raise DataError(f"{found.model} is no whole model: it has no config.json")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_full_disk(found.model, final.parent, dtype)
+    _remove_rubbish(final)
+    partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        partial.mkdir()
+        stored = _write_model(found.model, partial, dtype, progress)
+        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored)
+        write_text(partial / "README.md", model_card(facts))
+        fsync_directory(partial)
+        os.rename(partial, final)  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    fsync_directory(final.parent)
+    return Exported(folder, found.step, stored)
+
+
+def refuse_present(folder: Path) -> None:
+    """Raises UsageError unless ``folder`` is empty or not there."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        kind = "is not empty" if folder.is_dir() else "is no folder"
+        raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
+
+
+def _checkpoint_of(run: Path, step: int | None) -> Path:
+    present = [path.name for path in checkpoint.complete_checkpoints(run)]
+    if not present:
+        raise DataError(f"{run} has no complete checkpoint to export; `quatro train {run} --resume` goes on with it")
+    if step is None:
+        return run / "checkpoints" / present[-1]
+    if step_name(step) not in present:
+        raise UsageError(f"--step {step}: {run} has no such checkpoint, it has {', '.join(present)}")
+    return run / "checkpoints" / step_name(step)
+
+
+def _refuse_full_disk(source: Path, parent: Path, dtype: str | None) -> None:
+    """Better now than after half an hour of copying; a disk that fills up meanwhile is found out by the writes."""
+    needed = SPARE_BYTES
+    for path in source.rglob("*"):
+        if path.is_file():
+            is_halved = path.suffix == ".safetensors" and dtype in ("bfloat16", "float16")
+            needed += path.stat().st_size // (2 if is_halved else 1)
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        message = f"No space left on device ({needed:,} bytes are needed, {free:,} are free)"
+        raise OSError(errno.ENOSPC, message, str(parent))
+
+
+def _remove_rubbish(final: Path) -> None:
+    """Remove what exports to the same folder left that were killed."""
+    for path in final.parent.iterdir():
+        match = re.fullmatch(re.escape(f".{final.name}.") + "([0-9]+)[.]tmp", path.name)
+        if match and not _is_alive(int(match.group(1))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()  # our own name, from an earlier process with the same id
+
+
+# ---- the model
+
+
+def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
+    """Copy a model folder, weights as ``dtype``; returns the number format that they have."""
+    files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+    total, done, formats = sum(path.stat().st_size for path in files), 0, set[str]()
+    for path in files:
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".safetensors":
+            formats |= _write_weights(path, copy, dtype)
+        elif path.name.endswith(".safetensors.index.json"):
+            _write_index(path, copy, dtype)
+        elif path.name in ("config.json", "tokenizer_config.json"):
+            _write_settings(path, copy, dtype)
+        else:
+            _copy(path, copy)
+        done += path.stat().st_size
+        if progress is not None:
+            progress(done, total)
+    if not formats:
+        raise DataError(f"{source} holds no safetensors weights")
+    return " and ".join(sorted(formats))
+
+
+def _write_weights(source: Path, target: Path, dtype: str | None) -> set[str]:
+    """Copy one file of weights; returns the number formats of its floating-point tensors."""
+    formats = _float_formats(source)
+    if dtype is None or formats <= {dtype}:
+        _copy(source, target)
+        return formats
+    import torch
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import save_file
+
+    with safe_open(source, framework="pt") as file:
+        tensors = {name: _cast(file.get_tensor(name), getattr(torch, dtype), name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    try:
+        save_file(tensors, target, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"{target} cannot be written: {error}") from error
+    target.chmod(target.parent.stat().st_mode & 0o666)  # safetensors makes it private
+    with naming(target), target.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    return {dtype}
+
+
+def _float_formats(path: Path) -> set[str]:
+    """The floating-point formats in a safetensors file, from its header: 8 bytes of length, then JSON."""
+    names = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+    with path.open("rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    found = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
+    return {names[code] for code in found & names.keys()}
+
+
+def _cast(tensor: Tensor, dtype: Any, name: str) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    cast = tensor.to(dtype)
+    if not bool(cast.isfinite().all()):
+        raise UsageError(
+            f"--dtype {str(dtype).removeprefix('torch.')}: weight {name} has values beyond its range "
+            f"(up to {tensor.abs().max().item():.3g}); use bfloat16"
+        )
+    return cast
+
+
+def _write_index(source: Path, target: Path, dtype: str | None) -> None:
+    """The list of shards, whose total size in bytes changes with the number format."""
+    index = read_json(source)
+    if dtype is not None and isinstance(index.get("metadata"), dict):
+        # Loaders take the size from the files; a wrong one is worse than none.
+        index["metadata"].pop("total_size", None)
+    write_json(target, index)
+
+
+def _write_settings(source: Path, target: Path, dtype: str | None) -> None:
+    document = read_json(source)
+    kept = _settings(document, dtype)
+    if kept == document:
+        _copy(source, target)
+    else:
+        # Python's dialect of JSON as transformers writes it: some models have an infinity in their configuration.
+        write_text(target, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+
+
+def _settings(document: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:
+    """A configuration with the number format of the weights, in nested ones too, and without paths of this machine."""
+    kept: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _ORIGIN_KEYS and isinstance(value, str):
+            continue
+        if isinstance(value, Mapping):
+            value = _settings(value, dtype)
+        kept[key] = dtype if dtype is not None and key in ("dtype", "torch_dtype") and isinstance(value, str) else value
+    return kept
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reader, naming(target), target.open("xb") as writer:
+        while chunk := reader.read(_CHUNK_BYTES):
+            writer.write(chunk)
+        flush_to_disk(writer)
+
+
+# ---- what the card says
+
+
+def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str) -> Facts:
+    """What a run directory knows about its checkpoint of ``step``.
+
+    Raises:
+        DataError: metrics.jsonl or environment.json cannot be read.
+    """
+    environment = run / "environment.json"
+    return Facts(
+        name=name,
+        config=config,
+        step=step,
+        dtype=dtype,
+        base_model=_hub_id(config.model),
+        datasets=_datasets(config.data.prompts),
+        rows=_metrics_until(run, step),
+        results=_results(run, step),
+        environment=read_json(environment) if environment.exists() else {},
+    )
+
+
+def _hub_id(model: str) -> str | None:
+    """``model`` if it is an id on the Hub; None for a folder of this machine and an embedded model."""
+    is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", model, re.ASCII) is not None
+    return model if is_id and not Path(model).exists() else None
+
+
+def _datasets(prompts: str) -> list[str]:
+    entry = registry().get(prompts)
+    return [entry.hub[0].id] if entry is not None and entry.hub else []
+
+
+def _metrics_until(run: Path, step: int) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl up to ``step``; what a running process has not finished writing is left out."""
+    path = run / "metrics.jsonl"
+    rows = []
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                row = json.loads(line)
+                is_before = row["step"] <= step
+            except (ValueError, TypeError, KeyError) as error:
+                raise DataError(f"{path}:{number}: not a row of metrics ({type(error).__name__})") from error
+            if is_before:
+                rows.append(row)
+    return rows
+
+
+def _results(run: Path, step: int) -> list[tuple[str, Result]]:
+    """Result documents in results/ and beside the samples, each with the name of its file or tag.
+
+    Those of another checkpoint are left out: a tag names its step, and without one it was the newest.
+    """
+    found = []
+    is_newest = step == max(checkpoint_steps(run), default=step)
+    for path in [*sorted((run / "results").glob("*.json")), *sorted((run / "samples").glob("*/*.json"))]:
+        place = path.stem if path.parent.name == "results" else path.parent.name
+        named = re.search(r"step([0-9]{6,})", f"{path.parent.name} {path.stem}")
+        is_of_step = int(named.group(1)) == step if named is not None else is_newest
+        if path.name == "sampling.json" or not is_of_step:
+            continue
+        try:
+            found.append((place, read_result(path)))
+        except DataError as error:
+            logger.warning("left out of the model card: %s", error)
+    return found

@@ -1,0 +1,106 @@
+"""Where an iteration stands between two of its optimiser steps: what a stop inside the inner loop must save."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quatro import ops
+from quatro.collate import Rows
+from quatro.types import Metric
+from quatro.world import World
+
+COUNTS = ("epoch", "num_minibatches", "num_applied", "num_skipped")
+
+
+@dataclass
+class InnerProgress:
+    """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the rest is what the steps so far have shown.
+
+    ``old_logp_BT`` is log pi_old of every token that has been met, ``entropy_BT`` the entropy at pi_old where the
+    engine gave none. ``before`` are measures of the noise before the first step.
+    """
+
+    old_logp_BT: Tensor
+    entropy_BT: Tensor
+    epoch: int = 0
+    num_minibatches: int = 0
+    num_applied: int = 0
+    num_skipped: int = 0
+    merged: dict[str, Metric] = field(default_factory=dict)
+    before: dict[str, float] = field(default_factory=dict)
+    grad_norms: list[float] = field(default_factory=list)
+    ess_shares: list[float] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, rows: Rows) -> InnerProgress:
+        old_logp_BT = rows.batch.old_logp_BT.clone()
+        return cls(old_logp_BT, torch.zeros_like(old_logp_BT))
+
+    def metrics(self, rows: Rows, world: World) -> dict[str, float]:
+        """The numbers of the whole inner loop, averaged over its steps."""
+        finite_norms = [norm for norm in self.grad_norms if math.isfinite(norm)]
+        metrics = world.reduce(self.merged) | self.before
+        metrics |= {
+            "grad/norm": sum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
+            "grad/norm_max": max(self.grad_norms),
+            "grad/skipped_steps": float(self.num_skipped),
+            "grad/zero_steps": float(len(self.grad_norms) - self.num_skipped - self.num_applied),
+            "optimizer_steps": float(self.num_applied),
+            "inner/passes": float(self.epoch),
+            "staleness/steps_max": float(max(0, self.num_applied - 1)),
+            "ratio/ess_share_min": min(self.ess_shares),
+        }
+        if rows.batch.ref_logp_BT is not None:
+            mask_BT = rows.batch.mask_BT
+            difference_BT = torch.where(mask_BT, self.old_logp_BT - rows.batch.ref_logp_BT, 0.0)
+            metrics["kl/reference"] = _token_mean(ops.k3(difference_BT), mask_BT, world)
+        return metrics
+
+    def entropy(self, mask_BT: Tensor, world: World) -> float:
+        return _token_mean(self.entropy_BT, mask_BT, world)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN."""
+        # Where the engine gave log pi_old, padding holds NaN; nothing ever reads it.
+        tensors = {"old_logp": self.old_logp_BT.nan_to_num(nan=0.0), "entropy": self.entropy_BT}
+        return tensors, {
+            **{name: getattr(self, name) for name in COUNTS},
+            "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},
+            "before": {name: _hex(value) for name, value in self.before.items()},
+            "grad_norms": [_hex(value) for value in self.grad_norms],
+            "ess_shares": [_hex(value) for value in self.ess_shares],
+        }
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> InnerProgress:
+        def floats(values: list[str]) -> list[float]:
+            return [float.fromhex(value) for value in values]
+
+        counts = {name: int(plain[name]) for name in COUNTS}
+        return cls(
+            old_logp_BT=tensors["old_logp"].to(device),
+            entropy_BT=tensors["entropy"].to(device),
+            merged={name: Metric(kind, *floats(values)) for name, (kind, *values) in plain["merged"].items()},
+            before={name: float.fromhex(value) for name, value in plain["before"].items()},
+            grad_norms=floats(plain["grad_norms"]),
+            ess_shares=floats(plain["ess_shares"]),
+            **counts,
+        )
+
+
+def _token_mean(value_BT: Tensor, mask_BT: Tensor, world: World) -> float:
+    totals = world.sums({"value": ops.masked_sum(value_BT, mask_BT).sum(), "count": mask_BT.sum()})
+    return totals["value"].item() / max(1, int(totals["count"]))
+
+
+def _hex(value: float | Tensor) -> str:
+    return float(value).hex()

@@ -1,0 +1,409 @@
+"""What every policy computes: log-probabilities of responses, and the gradient of one optimiser step.
+
+How weights, optimiser and checkpoints are held is a subclass's (`local.py`); it says how gradients are zeroed, how a
+loss is passed back and how a step is taken.
+"""
+
+# Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
+from __future__ import annotations
+
+import logging
+import resource
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from evals.errors import DivergedError, MissingError
+from quatro import ops
+from quatro.collate import Rows, collate
+from quatro.config import Config
+from quatro.policy.head import response_logp
+from quatro.policy.loading import enable_checkpointing, has_plain_head
+from quatro.types import Batch, Loss, Metric, Prompt, Rollout
+from quatro.world import World, merge
+
+logger = logging.getLogger(__name__)
+
+# Called with (logp_BT, batch, entropy_BT or None).
+Objective = Callable[[Tensor, Batch, Tensor | None], Loss]
+T = TypeVar("T")
+
+# Nats a token. In bfloat16 the shape of a matrix product alone moves a log-probability by 0.05 (sd; trl#6789).
+HEAD_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+CHECKED_PROMPTS, CHECKED_TOKENS = 2, 64
+
+
+@dataclass(frozen=True)
+class Forward:
+    """``logp_BT`` of response tokens at the rollout temperature (0 in padding), ``entropy_BT`` at temperature 1."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor | None
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimiser step: metrics of the loss, the gradient's norm before clipping, whether the step was taken.
+
+    A step is not taken if a loss or gradient is not finite, or if the gradient is exactly zero: momentum alone would
+    move the policy without any evidence. ``forward`` is the pass BEFORE the step, rows in the order given.
+    """
+
+    metrics: dict[str, Metric]
+    grad_norm: float
+    is_finite: bool
+    is_applied: bool
+    forward: Forward
+
+
+class Step(NamedTuple):
+    """``grad_norm`` before clipping."""
+
+    grad_norm: float
+    is_finite: bool
+    is_applied: bool
+
+
+class Policy(ABC):
+    """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
+
+    ``sampling_model`` is what an engine without weights of its own draws from.
+
+    ``microbatch_tokens`` begins as configured. When memory runs out it is halved, once, and what was under way is
+    done again from its beginning; with the budget the order of sums changes, so it is part of a run's state.
+    """
+
+    reference: Any = None
+    is_sharded = False  # whether the ranks hold different parts of weights or optimiser
+
+    def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
+        self.model = model.eval()  # no dropout: the same weights must give the same log-probabilities
+        self.sampling_model = self.model
+        self.world = world or World()
+        self.device = next(model.parameters()).device
+        self.dtype = config.dtype
+        self._has_plain_head = has_plain_head(self.model)
+        self.temperature = config.rollout.temperature
+        self.configured_tokens = self.microbatch_tokens = config.microbatch_tokens
+        self.max_grad_norm = config.optimizer.max_grad_norm
+        self.needs_entropy_grad = config.entropy_coefficient > 0
+        self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
+
+    # --- what a subclass says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _zero_gradients(self) -> None:
+        """No gradient is left, whatever an interrupted pass has added up."""
+
+    @abstractmethod
+    def _backward(self, loss: Tensor) -> None:
+        """Adds the gradient of one micro-batch."""
+
+    @abstractmethod
+    def _step(self, loss_sum: Tensor) -> Step:
+        """Takes the step if loss and gradient are finite and the gradient is not 0; leaves no gradient behind."""
+
+    @property
+    @abstractmethod
+    def lr(self) -> float:
+        """Learning rate of the next optimiser step."""
+
+    @abstractmethod
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight under its Hugging Face name, for engines that hold a copy; called by all ranks."""
+
+    @abstractmethod
+    def snapshot(self) -> list[Tensor]:
+        """A copy of the weights as they are."""
+
+    @abstractmethod
+    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
+        """Inside, the policy has the weights of ``snapshot``; afterwards its own again."""
+
+    @abstractmethod
+    def save_model(self, folder: Path, tokenizer: Any) -> None:
+        """A plain Hugging Face folder: anything that loads models loads it. Called by all ranks, written by the first.
+
+        Raises:
+            DivergedError: a weight is not finite; nothing is written.
+        """
+
+    @abstractmethod
+    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, plain values)`` of optimiser and schedule, as this rank holds them."""
+
+    @abstractmethod
+    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from what `optimizer_state` returned."""
+
+    # --- log-probabilities ------------------------------------------------------------------------------------------
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The context in which this policy computes: autocast to bfloat16 where the configuration asks for it."""
+        return nullcontext() if self.dtype == "float32" else torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def forward(
+        self,
+        rows: Rows,
+        *,
+        need_entropy: bool,
+        entropy_grad: bool = False,
+        model: Any = None,
+        head_rows: int | None = None,
+    ) -> Forward:
+        """One forward pass over ``rows``, gradient and all; only response positions reach the vocabulary.
+
+        ``head_rows`` at a time; the default suits the device.
+        """
+        model = self.model if model is None else model
+        mask_BT = rows.batch.mask_BT
+        row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
+        position_C = rows.prompt_length_B[row_C] + time_C
+        target_C = rows.ids_BL[row_C, position_C]
+        options: dict[str, Any] = {
+            "temperature": self.temperature,
+            "entropy_grad": entropy_grad,
+            "need_entropy": need_entropy,
+        }
+        with self.computing(), self._recomputing():
+            if self._has_plain_head:
+                hidden = model.base_model(input_ids=rows.ids_BL, use_cache=False).last_hidden_state
+                head, vocabulary = model.get_output_embeddings(), model.get_input_embeddings().num_embeddings
+                logp_C, entropy_C = response_logp(
+                    head, hidden[row_C, position_C - 1], target_C, vocabulary=vocabulary, max_rows=head_rows, **options
+                )
+            else:
+                logits_CV = model(input_ids=rows.ids_BL, use_cache=False).logits[row_C, position_C - 1]
+                logp_C, entropy_C = ops.logp_and_entropy(logits_CV, target_C, **options)
+
+        def scatter(value_C: Tensor) -> Tensor:
+            return torch.zeros(mask_BT.shape, dtype=value_C.dtype, device=value_C.device).index_put(
+                (row_C, time_C), value_C
+            )
+
+        return Forward(scatter(logp_C), None if entropy_C is None else scatter(entropy_C))
+
+    @torch.no_grad()
+    def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
+        """Log-probabilities without gradient, in the micro-batches in which `update` will see the same rows."""
+        model = self.reference if use_reference else self.model
+
+        def attempt() -> Forward:
+            whole = self._empty_forward(rows, need_entropy)
+            for index in self._passes(rows, is_learning=False):
+                _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
+            return whole
+
+        return self._with_half_the_tokens_if_need_be(attempt)
+
+    def check_head(self, prompts: Sequence[Prompt]) -> float:
+        """Compares the head in chunks with the model's own logits on real tokens; returns the largest difference.
+
+        The pass is the one that learning makes, gradient and all, so it also shows dropout that stayed on.
+
+        Raises:
+            DivergedError: they differ by more than `HEAD_TOLERANCE` nats, or a log-probability is above 0.
+        """
+        texts = [prompt.token_ids[: CHECKED_TOKENS + 1] for prompt in prompts if len(prompt.token_ids) > 1]
+        if not texts:
+            return 0.0
+        texts = texts[:CHECKED_PROMPTS]
+        rows = collate(
+            [replace(prompts[0], token_ids=ids[:1]) for ids in texts],
+            [[Rollout(ids[1:], "", "length")] for ids in texts],
+            torch.zeros(len(texts)),
+            max_new_tokens=CHECKED_TOKENS,
+            device=self.device,
+        )
+        mask_BT = rows.batch.mask_BT
+        fast = self.forward(rows, need_entropy=True, head_rows=max(1, int(mask_BT.sum()) // 3))
+        with torch.no_grad(), self.computing():
+            logits = self.model(input_ids=rows.ids_BL, use_cache=False).logits
+            plain = ops.logp_and_entropy(
+                logits[:, :-1][mask_BT],
+                rows.ids_BL[:, 1:][mask_BT],
+                temperature=self.temperature,
+                entropy_grad=False,
+                need_entropy=True,
+            )
+        assert fast.entropy_BT is not None
+        assert plain[1] is not None
+        differences = (fast.logp_BT[mask_BT] - plain[0], fast.entropy_BT[mask_BT] - plain[1])
+        largest = max(float(difference.detach().abs().max()) for difference in differences)
+        allowed = HEAD_TOLERANCE[self.dtype]
+        if not largest <= allowed:
+            raise DivergedError(
+                f"log-probabilities and entropies of the first prompts differ by {largest:.3g} nats a token between "
+                f"the fast path and the model's own logits (allowed in {self.dtype}: {allowed:g}): training would "
+                "follow a wrong gradient; try -s dtype=float32, and report the model type "
+                f"{self.model.config.model_type!r}"
+            )
+        _refuse_positive(float(fast.logp_BT.detach()[mask_BT].max()))
+        return largest
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def update(self, rows: Rows, objective: Objective, *, use_own_logp: bool, need_entropy: bool) -> Update:
+        """One optimiser step on all of ``rows``, micro-batch by micro-batch.
+
+        Every loss term is divided by its weight over the whole minibatch and all ranks, so the gradient depends on
+        neither micro-batch size nor world size. ``use_own_logp``: take this pass's own detached log-probabilities as
+        the old ones, which is right as long as the policy still is pi_old. The metric ``logp_max`` is the largest
+        log-probability of a token.
+
+        Raises:
+            DivergedError: a log-probability is above 0.
+            MissingError: memory ran out a second time.
+        """
+        weight_sums = self._weight_sums(rows, objective)
+
+        def attempt() -> tuple[Forward, Tensor, dict[str, Metric]]:
+            self._zero_gradients()
+            whole = self._empty_forward(rows, need_entropy)
+            metrics: dict[str, Metric] = {}
+            loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+            for index in self._passes(rows, is_learning=True):
+                part = rows.select(index)
+                result = self.forward(
+                    part,
+                    need_entropy=need_entropy or self.needs_entropy_grad,
+                    entropy_grad=self.needs_entropy_grad,
+                )
+                _put(whole, index, result)
+                if use_own_logp:
+                    part = part.with_batch(old_logp_BT=result.logp_BT.detach())
+                loss = objective(result.logp_BT, part.batch, result.entropy_BT)
+                total = ops.total_loss(loss.terms, weight_sums)
+                self._backward(total)
+                loss_sum += total.detach().double()
+                metrics = merge(metrics, loss.metrics)
+                metrics = merge(metrics, _term_metrics(loss))
+            return whole, loss_sum, metrics
+
+        whole, loss_sum, metrics = self._with_half_the_tokens_if_need_be(attempt)
+        logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
+        _refuse_positive(float(logp_max))
+        step = self._step(loss_sum)
+        metrics |= {"loss": Metric("sum", loss_sum), "logp_max": Metric("max", logp_max)}
+        return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
+
+    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+        """Row indices of each micro-batch. Where ranks must keep step, a subclass adds passes of its own at the end."""
+        yield from rows.microbatches(self.microbatch_tokens)
+
+    @torch.no_grad()
+    def _weight_sums(self, rows: Rows, objective: Objective) -> dict[str, Tensor]:
+        """Weights never depend on the policy, so any log-probabilities serve to ask for them."""
+        zeros_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
+        terms = objective(zeros_BT, rows.with_batch(old_logp_BT=zeros_BT).batch, zeros_BT).terms
+        return self.world.sums({term.name: term.weight.sum() for term in terms})
+
+    def _empty_forward(self, rows: Rows, need_entropy: bool) -> Forward:
+        logp_BT = torch.zeros(rows.batch.mask_BT.shape, dtype=torch.float32, device=self.device)
+        return Forward(logp_BT, torch.zeros_like(logp_BT) if need_entropy else None)
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """With gradient checkpointing on: inside, the layers keep their inputs only.
+
+        They look at their own `training`; that of what is inside them stays False, and so dropout off.
+        """
+        layers = self._checkpointed if torch.is_grad_enabled() else []
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def peak_memory_bytes(self) -> int:
+        """Most memory held so far: on the device, or by this process where the device is the CPU."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def _with_half_the_tokens_if_need_be(self, attempt: Callable[[], T]) -> T:
+        """``attempt()``, and where memory runs out once more from the beginning with half the budget.
+
+        Raises:
+            MissingError: that was not enough, or the budget had been halved before.
+        """
+        try:
+            return attempt()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._halve_budget(error)
+        # Outside the handler: the error's traceback held on to the tensors of the failed pass.
+        self._zero_gradients()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        try:
+            return attempt()
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                self._halve_budget(error)
+            raise
+
+    def _halve_budget(self, error: BaseException) -> None:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        if self.microbatch_tokens < self.configured_tokens or self.microbatch_tokens == 1:
+            raise MissingError(
+                f"out of memory with microbatch_tokens={self.microbatch_tokens}, where {self.configured_tokens} was "
+                f"configured ({reason}); the last checkpoint is intact. Begin a run that needs less: `quatro train "
+                f"RUN/config.yaml -s microbatch_tokens={max(1, self.microbatch_tokens // 2)}`, with -s "
+                "policy.gradient_checkpointing=true, or with a lower rollout.max_new_tokens"
+            ) from error
+        half = self.microbatch_tokens // 2
+        logger.warning(
+            "out of memory with microbatch_tokens=%d (%s); from here on with %d, and this optimiser step begins again",
+            *(self.microbatch_tokens, reason, half),
+        )
+        self.microbatch_tokens = half
+
+    def budget_state(self) -> dict[str, int]:
+        return {"configured": self.configured_tokens, "used": self.microbatch_tokens}
+
+    def load_budget_state(self, state: dict[str, int]) -> None:
+        """A budget that was halved stays so, unless another one has been configured since."""
+        if state["configured"] == self.configured_tokens:
+            self.microbatch_tokens = state["used"]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on the device or, where the allocator noticed, on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    message = str(error)
+    return isinstance(error, RuntimeError) and (
+        "DefaultCPUAllocator" in message or "not enough memory" in message or "CUBLAS_STATUS_ALLOC_FAILED" in message
+    )
+
+
+def _put(whole: Forward, index: Tensor, part: Forward) -> None:
+    width = part.logp_BT.shape[1]
+    whole.logp_BT[index, :width] = part.logp_BT.detach().float()
+    if whole.entropy_BT is not None and part.entropy_BT is not None:
+        whole.entropy_BT[index, :width] = part.entropy_BT.detach().float()
+
+
+def _refuse_positive(logp_max: float) -> None:
+    if logp_max > HEAD_TOLERANCE["float32"]:
+        raise DivergedError(
+            f"a token has the log-probability {logp_max:.3g}, above 0: the model's head or a kernel on this device "
+            "computes something else; nothing was updated. Try -s dtype=float32 or -s device=cpu"
+        )
+
+
+def _term_metrics(loss: Loss) -> dict[str, Metric]:
+    """Each term's own average, before its coefficient."""
+    return {f"loss/{term.name}": ops.mean_of(term.value, term.weight) for term in loss.terms}

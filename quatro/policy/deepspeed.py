@@ -1,0 +1,318 @@
+"""A policy whose optimiser, gradients or weights are shards on several ranks: DeepSpeed ZeRO stage 1, 2 or 3.
+
+In float32 it computes what `LocalPolicy` does. In bfloat16 the weights themselves are bfloat16, as are the reference's,
+and the float32 master weights are part of the optimiser's shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from evals.errors import DataError, MissingError, UsageError
+from quatro.collate import Rows
+from quatro.config import Config
+from quatro.policy.base import Forward, Policy, Step, is_out_of_memory
+from quatro.policy.local import save_folder
+from quatro.world import World
+
+T = TypeVar("T")
+
+# Under ZeRO-3 smaller tensors (norms, biases) stay whole on every rank: fetching them costs more than they take.
+WHOLE_ELEMENTS = 100_000
+
+
+def require(device: torch.device) -> None:
+    """DeepSpeed is there and knows its device; to be called before a model is loaded.
+
+    Raises:
+        MissingError: DeepSpeed, or what it needs on a CPU, is not installed.
+    """
+    if find_spec("deepspeed") is None:
+        raise MissingError(
+            "policy.kind deepspeed needs a package that is not installed; type: pip install 'quatro[deepspeed]', or "
+            "use -s policy.kind=local"
+        )
+    if device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        # Its first start on a CPU compiles a small library.
+        binaries = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        os.environ["PATH"] = binaries
+    os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
+
+
+class DeepSpeedPolicy(Policy):
+    """``reference`` is the frozen model of the KL term, held whole by every rank.
+
+    Under ZeRO-3 every rank also holds ``sampling_model``, a whole copy in the format of the computation that follows
+    the weights when an engine syncs; otherwise it is the model itself. All ranks must call every method together.
+    """
+
+    is_sharded = True
+
+    def __init__(self, model: Any, config: Config, *, world: World | None = None, reference: Any = None) -> None:
+        super().__init__(model, config, world=world)
+        self.stage = config.policy.zero_stage
+        dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+        self.reference = None if reference is None else reference.to(dtype).requires_grad_(False)
+        self._num_steps = 0
+        self._settings = config.optimizer
+        needs_copy = self.stage == 3 and config.rollout.engine == "transformers"
+        self.sampling_model = copy.deepcopy(model).to(dtype).requires_grad_(False) if needs_copy else model
+        self.optimizer = _CarefulAdamW(
+            model.parameters(),
+            lr=self._settings.lr,
+            betas=self._settings.betas,
+            weight_decay=self._settings.weight_decay,
+            fused=True,
+        )
+        compute: Callable[..., Forward] = super().forward
+        self.engine = _initialize(_Computation(model, compute), self.optimizer, config)
+        # `engine.optimizer` wraps ours; it knows the gradient's norm by the time ours is asked to step.
+        self.optimizer.norm = lambda: float(self.engine.optimizer._global_grad_norm)
+
+    @property
+    def lr(self) -> float:
+        """As `LocalPolicy.lr`."""
+        warmup = self._settings.warmup_steps
+        return self._settings.lr * (min(1.0, (self._num_steps + 1) / warmup) if warmup else 1.0)
+
+    # --- computing --------------------------------------------------------------------------------------------------
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Nothing to do: the weights have the format of the computation."""
+        return nullcontext()
+
+    def forward(
+        self,
+        rows: Rows,
+        *,
+        need_entropy: bool,
+        entropy_grad: bool = False,
+        model: Any = None,
+        head_rows: int | None = None,
+    ) -> Forward:
+        """As `Policy.forward`; DeepSpeed sees the policy's own model as one module, from ids to log-probabilities."""
+        options: dict[str, Any] = {
+            "need_entropy": need_entropy,
+            "entropy_grad": entropy_grad,
+            "head_rows": head_rows,
+        }
+        if model is not None and model is not self.model:
+            return super().forward(rows, model=model, **options)
+        with self.world.waiting("the shards of a forward pass"):
+            found: tuple[Tensor, ...] = self.engine(rows, **options)
+        return Forward(found[0], found[1] if need_entropy else None)
+
+    def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
+        """Ranks exchange gradients or weights in every pass, so all make as many as the one that has most to do."""
+        own = list(super()._passes(rows, is_learning=is_learning))
+        num_passes = self.world.largest(len(own)) if is_learning or self.stage == 3 else len(own)
+        yield from own
+        for _ in range(num_passes - len(own)):
+            shortest = rows.select(rows.total_length_B.argmin()[None])
+            logp_BT = self.forward(shortest, need_entropy=False).logp_BT
+            if is_learning:
+                self._backward(0.0 * logp_BT.sum())
+
+    def _with_half_the_tokens_if_need_be(self, attempt: Callable[[], T]) -> T:
+        """One attempt: the other ranks are in the middle of theirs and cannot begin again with this one.
+
+        Raises:
+            MissingError: memory ran out.
+        """
+        try:
+            return attempt()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MissingError(
+                f"rank {self.world.rank} ran out of memory with microbatch_tokens={self.microbatch_tokens}; the last "
+                "checkpoint is intact. Begin a run that needs less: `quatro train RUN/config.yaml -s "
+                f"microbatch_tokens={max(1, self.microbatch_tokens // 2)}`, a higher policy.zero_stage, "
+                "policy.gradient_checkpointing=true, or more ranks"
+            ) from error
+
+    # --- one optimiser step -----------------------------------------------------------------------------------------
+
+    def _zero_gradients(self) -> None:
+        self.engine.optimizer.zero_grad()
+
+    def _backward(self, loss: Tensor) -> None:
+        # DeepSpeed divides by the number of ranks; our losses are shares of one sum.
+        with self.world.waiting("the gradients"):
+            self.engine.backward(loss * self.world.size)
+
+    def _step(self, loss_sum: Tensor) -> Step:
+        is_finite = bool(torch.isfinite(self.world.total(loss_sum)))
+        self.optimizer.may_step = is_finite
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = self.lr
+        with self.world.waiting("the optimiser step"):
+            self.engine.step()
+        grad_norm = float(self.engine.get_global_grad_norm())
+        is_finite = is_finite and math.isfinite(grad_norm)
+        is_applied = is_finite and grad_norm > 0.0
+        self._num_steps += is_applied
+        return Step(grad_norm, is_finite, is_applied)
+
+    # --- weights and state ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Inside, every rank has all weights."""
+        if self.stage < 3:
+            yield
+            return
+        import deepspeed
+
+        with self.world.waiting("the whole weights"):
+            gathered = deepspeed.zero.GatheredParameters(list(self.model.parameters()))
+            gathered.__enter__()
+        try:
+            yield
+        finally:
+            gathered.__exit__(None, None, None)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        with self._whole():
+            for name, parameter in self.model.named_parameters():
+                yield name, parameter.detach()
+
+    def save_model(self, folder: Path, tokenizer: Any) -> None:
+        """In the format of the computation: bfloat16 where that is bfloat16."""
+        with self._whole():
+            if self.world.is_first:
+                save_folder(self.model, folder, tokenizer)
+
+    def snapshot(self) -> list[Tensor]:
+        """Raises UsageError: the configuration refuses what would need one."""
+        raise UsageError("policy.kind deepspeed keeps no second set of weights; use policy.kind local")
+
+    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
+        """Raises UsageError, see `snapshot`."""
+        raise UsageError("policy.kind deepspeed keeps no second set of weights; use policy.kind local")
+
+    @property
+    def _masters(self) -> list[Tensor]:
+        """This rank's part of the weights in float32, flat: what the optimiser steps on."""
+        name = "fp32_partitioned_groups_flat" if self.stage == 3 else "single_partition_of_fp32_groups"
+        masters: list[Tensor] = getattr(self.engine.optimizer, name)
+        return masters
+
+    def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """This rank's shard: master weights and moments."""
+        tensors = {}
+        for number, master in enumerate(self._masters):
+            tensors[f"{number}/master"] = master.detach()
+            tensors |= {f"{number}/{name}": value for name, value in self.optimizer.state.get(master, {}).items()}
+        return {name: value.cpu().clone() for name, value in tensors.items()}, {
+            "schedule_steps": self._num_steps,
+            "microbatch_tokens": self.budget_state(),
+        }
+
+    @torch.no_grad()
+    def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Beside the weights, which are loaded before: rounded, they are the masters.
+
+        Raises:
+            DataError: the shard is of another partition.
+        """
+        for number, master in enumerate(self._masters):
+            prefix = f"{number}/"
+            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            if "master" not in own or own["master"].shape != master.shape:
+                raise DataError(
+                    f"the optimiser's shard of rank {self.world.rank} does not fit: it was partitioned by another "
+                    "version of DeepSpeed, or for another model"
+                )
+            master.copy_(own.pop("master"))
+            if own:
+                # `step` is a counter that the fused kernel expects beside the moments.
+                self.optimizer.state[master] = {name: value.to(master.device) for name, value in own.items()}
+        self._num_steps = plain["schedule_steps"]
+        self.load_budget_state(plain["microbatch_tokens"])
+
+
+class _Computation(torch.nn.Module):
+    """What DeepSpeed calls and hooks into: from rows to log-probabilities and, if asked for, entropies."""
+
+    def __init__(self, model: Any, compute: Callable[..., Forward]) -> None:
+        super().__init__()
+        self.model = model
+        self._compute = compute
+
+    def forward(self, rows: Rows, **options: Any) -> tuple[Tensor, ...]:
+        found = self._compute(rows, **options)
+        return (found.logp_BT,) if found.entropy_BT is None else (found.logp_BT, found.entropy_BT)
+
+
+class _CarefulAdamW(torch.optim.AdamW):
+    """Steps if it may and the gradient is neither 0 nor unknown: `LocalPolicy`'s rule inside DeepSpeed's step."""
+
+    may_step = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.norm: Callable[[], float] = lambda: math.nan
+
+    def step(self, closure: Any = None) -> Any:
+        norm = self.norm() if self.may_step else math.nan
+        return super().step(closure) if math.isfinite(norm) and norm > 0.0 else None
+
+
+def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) -> Any:
+    """DeepSpeed's engine around ``module``.
+
+    Raises:
+        MissingError: it cannot start on this machine.
+    """
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,  # rows are ours to count
+        "gradient_accumulation_steps": 1,
+        # As many backward passes as there are micro-batches; a call of `step` ends the minibatch.
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": config.optimizer.max_grad_norm,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_optimization": {
+            "stage": config.policy.zero_stage,
+            "overlap_comm": False,
+            "stage3_param_persistence_threshold": WHOLE_ELEMENTS,
+        },
+        "wall_clock_breakdown": False,
+        "steps_per_print": None,
+    }
+    if config.policy.offload_optimizer:
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    if config.dtype == "bfloat16":
+        settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
+        settings["data_types"] = {"grad_accum_dtype": "fp32"}
+        settings["communication_data_type"] = "fp32"
+    # What DeepSpeed says while starting goes to stdout, which is for data.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            import deepspeed
+        except (ImportError, RuntimeError, OSError) as error:
+            raise MissingError(
+                f"DeepSpeed is installed and cannot be imported ({type(error).__name__}: {error}); use -s "
+                "policy.kind=local"
+            ) from error
+        logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        if not torch.distributed.is_initialized():  # one process without a launcher
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+        engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
+    return engine

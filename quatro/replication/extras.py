@@ -1,0 +1,42 @@
+"""What the claims need besides the sweep: samples at temperature 1.5, and counts of every problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evals.results import read_result
+from quatro.replication.cells import theirs
+from quatro.replication.results import ALL, BENCHMARK, NUCLEUS, Results
+from quatro.replication.sample_claims import HOT, hot_runs
+
+NUM_SAMPLES = 256
+HOT_TEMPERATURE = 1.5
+_HOT_CELLS = ("S1", "S2")
+_TOP_P = {NUCLEUS: "0.7", ALL: "1"}
+
+
+def missing_samples(results: Results) -> Iterator[list[str]]:
+    """Arguments of `quatro sample` for every run of GSPO that has not been sampled hot."""
+    for tag in (NUCLEUS, ALL):
+        for cell in _HOT_CELLS:
+            group = theirs(results, cell)
+            for seed in sorted(set(group) - set(hot_runs(group, tag))):
+                run = group[seed].folder
+                yield [
+                    *(str(run), "-b", BENCHMARK, "-n", str(NUM_SAMPLES), "--grade"),
+                    *("--temperature", f"{HOT_TEMPERATURE:g}", "--top-p", _TOP_P[tag]),
+                    *("-o", str(run / "samples" / HOT[tag])),
+                ]
+
+
+def missing_counts(sweep: Path) -> Iterator[tuple[Path, int, str]]:
+    """Folder, samples a problem and label: hot samples, and those that were measured without counts of every problem.
+
+    Other samples without a result are the sweep's to measure: they may be incomplete.
+    """
+    for file in sorted(sweep.glob(f"*/*/samples/*/{BENCHMARK}.jsonl")):
+        measured = file.parent / "ucc.json"
+        is_missing = not read_result(measured).problems if measured.is_file() else file.parent.name in HOT.values()
+        if is_missing:
+            yield file.parent, NUM_SAMPLES, file.parents[2].name

@@ -1,0 +1,208 @@
+"""Figures of the replication page, from the same results as its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evals.figure_delta_lambda import delta_lambda_figure
+from evals.figure_flips import flips_figure
+from evals.figure_limitation import Drawn, Setting, limitation_figure
+from evals.figure_stability import entropy_figure, stability_figure
+from evals.figure_temperature import temperature_figure
+from evals.figures import make_logarithmic, save_figure
+from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
+from quatro.replication.cells import (
+    BASE,
+    CELLS,
+    DELTAS,
+    HARD_BASE,
+    MIDDLE,
+    at_lr,
+    baseline,
+    ours,
+    quatro,
+    theirs,
+)
+from quatro.replication.results import (
+    ALL,
+    NUCLEUS,
+    Group,
+    Measure,
+    Results,
+    log_of,
+    mean_of,
+    passed,
+    table,
+    unique,
+)
+from quatro.replication.rules import Estimate, estimate_of
+from quatro.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
+from quatro.run_series import read_settings
+from quatro.sweep_counts import flip_rows, temperature_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_KS = tuple(2**i for i in range(9))
+
+
+def write_figures(results: Results, errors: Sequence[DualError], folder: Path) -> list[str]:
+    """Every figure whose runs are there, as PNG in ``folder``; their names without the ending."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name, draw in _figures(results, errors).items():
+        figure = draw()
+        if figure is not None:
+            save_figure(figure, folder / f"{name}.png")
+            drawn.append(name)
+    return drawn
+
+
+def _figures(results: Results, errors: Sequence[DualError]) -> Mapping[str, Callable[[], Figure | None]]:
+    trained = [ours(results, "S1", delta) for delta in DELTAS]
+    gspo = [theirs(results, cell) for cell in ("S1", "S7")] + [
+        results.group("S4", at_lr(baseline("gspo"), lr)) for lr in ("0.0001", "0.001")
+    ]
+    middle = [ours(results, cell, MIDDLE) for cell in ("S1", "S7")]
+    middle += [results.group("S4", at_lr(quatro(MIDDLE), lr)) for lr in ("0.0001", "0.001")]
+    ablated = [results.group("S5", quatro("0.1", log_ratio=kind)) for kind in ("detached", "none")]
+    return {
+        "curves": lambda: curves_figure(results),
+        "delta-lambda": lambda: _of_runs(delta_lambda_figure, trained),
+        "entropy": lambda: _of_runs(entropy_figure, [*trained, theirs(results, "S1")]),
+        "stability": lambda: _of_runs(stability_figure, [*gspo, *middle, *ablated]),
+        "limitation": lambda: _of_runs(limitation_figure, gspo),
+        "regimes": lambda: regimes_figure(results),
+        "flips": lambda: _flips(results),
+        "temperature": lambda: _temperature(results),
+        "rollouts": lambda: rollouts_figure(errors) if errors else None,
+    }
+
+
+def _of_runs(draw: Callable[[Sequence[Setting]], Drawn], groups: Iterable[Group]) -> Figure | None:
+    """None unless every setting has a run: half of a figure would look like the whole."""
+    groups = list(groups)
+    if not all(groups):
+        return None
+    folders = [group[seed].folder for group in groups for seed in sorted(group)]
+    return draw(read_settings(folders).settings).figure
+
+
+def curves_figure(results: Results) -> Figure | None:
+    """Pass@k and UCC@k over k after training in S1, and of the base; bands: seeds and problems."""
+    base = results.bases.get(BASE)
+    groups = {f"QUATRO δ {delta}": ours(results, "S1", delta) for delta in DELTAS} | {"GSPO": theirs(results, "S1")}
+    if base is None or not all(groups.values()):
+        return None
+    everyone: dict[str, Group] = {"base": {0: base}, **groups}
+    kinds: tuple[tuple[str, Callable[[int, str], Measure], float], ...] = (
+        ("Pass@k, %", passed, 100.0),
+        ("UCC@k, distinct solutions", unique, 1.0),
+    )
+    with styled():
+        grid = new_grid(4, num_columns=2, size=(3.6, 2.3), labels=list(everyone))
+        for row, tag in enumerate((NUCLEUS, ALL)):
+            for column, (title, measure, scale) in enumerate(kinds):
+                axis = grid.axes[2 * row + column]
+                for position, group in enumerate(everyone.values()):
+                    found = [_known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
+                    values, ends = [scale * one.mean for one in found], [_ends(one, scale) for one in found]
+                    draw_curve(axis, line_look(position), _KS, values, ends)
+                axis.set_xscale("log", base=2)
+                axis.set_xticks(_KS[::2], [str(k) for k in _KS[::2]])
+                axis.set_title(title)
+                axis.set_ylim(bottom=0)
+                small_title(axis, "top_p 0.7" if tag == NUCLEUS else "top_p 1")
+                if row:
+                    axis.set_xlabel("k")
+        add_legend(grid.figure, list(everyone))
+    return grid.figure
+
+
+def regimes_figure(results: Results) -> Figure | None:
+    """Realised KL and UCC@256 against delta, a curve a regime: where delta acts."""
+    cells = ("S7", "S2", "S1")
+    groups = {cell: [ours(results, cell, delta) for delta in DELTAS] for cell in cells}
+    if not all(group for found in groups.values() for group in found):
+        return None
+    labels = [f"{cell}: {CELLS[cell]}" for cell in cells]
+    deltas = [float(delta) for delta in DELTAS]
+    with styled():
+        grid = new_grid(2, num_columns=2, size=(3.6, 2.6), labels=labels)
+        left, right = grid.axes
+        for position, cell in enumerate(cells):
+            realised = [_known(estimate_of(table(group, log_of(mean_of("kl/old_new"))))) for group in groups[cell]]
+            unique_found = [_known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
+            draw_curve(left, line_look(position), deltas, [float(np.exp(one.mean)) for one in realised])
+            draw_curve(right, line_look(position), deltas, [one.mean for one in unique_found])
+        left.plot(deltas, deltas, color=GREY, linewidth=0.9, linestyle="dashed")
+        place: dict[str, Any] = {"textcoords": "offset points", "xytext": (14, 1), "fontsize": 7.5, "color": GREY}
+        left.annotate("KL = δ", (deltas[-1], deltas[-1]), **place)
+        make_logarithmic(left)
+        for axis, title in ((left, "Realised KL of an iteration, nats"), (right, "UCC@256, distinct solutions")):
+            axis.set_xscale("log")
+            axis.set_xticks(deltas, DELTAS)
+            axis.minorticks_off()
+            axis.set_xlabel("δ")
+            axis.set_title(title)
+        right.set_ylim(bottom=0)
+        small_title(right, "top_p 1")
+        add_legend(grid.figure, labels)
+    return grid.figure
+
+
+def rollouts_figure(errors: Sequence[DualError]) -> Figure:
+    """Bias and spread of lambda* and bias of A from N rollouts in relation to 256, a curve a delta."""
+    labels = [f"δ {delta}" for delta in DELTAS]
+    panels = (("λ*: bias, %", "bias"), ("λ*: spread, %", "spread"), ("A⁺: bias, %", "advantage"))
+    with styled():
+        grid = new_grid(len(panels), num_columns=3, size=(2.6, 2.4), labels=labels)
+        for axis, (title, name) in zip(grid.axes, panels, strict=True):
+            for position, delta in enumerate(DELTAS):
+                found = [getattr(error, name) for error in errors if error.delta == delta]
+                ends = [_ends(one, 100.0) for one in found]
+                draw_curve(axis, line_look(position), SIZES, [100 * one.mean for one in found], ends)
+            axis.axhline(0, color="#888888", linewidth=0.8)
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(SIZES, [str(size) for size in SIZES])
+            axis.set_title(title)
+            axis.set_xlabel("rollouts N")
+        add_legend(grid.figure, labels)
+    return grid.figure
+
+
+def _flips(results: Results) -> Figure | None:
+    base = results.bases.get(HARD_BASE)
+    groups = {"GSPO": theirs(results, "S6"), **{f"QUATRO δ {delta}": ours(results, "S6", delta) for delta in DELTAS}}
+    if base is None or not all(groups.values()):
+        return None
+    rows = {label: flip_rows(_folders(group), base.folder, NUCLEUS) for label, group in groups.items()}
+    return flips_figure(rows, k=FLIP_K)
+
+
+def _temperature(results: Results) -> Figure | None:
+    gspo = theirs(results, "S1")
+    groups = {"GSPO, T 1": (gspo, NUCLEUS), "GSPO, T 1.5": (hot_runs(gspo, NUCLEUS), HOT[NUCLEUS])}
+    groups |= {f"QUATRO δ {delta}, T 1": (ours(results, "S1", delta), NUCLEUS) for delta in DELTAS}
+    if not all(group for group, _ in groups.values()):
+        return None
+    return temperature_figure({label: temperature_rows(_folders(group), tag) for label, (group, tag) in groups.items()})
+
+
+def _folders(group: Group) -> dict[int, Path]:
+    return {seed: run.folder for seed, run in group.items()}
+
+
+def _ends(found: Estimate, scale: float) -> tuple[float | None, float | None]:
+    if found.low is None or found.high is None:
+        return None, None
+    return scale * found.low, scale * found.high
+
+
+def _known(found: Estimate | None) -> Estimate:
+    assert found is not None
+    return found

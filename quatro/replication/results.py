@@ -1,0 +1,175 @@
+"""A finished sweep as numbers: per run over its steps, per problem from its samples."""
+
+# Axes: S seeds, P problems.
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.errors import DataError
+from evals.estimators import Floats
+from quatro.rundir import read_json
+from quatro.sweep_counts import Counts, counts_in
+from quatro.sweep_measure import BASE_CELL
+from quatro.sweep_results import SweptRun, read_sweep
+from quatro.sweep_summary import AVERAGED_STEPS, read_metrics
+
+BENCHMARK = "countdown"
+ALL, NUCLEUS = TAGS = ("T1-p1", "T1-p0.7")  # tags of samples: the whole distribution, the paper's evaluation
+
+
+@dataclass(frozen=True)
+class Run(SweptRun):
+    """A run of a sweep, or an untrained model that its runs begin from (cell `base`)."""
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        return list(read_metrics(self.folder))
+
+    def values(self, metric: str) -> Floats:
+        """The finite values of a training metric, by step."""
+        found = [row[metric] for row in self.rows if isinstance(row.get(metric), (int, float))]
+        return np.array(found, dtype=np.float64)
+
+    def counts(self, tag: str) -> Counts:
+        return counts_in(self.folder, tag)
+
+
+Group = Mapping[int, Run]  # seed -> run
+Measure = Callable[[Run], Floats]  # (P,); P is 1 for what has no problems
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished runs of a sweep, and its base models by name."""
+
+    folder: Path
+    runs: tuple[Run, ...]
+    bases: Mapping[str, Run]
+    num_points: int
+
+    def group(self, cell: str, settings: Mapping[str, str]) -> Group:
+        """The runs of ``cell`` that have exactly these settings besides the seed."""
+        return {run.seed: run for run in self.runs if run.cell == cell and run.settings == settings}
+
+    def groups(self, cell: str) -> list[tuple[Mapping[str, str], Group]]:
+        """All groups of a cell in the order of the plan."""
+        found: dict[tuple[tuple[str, str], ...], dict[int, Run]] = {}
+        for run in self.runs:
+            if run.cell == cell:
+                found.setdefault(tuple(run.settings.items()), {})[run.seed] = run
+        return [(dict(key), group) for key, group in found.items()]
+
+    @property
+    def cells(self) -> list[str]:
+        return list(dict.fromkeys(run.cell for run in self.runs))
+
+
+def read_results(folder: Path) -> Results:
+    """What of a sweep is trained and measured.
+
+    Raises:
+        DataError: there is no sweep in ``folder``.
+    """
+    runs, num_points = read_sweep(folder)
+    bases = {
+        path.name: Run(path.name, BASE_CELL, {}, 0, path)
+        for path in sorted((folder / BASE_CELL).glob("*"))
+        if _is_measured(path)
+    }
+    return Results(folder, tuple(Run(**vars(run)) for run in runs if _is_measured(run.folder)), bases, num_points)
+
+
+def last(metric: str) -> Measure:
+    """The mean over the last steps of a run."""
+    return lambda run: _one(np.mean(run.values(metric)[-AVERAGED_STEPS:]))
+
+
+def mean_of(metric: str) -> Measure:
+    return lambda run: _one(np.mean(run.values(metric)))
+
+
+def max_of(metric: str) -> Measure:
+    return lambda run: _one(np.max(run.values(metric)))
+
+
+def log_of(measure: Measure) -> Measure:
+    return lambda run: np.log(measure(run))
+
+
+def passed(k: int, tag: str) -> Measure:
+    return lambda run: run.counts(tag).passed(k)
+
+
+def unique(k: int, tag: str) -> Measure:
+    return lambda run: run.counts(tag).unique(k)
+
+
+def unique_ratio(tag: str) -> Measure:
+    return lambda run: run.counts(tag).unique_ratio()
+
+
+def table(group: Group, measure: Measure) -> Floats | None:
+    """(S, P); None where no run is done."""
+    return np.stack([measure(group[seed]) for seed in sorted(group)]) if group else None
+
+
+def difference(
+    group: Group, other: Group | Run | None, measure: Measure, other_measure: Measure | None = None
+) -> Floats | None:
+    """(S, P): the first minus the second, paired by seed and problem; None where no seed is in both.
+
+    A lone run (a base model) is taken from every seed.
+
+    Raises:
+        DataError: two runs were sampled on different numbers of problems.
+    """
+    second = other_measure or measure
+    if other is None:
+        return None
+    if isinstance(other, Run):
+        other = dict.fromkeys(group, other)
+    rows = []
+    for seed in sorted(set(group) & set(other)):
+        first_P, second_P = measure(group[seed]), second(other[seed])
+        if len(first_P) != len(second_P):
+            names = f"{group[seed].folder} and {other[seed].folder}"
+            raise DataError(
+                f"{names} hold samples of {len(first_P)} and {len(second_P)} problems; draw what is missing"
+            )
+        rows.append(first_P - second_P)
+    return np.stack(rows) if rows else None
+
+
+def commits(results: Results) -> list[str]:
+    """Versions of the program that the runs were made with, as `version (commit)`."""
+    found = set()
+    for run in results.runs:
+        about = read_json(run.folder / "environment.json")
+        commit = str(about.get("commit") or "no commit known")
+        short, _, dirty = commit.partition("-")
+        found.add(f"{about.get('quatro')} ({short[:7] if len(short) == 40 else short}{', changed' if dirty else ''})")
+    return sorted(found)
+
+
+def training_seconds(results: Results) -> float:
+    return math.fsum(float(np.sum(run.values("perf/step_s"))) for run in results.runs)
+
+
+def _is_measured(run: Path) -> bool:
+    return all((run / "samples" / tag / "ucc.json").is_file() for tag in TAGS)
+
+
+def _one(value: Any) -> Floats:
+    return np.array([float(value)])
+
+
+def json_text(document: object) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

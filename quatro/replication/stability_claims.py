@@ -1,0 +1,259 @@
+"""(b) staleness and learning rate, (c) the log-ratio term, (d) cost, (j) loss_norm, (k) the baselines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quatro.replication.cells import (
+    ALL,
+    BASE,
+    BASELINES,
+    COUNT,
+    DELTAS,
+    FACTOR,
+    MIDDLE,
+    NATS,
+    NUCLEUS,
+    PASS1_MARGIN,
+    POINTS,
+    SHARE,
+    K,
+    at_inner_updates,
+    at_lr,
+    baseline,
+    compare,
+    ours,
+    quatro,
+    theirs,
+    within,
+    within_factor,
+)
+from quatro.replication.results import (
+    Group,
+    Measure,
+    Results,
+    Run,
+    difference,
+    last,
+    log_of,
+    max_of,
+    mean_of,
+    passed,
+    table,
+    unique,
+)
+from quatro.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
+
+_PASS1 = passed(1, ALL)
+_ENTROPY = last("entropy/token_mean")
+_NOT_LESS = (-PASS1_MARGIN, math.inf)
+_GENERATION = ("perf/generate_s",)
+_LOGPS = ("perf/old_logp_s", "perf/ref_logp_s")
+
+
+def stability(results: Results) -> list[Finding]:
+    """(b) More updates on the same rollouts, and larger learning rates."""
+    ours_, gspo = quatro(MIDDLE), baseline("gspo")
+
+    def staler(settings: dict[str, str]) -> dict[str, tuple[Group, Group]]:
+        return {
+            "full batches, K 5 − 1": (results.group("S1", settings), results.group("S7", settings)),
+            "4 minibatches, K 2 − 1": (
+                results.group("S3", at_inner_updates(settings, "2")),
+                results.group("S3", at_inner_updates(settings, "1")),
+            ),
+        }
+
+    def faster(settings: dict[str, str]) -> dict[str, tuple[Group, Group]]:
+        return {"K 5, lr 1e-3 − 3e-4": (results.group("S4", at_lr(settings, "0.001")), results.group("S1", settings))}
+
+    def change(pairs: dict[str, tuple[Group, Group]], region: tuple[float, float]) -> tuple[Comparison, ...]:
+        return tuple(
+            compare(what, *pair, _PASS1, region, POINTS, negligible=0.0 if region == _NOT_LESS else PASS1_MARGIN)
+            for what, pair in pairs.items()
+        )
+
+    beside = (
+        compare("K 5, lr 3e-4", results.group("S1", ours_), results.group("S1", gspo), _PASS1, GREATER, POINTS),
+        compare(
+            "K 5, lr 1e-3",
+            results.group("S4", at_lr(ours_, "0.001")),
+            results.group("S4", at_lr(gspo, "0.001")),
+            _PASS1,
+            GREATER,
+            POINTS,
+        ),
+    )
+    collapses = tuple(
+        compare(what, *pair, _ENTROPY, LESS, NATS) for what, pair in {**staler(gspo), **faster(gspo)}.items()
+    )
+    margin = f"; the margin of {100 * PASS1_MARGIN:g} points is ours"
+    stale, fast = (
+        "Sec. 4.3 “Policy staleness”, Fig. stability (a)",
+        "Sec. 4.3 “Large learning rates”, Fig. stability (b)",
+    )
+    return [
+        Finding("b1", "More inner updates lower GSPO's Pass@1", stale, change(staler(gspo), LESS)),
+        Finding(
+            "b2",
+            f"More inner updates do not lower QUATRO's (δ {MIDDLE})",
+            stale + margin,
+            change(staler(ours_), _NOT_LESS),
+        ),
+        Finding("b3", "A larger learning rate lowers GSPO's Pass@1", fast, change(faster(gspo), LESS)),
+        Finding(
+            "b4",
+            f"A larger learning rate does not lower QUATRO's (δ {MIDDLE})",
+            fast + margin,
+            change(faster(ours_), _NOT_LESS),
+        ),
+        Finding("b5", f"Under both QUATRO (δ {MIDDLE}) has a higher Pass@1 than GSPO", "Fig. stability (a, b)", beside),
+        Finding("b6", "Both collapse GSPO's entropy", "Fig. limitation, Fig. stability", collapses),
+    ]
+
+
+def log_ratio(results: Results) -> list[Finding]:
+    """(c) Without the log-ratio term KL spikes and the reward falls."""
+    pairs = {
+        "S5, K 2": (
+            results.group("S5", quatro("0.1", log_ratio="none")),
+            results.group("S5", quatro("0.1", log_ratio="detached")),
+        ),
+        "S1, K 5": (results.group("S1", quatro("0.1", log_ratio="none")), ours(results, "S1", "0.1")),
+    }
+
+    def change(measure: Measure, region: tuple[float, float], unit: Unit) -> tuple[Comparison, ...]:
+        return tuple(
+            compare(
+                f"{what}: without / with" if unit is FACTOR else f"{what}: without − with", *pair, measure, region, unit
+            )
+            for what, pair in pairs.items()
+        )
+
+    where = "Sec. 4.3 “Role of the log-ratio”, Fig. stability (c)"
+    return [
+        Finding(
+            "c1",
+            "Without the log-ratio the mean KL of an iteration is larger",
+            where,
+            change(log_of(mean_of("kl/old_new")), GREATER, FACTOR),
+        ),
+        Finding(
+            "c2",
+            "Without it the KL spikes: its largest value is larger",
+            where,
+            change(log_of(max_of("kl/old_new")), GREATER, FACTOR),
+        ),
+        Finding(
+            "c3", "Without it the reward falls: Pass@1 after training (top_p 1)", where, change(_PASS1, LESS, POINTS)
+        ),
+    ]
+
+
+def cost(results: Results) -> list[Finding]:
+    """(d) Shares of the time of an iteration."""
+    groups = {"S1": ours(results, "S1", MIDDLE), "S2": ours(results, "S2", MIDDLE)}
+    small = tuple(
+        Comparison(cell, estimate_of(table(group, _share("perf/dual_s"))), (-math.inf, 0.05), SHARE)
+        for cell, group in groups.items()
+    )
+    most = tuple(
+        Comparison(cell, estimate_of(table(group, _share(*_GENERATION, *_LOGPS))), (0.6, 0.9), SHARE)
+        for cell, group in groups.items()
+    )
+    like = (
+        compare(
+            "S1: QUATRO / GSPO",
+            groups["S1"],
+            theirs(results, "S1"),
+            log_of(_median_step_s),
+            within_factor(1 / 1.1, 1.1),
+            FACTOR,
+        ),
+    )
+    where = "Sec. 4.4 “Computational cost”"
+    return [
+        Finding("d1", "The dual takes a small share of an iteration: under 5 %", f"{where}; the 5 % are ours", small),
+        Finding(
+            "d2",
+            "Generation and log-probs take 60 to 90 % of it",
+            where,
+            most,
+            note="The forward pass inside an update is part of the update, not of the log-probs.",
+        ),
+        Finding("d3", "An iteration takes as long as the baseline's, to 10 %", f"{where}; the 10 % are ours", like),
+    ]
+
+
+def loss_norm(results: Results) -> list[Finding]:
+    """(j) The loss summed over the rollouts of a prompt, or averaged."""
+    groups = (results.group("S8", quatro(MIDDLE, loss_norm="sum")), ours(results, "S1", MIDDLE))
+    comparisons = (
+        compare("Pass@1 (top_p 1), sum − rows", *groups, _PASS1, within(PASS1_MARGIN), POINTS),
+        compare(f"UCC@{K} (top_p 1), sum − rows", *groups, unique(K, ALL), within(0.5), COUNT),
+        compare("final entropy, sum − rows", *groups, _ENTROPY, within(0.05), NATS),
+        compare(
+            "realised KL, sum / rows", *groups, log_of(mean_of("kl/old_new")), within_factor(1 / 1.25, 1.25), FACTOR
+        ),
+        compare("largest gradient norm, sum / rows", *groups, log_of(mean_of("grad/norm_max")), GREATER, FACTOR),
+    )
+    return [
+        Finding(
+            "j1",
+            "Summing the loss over the rollouts (main text) or averaging it (appendix) trains the same policy, "
+            "though the gradient is larger",
+            "Algorithm 1 against App. “Loss derivation”",
+            comparisons,
+            note="With N rollouts for every prompt the sum is N times the mean. Adam divides the factor out, but the "
+            "gradient clip and the reference KL's weight are not scaled with it.",
+        )
+    ]
+
+
+def baselines(results: Results) -> list[Finding]:
+    """(k) QUATRO beside the six baselines, and everything beside the base."""
+
+    def beside(measure: Measure, unit: Unit) -> tuple[Comparison, ...]:
+        return tuple(
+            compare(
+                f"− {name.upper()}", ours(results, "S2", MIDDLE), theirs(results, "S2", name), measure, GREATER, unit
+            )
+            for name in BASELINES
+        )
+
+    base = results.bases.get(BASE)
+    settings = [(f"δ {delta}", ours(results, cell, delta), cell) for cell in ("S1", "S2") for delta in DELTAS]
+    settings += [("GSPO", theirs(results, cell), cell) for cell in ("S1", "S2")]
+    loses = tuple(
+        Comparison(f"{cell}: {name} − base", estimate_of(difference(group, base, unique(K, ALL))), LESS, COUNT)
+        for name, group, cell in settings
+    )
+    who = f"QUATRO (δ {MIDDLE}) has a higher"
+    where = "Sec. 4.2, Tab. avg_passk, Tab. ucc_all"
+    return [
+        Finding("k1", f"{who} Pass@1 than every baseline (S2, top_p 0.7)", where, beside(passed(1, NUCLEUS), POINTS)),
+        Finding("k2", f"{who} Pass@{K} than every baseline (S2, top_p 0.7)", where, beside(passed(K, NUCLEUS), POINTS)),
+        Finding("k3", f"{who} UCC@{K} than every baseline (S2, top_p 0.7)", where, beside(unique(K, NUCLEUS), COUNT)),
+        Finding("k4", f"{who} final entropy than every baseline (S2)", "Tab. final_entropy", beside(_ENTROPY, NATS)),
+        Finding(
+            "k5",
+            f"Training loses distinct solutions: UCC@{K} (top_p 1) falls below the base's whatever the method",
+            "not stated; the paper compares trained models only",
+            loses,
+        ),
+    ]
+
+
+def _share(*metrics: str) -> Measure:
+    """The share of the run's time that the phases took (1,)."""
+
+    def measure(run: Run) -> np.ndarray:
+        return np.array([sum(run.values(metric).sum() for metric in metrics) / run.values("perf/step_s").sum()])
+
+    return measure
+
+
+def _median_step_s(run: Run) -> np.ndarray:
+    return np.array([np.median(run.values("perf/step_s"))])

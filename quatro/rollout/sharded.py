@@ -1,0 +1,197 @@
+"""Several engines in processes of their own, each drawing a share of the same request: one engine per GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+from evals.errors import QuatroError
+from quatro.rollout.engine import Progress, Sampler
+from quatro.types import Prompt, Rollout, Sampling
+
+STOP_TIMEOUT_S = 10.0
+
+
+class Share(NamedTuple):
+    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
+
+    prompt: int
+    start: int
+    stop: int
+
+
+def split(counts: Sequence[int], num_parts: int) -> list[list[Share]]:
+    """``counts[i]`` rollouts of prompt i in ``num_parts`` runs of equal length (to one rollout), in order.
+
+    A prompt is cut only at the border of two parts, so that each engine reads most prompts once.
+    """
+    total = sum(counts)
+    borders = [total * part // num_parts for part in range(num_parts + 1)]
+    parts: list[list[Share]] = []
+    for first, last in itertools.pairwise(borders):
+        begin, part = 0, []
+        for prompt, count in enumerate(counts):
+            start, stop = max(first - begin, 0), min(last - begin, count)
+            if start < stop:
+                part.append(Share(prompt, start, stop))
+            begin += count
+        parts.append(part)
+    return parts
+
+
+class ShardedSampler:
+    """``make`` builds the engine of each process; process i has ``environments[i]`` added to its environment.
+
+    ``make`` is pickled: a module's function, or a `functools.partial` of one.
+
+    Raises:
+        QuatroError: what ``make`` raised in one of the processes.
+        RuntimeError: anything else it raised, or a process that ended.
+    """
+
+    def __init__(self, make: Callable[[], Sampler], environments: Sequence[Mapping[str, str]]) -> None:
+        self._workers: list[_Worker] = []
+        self._stop = weakref.finalize(self, _stop_all, self._workers)
+        try:
+            for number, environment in enumerate(environments):
+                self._workers.append(_Worker(make, environment, number))
+            for worker in self._workers:  # they load their models side by side
+                worker.receive()
+        except BaseException:
+            self.close()
+            raise
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        progress: Progress | None = None,
+    ) -> list[list[Rollout]]:
+        """See `engine.Sampler.generate`; whatever a process raises is raised here, and ends them all."""
+        groups: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
+        parts = split([len(group) for group in seeds], len(self._workers))
+        running: dict[Connection, tuple[_Worker, list[Share]]] = {}
+        counts: dict[Connection, tuple[int, int]] = {}
+        try:
+            for worker, part in zip(self._workers, parts, strict=True):
+                if part:
+                    worker.send(
+                        [prompts[share.prompt] for share in part],
+                        [list(seeds[share.prompt][share.start : share.stop]) for share in part],
+                        sampling,
+                    )
+                    running[worker.connection] = (worker, part)
+            while running:
+                for connection in wait(list(running)):
+                    assert isinstance(connection, Connection)
+                    worker, part = running[connection]
+                    kind, value = worker.receive()
+                    if kind == "progress":
+                        counts[connection] = value
+                        if progress is not None:
+                            progress(sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values()))
+                        continue
+                    del running[connection]
+                    for share, rollouts in zip(part, value, strict=True):
+                        groups[share.prompt][share.start : share.stop] = rollouts
+        except BaseException:
+            # A process in the middle of a request would answer the next one with this one's rollouts.
+            self.close()
+            raise
+        return [[rollout for rollout in group if rollout is not None] for group in groups]
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._stop()
+
+
+class _Worker:
+    def __init__(self, make: Callable[[], Sampler], environment: Mapping[str, str], number: int) -> None:
+        self.number = number
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(make, other), name=f"engine-{number}")
+        with _environment(environment):
+            self.process.start()
+        other.close()
+
+    def send(self, *request: Any) -> None:
+        try:
+            self.connection.send(request)
+        except OSError as error:
+            raise self._ended() from error
+
+    def receive(self) -> tuple[str, Any]:
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        if kind == "error":
+            raise value
+        return kind, value
+
+    def _ended(self) -> RuntimeError:
+        self.process.join(STOP_TIMEOUT_S)
+        return RuntimeError(
+            f"the process of engine {self.number} ended by itself (exit status {self.process.exitcode}; "
+            "-9 is what the kernel does when memory is short); finished samples are kept"
+        )
+
+
+def _serve(make: Callable[[], Sampler], connection: Connection) -> None:
+    """Answers requests until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours to end is `close`
+
+    def report(num_finished: int, num_tokens: int) -> None:
+        connection.send(("progress", (num_finished, num_tokens)))
+
+    try:
+        engine = make()
+        connection.send(("ready", None))
+        while True:
+            prompts, seeds, sampling = connection.recv()
+            connection.send(("done", engine.generate(prompts, seeds, sampling, progress=report)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        known = error if isinstance(error, QuatroError) else RuntimeError(traceback.format_exc())
+        with contextlib.suppress(OSError):
+            connection.send(("error", known))
+
+
+def _stop_all(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.connection.close()
+        worker.process.terminate()
+    for worker in workers:
+        worker.process.join(STOP_TIMEOUT_S)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+    workers.clear()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """A child inherits the environment as it is when it starts, before anything of torch is imported in it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

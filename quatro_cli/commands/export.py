@@ -1,0 +1,48 @@
+"""`quatro export`: a run's weights as a plain Hugging Face folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quatro_cli.options import Json
+from quatro_cli.output import output
+
+MIB = 2**20
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make.")],
+    step: Annotated[
+        int | None, typer.Option("--step", min=1, help="Iteration of the checkpoint. Default: the newest.")
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option("--dtype", help="float32, bfloat16 or float16. Default: the weights as they are, bit by bit."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a checkpoint's model as a plain Hugging Face folder with a model card, after verifying its hashes.
+
+    \b
+    Examples:
+      quatro export runs/quickstart-quatro-0 -o models/countdown
+      quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
+    """
+    from quatro import export as exporting
+
+    exporting.refuse_present(out)
+    with output.progress("export", 100) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.update(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
+
+        exported = exporting.export(run, out, step=step, dtype=dtype, progress=report)
+    output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")
+    if json:
+        output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})
+    else:
+        output.data(str(out))

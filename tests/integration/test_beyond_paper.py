@@ -1,0 +1,197 @@
+"""What is experimental: a radius that changes over the run, and passes that go on until it is used up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from evals.errors import DataError, UsageError
+from quatro.config import load_config
+from quatro.methods.delta_schedule import scheduled, steered_to_entropy, steered_to_kl
+from quatro.rundir import RunDir
+from quatro.stop import StopRequest
+from quatro.train import train
+
+LINEAR = ["method.delta=0.1", "method.delta_schedule=linear", "method.delta_end=0.001"]
+BY_ENTROPY = ["method.delta_schedule=target-entropy", "method.delta_target=5.0"]
+BY_KL = ["method.delta_schedule=target-kl", "method.delta_target=0.02"]
+AUTO = ["inner_updates=auto", "max_inner_updates=6"]
+
+
+@pytest.fixture
+def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A run of a second; rewards differ from the start."""
+    (tmp_path / "digit_reward.py").write_text(
+        "def share(prompt, completion, answer):\n"
+        "    words = completion.split()\n"
+        "    return sum(word.isdigit() for word in words) / max(1, len(words))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    return [
+        f"model={tiny_folder}",
+        "reward=digit_reward:share",
+        *("steps=5", "prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=4", "inner_updates=2"),
+        *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
+    ]
+
+
+def run_training(path: Path, settings: list[str], **options: Any) -> list[dict[str, Any]]:
+    with RunDir.create(path, load_config("quickstart", overrides=settings)) as run:
+        train(run.config, run, **options)
+    return rows_of(path)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def essence(rows: list[dict[str, Any]]) -> list[str]:
+    return [json.dumps({k: v for k, v in row.items() if not k.startswith(("perf/", "env/"))}) for row in rows]
+
+
+def weights_of(path: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_file(path / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [LINEAR, BY_ENTROPY, BY_KL, AUTO, [*AUTO, "minibatch_prompts=2", *BY_KL]],
+    ids=["linear", "target-entropy", "target-kl", "auto", "auto-minibatches-target-kl"],
+)
+def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra):
+    settings = [*settings, *extra]
+    whole = run_training(tmp_path / "whole", settings)
+    stop = StopRequest()
+
+    def ask_at_two(metrics: Any) -> None:
+        if metrics["step"] == 2:
+            stop.request()
+
+    assert len(run_training(tmp_path / "cut", settings, observer=ask_at_two, stop=stop)) == 2
+    with RunDir.open(tmp_path / "cut") as run:
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(whole)
+    one, other = weights_of(tmp_path / "whole", 5), weights_of(tmp_path / "cut", 5)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_each_iteration_has_the_radius_of_its_schedule_and_is_audited_by_it(tmp_path, settings):
+    rows = run_training(tmp_path / "run", [*settings, *LINEAR])
+    expected = [scheduled("linear", 0.1, 0.001, step=step, num_steps=5) for step in range(1, 6)]
+    assert [row["dual/delta"] for row in rows] == expected
+    for row in rows:
+        assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / row["dual/delta"])
+    assert rows[-1]["dual/lam_mean"] > 5 * rows[0]["dual/lam_mean"]  # lam ~ sigma / sqrt(2 delta)
+
+
+@pytest.mark.parametrize("extra", [BY_ENTROPY, BY_KL], ids=["entropy", "kl"])
+def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path, settings, extra):
+    rows = run_training(tmp_path / "run", [*settings, *extra])
+    delta, bounds = 0.01, (1e-6, 0.01)
+    for row in rows:
+        assert row["dual/delta"] == delta
+        if extra is BY_ENTROPY:
+            delta = steered_to_entropy(delta, entropy=row["entropy/token_mean"], target=5.0, bounds=bounds)
+        else:
+            delta = steered_to_kl(delta, kl=row["kl/new_old"], target=0.02, bounds=bounds)
+    assert bounds[0] < delta < 0.01
+
+
+def test_a_schedule_over_all_steps_keeps_their_number(tmp_path, settings):
+    stop = StopRequest()
+    stop.request()
+    for name, extra in (("linear", LINEAR), ("constant", [])):
+        run_training(tmp_path / name, [*settings, *extra], stop=stop)
+        file = tmp_path / name / "config.yaml"
+        file.write_text(file.read_text(encoding="utf-8").replace("steps: 5\n", "steps: 3\n", 1), encoding="utf-8")
+    with pytest.raises(DataError, match="steps was 5, is 3"), RunDir.open(tmp_path / "linear") as run:
+        train(run.config, run)
+    with RunDir.open(tmp_path / "constant") as run:
+        train(run.config, run)
+    assert len(rows_of(tmp_path / "constant")) == 3
+
+
+@pytest.mark.parametrize("minibatch", [4, 2])
+def test_a_tiny_budget_takes_the_first_pass_back_and_is_kept(tmp_path, settings, minibatch):
+    rows = run_training(tmp_path / "run", [*settings, *AUTO, "method.delta=0.0001", f"minibatch_prompts={minibatch}"])
+    for row in rows:
+        assert row["inner/passes"] == row["inner/budget_reached"] == 1
+        assert row["optimizer_steps"] == 4 // minibatch
+        assert 0 < row["inner/backtrack"] < 1
+        assert 0.79 < row["kl/ratio_to_delta"] < 1.01
+
+
+def test_a_huge_budget_is_not_reached_and_the_passes_end(tmp_path, settings):
+    rows = run_training(tmp_path / "run", [*settings, *AUTO, "method.delta=1e4"])
+    plain = run_training(tmp_path / "plain", [*settings, "inner_updates=6", "method.delta=1e4"])
+    for row in rows:
+        assert row["inner/passes"] == row["optimizer_steps"] == row["inner/kl_checks"] == 6
+        assert row["inner/backtrack"] == 1
+        assert row["inner/budget_reached"] == 0
+    beside = {"inner/kl_checks", "inner/backtrack", "inner/budget_reached"}
+    assert essence([{k: v for k, v in row.items() if k not in beside} for row in rows]) == essence(plain)
+
+
+def test_passes_follow_one_another_while_the_budget_lasts(tmp_path, settings):
+    rows = run_training(tmp_path / "run", [*settings, *AUTO, "max_inner_updates=50", "optimizer.lr=1e-5", "steps=3"])
+    assert all(row["inner/budget_reached"] == 1 for row in rows)
+    assert all(0.79 < row["kl/ratio_to_delta"] < 1.01 for row in rows)
+    assert max(row["inner/passes"] for row in rows) > 2
+
+
+def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings):
+    rows = run_training(tmp_path / "run", [*settings, *AUTO, *LINEAR, "method.delta=0.01", "method.delta_end=0.0001"])
+    assert all(0.79 < row["kl/new_old"] / row["dual/delta"] < 1.01 for row in rows if row["inner/budget_reached"])
+    assert rows[-1]["kl/new_old"] < 0.00011
+
+
+def test_a_pass_without_a_step_is_the_last(tmp_path, settings):
+    (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
+    (row,) = run_training(tmp_path / "run", [*settings, *AUTO, "reward=flat:one", "kl.beta=0", "steps=1"])
+    assert (row["inner/passes"], row["optimizer_steps"], row["inner/kl_checks"]) == (1, 0, 0)
+
+
+def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_on(tmp_path, settings, monkeypatch):
+    from quatro.policy.local import LocalPolicy
+
+    original, calls = LocalPolicy.update, iter(range(10_000))
+
+    def first_is_poisoned(self: LocalPolicy, rows: Any, objective: Any, **options: Any) -> Any:
+        if next(calls) == 0:
+            rows = rows.with_batch(advantage_B=rows.batch.advantage_B * math.nan)
+        return original(self, rows, objective, **options)
+
+    monkeypatch.setattr(LocalPolicy, "update", first_is_poisoned)
+    rows = run_training(tmp_path / "run", [*settings, *AUTO, "on_nonfinite=skip"])
+    assert [row["grad/skipped_steps"] for row in rows] == [1, 0, 0, 0, 0]
+    assert (rows[0]["inner/passes"], rows[0]["kl/new_old"]) == (1, pytest.approx(0, abs=1e-9))
+    assert all(row["optimizer_steps"] > 0 for row in rows[1:])
+
+
+def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by():
+    with pytest.raises(UsageError, match=r"inner_updates: found auto.*gspo has no KL radius"):
+        load_config("quickstart", overrides=["inner_updates=auto"], method="gspo")
+    with pytest.raises(UsageError, match="audit: found false, expected true"):
+        load_config("quickstart", overrides=["audit=false", *BY_KL])
+    for wrong in ("0", "-1", "true", "2.0", "atuo", "null"):
+        with pytest.raises(UsageError, match=r"inner_updates: found .*, expected a whole number of at least 1, or"):
+            load_config("quickstart", overrides=[f"inner_updates={wrong}"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", ["0.001", "0.01", "0.1"])
+def test_on_the_embedded_task_the_realised_kl_is_the_radius(tmp_path, delta):
+    """20 iterations. SEEDS"""
+    settings = [f"method.delta={delta}", "inner_updates=auto", "steps=20", "save_rollouts=false", "audit_rollouts=4"]
+    rows = run_training(tmp_path / "run", settings)
+    assert 0.5 < mean(row["kl/ratio_to_delta"] for row in rows) < 1.01
+    assert 0.5 < mean(row["kl/new_old_fresh"] for row in rows) / float(delta) < 2.0

@@ -1,0 +1,86 @@
+"""A real sweep, trained and sampled, that is killed without warning at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+NUM_KILLS = 5
+
+
+def command(folder: Path) -> list[str]:
+    """Three deltas and three seeds of a few short steps, each run sampled, two at a time."""
+    short = ("steps=4", "prompts_per_step=4", "minibatch_prompts=4", "inner_updates=2", "checkpoint.every=1")
+    settings = [part for text in short for part in ("-s", text)]
+    grid = ["-g", "method.delta=0.1,0.01,0.001", "--seeds", "0,1,2", "--jobs", "2"]
+    measured = ["--eval", "countdown", "--eval-n", "2"]
+    return [
+        sys.executable,
+        "-m",
+        "quatro_cli.app",
+        "sweep",
+        "quickstart",
+        *grid,
+        *measured,
+        *settings,
+        "-o",
+        str(folder),
+    ]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below ``pid``, as the kernel knows them."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def without_times(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: text for name, text in row.items() if not name.startswith("perf/")} for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the children of the killed sweep in /proc")
+def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(tmp_path):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    began_s = time.monotonic()
+    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)
+    whole_s = time.monotonic() - began_s
+
+    moments = random.Random(0)
+    for kill in range(NUM_KILLS):
+        sweep = subprocess.Popen(command(tmp_path / "killed"), **quiet)
+        time.sleep(moments.uniform(0.06, 0.2) * whole_s)
+        assert sweep.poll() is None, "the sweep ended before it was killed: it has to be killed earlier"
+        children = descendants(sweep.pid)
+        sweep.kill()
+        sweep.wait()
+        # Every other time its trainers live on, and the next sweep must neither disturb nor repeat them.
+        for pid in children if kill % 2 else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    subprocess.run(command(tmp_path / "killed"), check=True, **quiet)
+
+    for name in ("summary.csv", "summary-seeds.csv"):
+        assert without_times(tmp_path / "killed" / name) == without_times(tmp_path / "whole" / name)
+    rows = without_times(tmp_path / "killed/summary.csv")
+    assert [row["status"] for row in rows] == ["done"] * 10  # nine runs and the base
+    assert [row["steps"] for row in rows] == ["0"] + ["4"] * 9
+    assert len({row["reward/mean"] + row["kl/new_old"] for row in rows[1:]}) > 3  # runs, not copies of one
+    files = {"sweep.yaml", *(f"configs/{path.name}" for path in (tmp_path / "whole/configs").iterdir())}
+    for name in sorted(files):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,0 +1,233 @@
+"""The replication page of sweeps made up for the purpose: known effects give known verdicts."""
+
+import json
+import math
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evals.errors import DataError
+from evals.results import ProblemEntry, Result, Row
+from quatro.dual import solve_dual
+from quatro.replication import sample_claims
+from quatro.replication.page import document, page, replicate
+from quatro.replication.results import read_results
+from quatro.replication.rules import Verdict
+from quatro.sweep import write_plan
+from quatro.sweep_file import find_sweep, load_sweep
+
+ROOT = Path(__file__).parents[2]
+NUM_PROBLEMS, N, NUM_STEPS = 24, 256, 12
+TAGS = ("T1-p1", "T1-p0.7", "T1.5-p1", "T1.5-p0.7")
+BASES = {"base-embedded-countdown": 0.3, "base-embedded-countdown-hard": 0.05}
+
+
+class World:
+    """How a run of given settings turns out: share of correct samples, distinct ones among them, training metrics."""
+
+    def __init__(self, sign=1.0, noise=0.002):
+        self.sign = sign  # 1: the paper is right, -1: its opposite, 0: nothing matters
+        self.noise = noise
+
+    def quality(self, settings):
+        """(solved, clusters, entropy, log KL) before noise."""
+        name = settings.get("method.name")
+        tightness = -math.log10(float(settings.get("method.delta", "0.1")))  # 1, 2, 3
+        solved, clusters, entropy = 0.5 - 0.05 * self.sign * tightness, 8 + 4 * self.sign * tightness, 1.0
+        kl = -2.3 * tightness
+        entropy += 0.2 * self.sign * tightness
+        if name != "quatro":
+            solved, clusters, entropy, kl = 0.45 - 0.3 * self.sign * self.stress(settings), 8, 0.9, -0.5
+            solved, entropy = solved - 0.15 * self.sign, entropy - 0.3 * self.sign * self.stress(settings)
+        if settings.get("method.log_ratio") == "none":
+            solved, kl = solved - 0.2 * self.sign, kl + self.sign
+        return solved, clusters, entropy, kl
+
+    def stress(self, settings):
+        return (
+            0.5 * (settings["cell"] in ("S1", "S4", "S6"))
+            + 0.3 * (settings.get("inner_updates") == "2")
+            + (0.4 * (settings.get("optimizer.lr") == "0.001"))
+        )
+
+
+def make_sweep(folder, world):
+    """Every point of paper-small as `quatro sweep` leaves it, without the checkpoints and samples."""
+    plan = load_sweep(find_sweep("paper-small"))
+    write_plan(plan, folder)
+    rng = np.random.default_rng(0)
+    problem_effect = rng.normal(size=NUM_PROBLEMS)
+    for name, solved in BASES.items():
+        write_samples(folder / "base" / name, rng, solved, 20, 0.1, problem_effect)
+    for point in plan.points:
+        settings = {**point.settings, "cell": point.cell}
+        solved, clusters, entropy, kl = world.quality(settings)
+        run = folder / "runs" / point.name
+        run.mkdir(parents=True)
+        solved += world.noise * rng.normal()
+        entropy, kl = entropy + world.noise * rng.normal(), kl + world.noise * rng.normal()
+        write_samples(run, rng, solved, clusters, world.noise, problem_effect)
+        write_run(run, folder / "configs" / f"{point.name}.yaml", rng, entropy, kl, settings)
+    return folder
+
+
+def write_samples(folder, rng, solved, clusters, noise, problem_effect):
+    for tag in TAGS:
+        share = np.clip(solved + 0.1 * problem_effect + noise * rng.normal(size=NUM_PROBLEMS), 0, 1)
+        problems = []
+        for number, one in enumerate(share):
+            correct = round(one * N)
+            # As even as possible, largest first.
+            sizes = [len(part) for part in np.array_split(np.arange(correct), max(1, round(clusters))) if len(part)]
+            problems.append(
+                ProblemEntry(benchmark="countdown", id=f"{number:03}", n=N, correct=correct, clusters=sizes)
+            )
+        row = Row(metric="ucc@k", benchmark="countdown", k=1, value=0.0, num_problems=NUM_PROBLEMS, n=N)
+        target = folder / "samples" / tag
+        target.mkdir(parents=True)
+        Result(metric="ucc@k", rows=[row], problems=problems).write(target / "ucc.json")
+
+
+def write_run(run, config, rng, entropy, kl, settings):
+    (run / "config.yaml").write_text(config.read_text(encoding="utf-8"), encoding="utf-8")
+    (run / "status.json").write_text('{"status": "done", "reason": null}', encoding="utf-8")
+    (run / "environment.json").write_text(json.dumps({"quatro": "0", "commit": "f" * 40}), encoding="utf-8")
+    delta = float(settings.get("method.delta", "0.1"))
+    rows = [
+        {
+            "step": step,
+            "reward/mean": 0.3,
+            "entropy/token_mean": entropy,
+            "kl/old_new": math.exp(kl),
+            "kl/new_old": math.exp(kl),
+            "kl/ratio_to_delta": math.exp(kl) / delta,
+            "dual/lam_mean": delta**-0.5 * (1 + 0.01 * rng.normal()),
+            "clip_fraction": 0.1,
+            "optimizer_steps": 5,
+            "grad/norm_max": 8.0 if settings.get("method.loss_norm") == "sum" else 1.0,
+            "perf/step_s": 1.0,
+            "perf/dual_s": 0.01,
+            "perf/generate_s": 0.5,
+            "perf/old_logp_s": 0.1,
+            "perf/ref_logp_s": 0.1 + 0.001 * rng.normal(),
+        }
+        for step in range(1, NUM_STEPS + 1)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+    """Verdicts by claim in three worlds: the paper's, its opposite, one where nothing matters."""
+    worlds = {"paper": World(1.0), "opposite": World(-1.0), "nothing": World(0.0, noise=0.03)}
+    found = {}
+    for name, world in worlds.items():
+        folder = make_sweep(tmp_path_factory.mktemp(name) / "paper-small", world)
+        findings = replicate(read_results(folder), None).findings
+        found[name] = ({finding.name: finding.verdict for finding in findings}, folder)
+    return found
+
+
+EFFECTS = ("a1", "a4", "a5", "a6", "a7", "b1", "b3", "b5", "b6", "c1", "c2", "c3", "k3")
+
+
+def test_effects_that_are_there_hold(verdicts):
+    found, _ = verdicts["paper"]
+    assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "holds")
+
+
+def test_opposite_effects_do_not(verdicts):
+    found, _ = verdicts["opposite"]
+    assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "does not")
+
+
+def test_without_effects_nothing_holds(verdicts):
+    found, _ = verdicts["nothing"]
+    by_chance = [name for name in EFFECTS if found[name] is Verdict.holds and name not in ("c1", "c2")]
+    assert len(by_chance) <= 1  # one comparison in twenty errs
+    assert Verdict.undecided in {found[name] for name in EFFECTS}
+
+
+def test_costs_and_the_dual_are_judged_by_their_own_numbers(verdicts):
+    found, _ = verdicts["paper"]
+    assert found["d1"] is found["d2"] is found["e1"] is found["e2"] is found["e3"] is Verdict.holds
+
+
+def test_runs_that_are_missing_leave_claims_undecided(verdicts, tmp_path):
+    _, folder = verdicts["paper"]
+    partial = tmp_path / "paper-small"
+    partial.mkdir()
+    (partial / "sweep.yaml").write_bytes((folder / "sweep.yaml").read_bytes())
+    found = replicate(read_results(partial), None)
+    exactly_known = {"e1", "e2"}
+    assert {f.verdict for f in found.findings if f.name not in exactly_known} == {Verdict.undecided}
+    text = page(found, [], images="images")
+    assert "not run" in text
+    assert "91 planned runs are not done" in text
+    with pytest.raises(DataError, match="not a sweep"):
+        read_results(tmp_path)
+
+
+def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    _, folder = verdicts["paper"]
+    for out in ("one", "two"):
+        arguments = ["--sweep", folder, "--beyond", tmp_path / "none", "--out", tmp_path / out, "--no-samples"]
+        monkeypatch.setattr(sys, "argv", ["replicate.py", *map(str, arguments)])
+        (tmp_path / out).mkdir()
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / "docs" / "replicate.py"), run_name="__main__")
+        assert end.value.code == 0
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    assert len(files) == 2 + 9  # the page, the table of claims, nine figures
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    text = (tmp_path / "one/replication.md").read_text(encoding="utf-8")
+    assert str(tmp_path) not in text
+    assert text.count("<!-- times -->") == 1
+    for name in files:
+        if name.suffix == ".png":
+            assert f"({name.as_posix()})" in text
+
+
+def test_the_table_of_claims_is_plain_json(verdicts):
+    _, folder = verdicts["paper"]
+    found = json.loads(document(replicate(read_results(folder), None)))
+    assert (found["num_runs"], found["num_points"]) == (91, 91)
+    first = found["claims"][0]
+    assert first["name"] == "a1"
+    assert first["comparisons"][0]["region"] == [0.0, None]
+    assert first["comparisons"][0]["estimate"]["num_seeds"] == 3
+
+
+def test_dual_errors_are_those_of_subsets_drawn_at_random(verdicts, monkeypatch):
+    _, folder = verdicts["paper"]
+    base = read_results(folder).bases["base-embedded-countdown"]
+    monkeypatch.setattr(sample_claims, "SIZES", (8,))
+    monkeypatch.setattr(sample_claims, "DELTAS", ("0.01",))
+    found = sample_claims.dual_errors(base)[0]
+
+    rng = np.random.default_rng(1)
+    ratios, degenerate = [], []
+    for correct in base.counts("T1-p1").correct.astype(int):
+        if not 0 < correct < N:
+            continue
+        rewards = (np.arange(N) < correct).astype(float)
+        drawn = np.stack([rng.choice(rewards, size=8, replace=False) for _ in range(2000)])
+        lam = solve_dual(drawn, 0.01)
+        is_mixed = np.array([status != "degenerate" for status in lam.status])
+        degenerate.append(1 - is_mixed.mean())
+        ratios.append((np.asarray(lam.lam)[is_mixed] / solve_dual(rewards[None], 0.01).lam[0]).mean())
+    assert found.bias.mean == pytest.approx(np.mean(ratios) - 1, abs=0.02)
+    assert found.degenerate.mean == pytest.approx(np.mean(degenerate), abs=0.01)
+
+
+def test_all_rollouts_have_no_error(verdicts, monkeypatch):
+    _, folder = verdicts["paper"]
+    monkeypatch.setattr(sample_claims, "SIZES", (N,))
+    for error in sample_claims.dual_errors(read_results(folder).bases["base-embedded-countdown"]):
+        numbers = (error.bias.mean, error.spread.mean, error.advantage.mean, error.degenerate.mean)
+        assert numbers == pytest.approx((0, 0, 0, 0), abs=1e-6)

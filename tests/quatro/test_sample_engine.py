@@ -1,0 +1,87 @@
+"""Which engine and which GPUs draw samples, and that several engines write the file of one."""
+
+import pytest
+import torch
+
+from evals.errors import MissingError, UsageError
+from quatro import sample_engine
+from quatro.rollout import vllm
+from quatro.sample import sample_benchmark
+from quatro.sample_settings import Source
+from quatro.types import Prompt, Sampling
+
+
+@pytest.fixture
+def four_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_gpus_are_numbers_of_those_that_are_visible(monkeypatch):
+    assert sample_engine.gpu_list(None) == []
+    assert sample_engine.gpu_list("0,1") == ["0", "1"]
+    assert sample_engine.gpu_list("3") == ["3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7,MIG-aa,2")
+    assert sample_engine.gpu_list("1, 2") == ["7", "MIG-aa"]
+
+
+@pytest.mark.usefixtures("four_gpus")
+@pytest.mark.parametrize("text", ["", "0,", "a", "-1", "0,4", "1,1", "0;1"])
+def test_other_gpus_are_refused(text):
+    with pytest.raises(UsageError, match="--gpus"):
+        sample_engine.gpu_list(text)
+
+
+def test_without_a_gpu_none_can_be_chosen(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(MissingError, match="quatro doctor"):
+        sample_engine.gpu_list("0")
+
+
+def test_an_engine_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+    assert sample_engine.engine_name("transformers") == "transformers"
+    with pytest.raises(MissingError, match=r"quatro\[vllm\]"):
+        sample_engine.engine_name("vllm")
+    with pytest.raises(UsageError, match="transformers, vllm"):
+        sample_engine.engine_name("sglang")
+
+
+def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none():
+    for temperature in (0.001, 2.5, float("nan")):
+        with pytest.raises(UsageError, match=r"0\.01 to 2"):
+            sample_engine.check_sampling("vllm", Sampling(temperature=temperature))
+        sample_engine.check_sampling("transformers", Sampling(temperature=temperature))
+    for temperature in (0.01, 1.0, 2.0):
+        sample_engine.check_sampling("vllm", Sampling(temperature=temperature))
+
+
+def test_several_engines_get_several_times_the_rows():
+    recipe = sample_engine.Recipe("transformers", "m", "float32", "cpu", 64)
+    one = sample_engine.rows_per_call(recipe, Sampling(max_new_tokens=10), 0)
+    assert sample_engine.rows_per_call(recipe, Sampling(max_new_tokens=10), 3) == 3 * one
+
+
+def test_two_processes_write_the_bytes_of_one_engine(tmp_path, tiny_folder):
+    recipe = sample_engine.Recipe("transformers", str(tiny_folder), "float32", "cpu", 40)
+    texts = ["7 2 7 6 2 8 -> 67", "9 3 8 2 8 5 -> 78", "1 1 2 3 5 8 -> 13"]
+    for name, gpus in (("one", []), ("two", ["0", "1"])):
+        with sample_engine.open_sampler(recipe, gpus) as sampler:
+            from quatro.policy.loading import load_tokenizer
+
+            tokenizer = load_tokenizer(str(tiny_folder))
+            prompts = [Prompt("toy", t[:3], t, t, t, tuple(tokenizer(t)["input_ids"])) for t in texts]
+            drawn = sample_benchmark(
+                sampler,
+                prompts,
+                n=7,
+                sampling=Sampling(max_new_tokens=8),
+                seed=3,
+                template="plain",
+                source=Source("tiny"),
+                folder=tmp_path / name,
+                num_rows=10,
+            )
+        assert drawn.num_new == 21
+    assert (tmp_path / "one/toy.jsonl").read_bytes() == (tmp_path / "two/toy.jsonl").read_bytes()

@@ -1,0 +1,51 @@
+"""`quatro report` from the outside."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.config import config_to_yaml, load_config
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "runs/a"
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(config_to_yaml(load_config("quickstart")), encoding="utf-8")
+    rows = [{"step": t, "reward/mean": t / 10} for t in range(1, 6)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_the_page_is_written_its_path_printed_and_the_same_again(run, tmp_path):
+    out = tmp_path / "new" / "page.html"
+    pages = []
+    for _ in range(2):
+        result = runner.invoke(app, ["report", str(run), "-o", str(out)])
+        assert result.exit_code == 0, result.output
+        assert result.stdout == f"{out}\n"
+        pages.append(out.read_bytes())
+    assert pages[0] == pages[1]
+    assert pages[0].startswith(b"<!doctype html>")
+    assert b"quatro sample" in pages[0]  # what fills the empty sections
+
+
+def test_a_file_that_is_no_page_and_a_folder_that_is_no_run_are_refused(run, tmp_path):
+    result = runner.invoke(app, ["report", str(run), "-o", str(tmp_path / "x.pdf")])
+    assert (result.exit_code, "x.html" in result.stderr) == (2, True)
+    result = runner.invoke(app, ["report", str(tmp_path / "none"), "-o", str(tmp_path / "x.html")])
+    assert (result.exit_code, "neither a run directory" in result.stderr) == (2, True)
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_page_that_stood_there_survives_a_broken_run(run, tmp_path):
+    out = tmp_path / "x.html"
+    out.write_text("old", encoding="utf-8")
+    (run / "metrics.jsonl").write_text("broken\n", encoding="utf-8")
+    result = runner.invoke(app, ["report", str(run), "-o", str(out)])
+    assert result.exit_code == 4
+    assert out.read_text(encoding="utf-8") == "old"
