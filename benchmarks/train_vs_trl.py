@@ -55,7 +55,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--k", type=int, default=2, help="passes over each batch (TRL: num_iterations)")
-    parser.add_argument("--microbatch-tokens", type=int, default=2048, help="ours")
+    parser.add_argument("--microbatch-tokens", type=int, default=1024, help="ours")
     parser.add_argument("--trl-rows", type=int, help="TRL's per_device_train_batch_size; default: the whole minibatch")
     parser.add_argument("--iterations", type=int, default=4, help="timed iterations a block")
     parser.add_argument("--blocks", type=int, default=3, help="how often the sides take turns")
@@ -279,7 +279,7 @@ def peak_of_this_process() -> float:
 
 def peak_mib(side: str) -> float:
     """Peak memory of a child process that runs ``side`` alone."""
-    command = [sys.executable, *sys.argv, "--only", side]
+    command = [sys.executable, *sys.argv, "--iterations", "1", "--only", side]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
@@ -330,7 +330,8 @@ def report(rows: dict[str, list[dict[str, float]]], options: argparse.Namespace)
     for side in ("trl", "quatro"):
         print(
             f"padded/real of {side}: {spread(rows[side], options, prompts=False):.2f} (responses), "
-            f"{spread(rows[side], options, prompts=True):.2f} (with prompts)"
+            f"{spread(rows[side], options, prompts=True):.2f} (with prompts); "
+            f"{np.mean([row['tokens'] for row in rows[side]]):,.0f} response tokens an iteration"
         )
     print(f"{'CPU seconds an iteration':26s}{'TRL':>9s}{'quatro':>9s}{'ratio':>8s}")
     for phase in ("whole", *PHASES):

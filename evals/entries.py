@@ -281,7 +281,11 @@ def _numbers(one: _Labelled, metric: str) -> dict[Key, Number]:
         if row.metric != metric:
             continue
         benchmark = None if metric == ENTROPY else row.benchmark
-        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and clean(benchmark), row.k, setting_of(row))
+        # A temperature study repeats Pass@1 beside every setting, which has no say in it.
+        setting = "" if metric == "pass@k" else setting_of(row)
+        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and clean(benchmark), row.k, setting)
+        if key in numbers and row.similarity is not None and numbers[key].value == row.value:
+            continue
         if key in numbers:
             raise DataError(f"{one.path}: {_named(key)} stands twice in it")
         limit = _limit(row)

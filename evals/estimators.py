@@ -206,7 +206,7 @@ def effective_number(sizes: Sequence[int], order: float) -> float:
 
 
 def vendi_score(similarity_UU: Floats, count_U: Sequence[int]) -> float:
-    """Vendi score: the exponential of the entropy of the eigenvalues of K / N (Friedman and Dieng 2023), or 0 for N = 0.
+    """Vendi score: the exponential of the entropy of the eigenvalues of K / N (Friedman and Dieng 2023); 0 for N = 0.
 
     K holds the similarities of N texts, of which the U different ones occur ``count_U`` times each. It has to be
     positive semi-definite with ones on its diagonal, as cosines are. All equal: 1; all orthogonal: N; at most U.

@@ -117,7 +117,7 @@ function chartFigure({ title, unit, xLabel, points, xTicks, isLog, zero, lines, 
   let at = -1;
   const cursor = svg("g", { class: "cursor", visibility: "hidden" });
 
-  const right = lines ? BOX.right - 32 : BOX.right; // room for the names of the lines
+  const right = lines ? BOX.right - 38 : BOX.right; // room for the names of the lines
 
   const draw = () => {
     drawn = shownCurves().map((curve) => ({ curve, points: points(curve) })).filter((one) => one.points);

@@ -64,9 +64,9 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             (
                 "kl",
                 f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
-                f"delta {metrics['kl/new_old'] / ratio:.2g}): below the optimiser's noise floor a small delta cannot be "
-                "kept; "
-                "lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates (inner_updates auto keeps it)",
+                f"delta {metrics['kl/new_old'] / ratio:.2g}): below the optimiser's noise floor a small delta cannot "
+                "be kept; lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates "
+                "(inner_updates auto keeps it)",
             )
         )
     truncated = metrics["length/truncated_share"]

@@ -53,9 +53,7 @@ def effective_sample_share(log_ratio_B: Tensor) -> float:
     return (scaled_B.sum().square() / scaled_B.square().sum() / scaled_B.numel()).item()
 
 
-def audit(
-    new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: World | None = None
-) -> dict[str, float]:
+def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: World | None = None) -> dict[str, float]:
     """The realised KL between the policy now and the one that drew the rollouts, from their sequence log-ratios l.
 
     ``kl/new_old`` = mean of s l - s + 1 estimates KL(pi_new || pi_old), the constraint's direction, and

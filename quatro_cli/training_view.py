@@ -51,7 +51,9 @@ class TrainingView:
         if metrics.get("dual/lam_mean") is not None:
             rows.append(("lambda", shown("dual/lam_mean")))
         if metrics.get("kl/new_old") is not None:
-            rows.append(("KL new‖old", self._radius(metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta)))
+            rows.append(
+                ("KL new‖old", self._radius(metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta))
+            )
             rows.append(("KL old‖new", shown("kl/old_new")))
         if metrics.get("clip_fraction") is not None:
             rows.append(("clipped", percent(metrics.get("clip_fraction"))))

@@ -50,9 +50,9 @@ class Method(BaseModel, ABC):
         return Needs()
 
     def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
-        """The method in force in iteration ``step`` (1 .. ``num_steps``); ``carried`` is from the one before, by `carry`.
+        """The method in force in iteration ``step`` of 1 .. ``num_steps``.
 
-        Empty in the first iteration.
+        ``carried`` is what `carry` returned for the iteration before; empty in the first.
         """
         return self
 

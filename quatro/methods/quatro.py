@@ -118,9 +118,7 @@ class Quatro(Method):
 
     @property
     def needs(self) -> Needs:
-        return Needs(
-            audit=self.delta_schedule == "target-kl", fixed_steps=self.delta_schedule in ("linear", "cosine")
-        )
+        return Needs(audit=self.delta_schedule == "target-kl", fixed_steps=self.delta_schedule in ("linear", "cosine"))
 
     def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Quatro:
         """The same method with the delta of iteration ``step``."""

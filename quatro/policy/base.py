@@ -344,7 +344,6 @@ class Policy(ABC):
                 raise
             self._halve_budget(error)
         # Outside the handler: the error's traceback held on to the tensors of the failed pass.
-        self._zero_gradients()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         try:

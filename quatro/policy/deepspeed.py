@@ -12,8 +12,10 @@ import logging
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,9 +49,6 @@ def require(device: torch.device) -> None:
         )
     if device.type == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-        # Its first start on a CPU compiles a small library.
-        binaries = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        os.environ["PATH"] = binaries
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
 
 
@@ -311,8 +310,18 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
                 "policy.kind=local"
             ) from error
         logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+        _without_compiler()
+        # Calls of DeepSpeed's into torch, not ours.
+        warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
         if not torch.distributed.is_initialized():  # one process without a launcher
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)
     return engine
+
+
+def _without_compiler() -> None:
+    """On a CPU DeepSpeed compiles reductions of its own for inference, a minute of g++ that training has no use for."""
+    backend: Any = import_module("deepspeed.comm.torch")
+    if os.environ.get("DS_ACCELERATOR") == "cpu" and hasattr(backend, "build_shm_op"):
+        backend.build_shm_op = lambda: None

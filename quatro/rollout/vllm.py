@@ -40,6 +40,7 @@ MIN_TEMPERATURE = 0.01  # this to this
 CPU_CACHE_SEQUENCES = 256
 CPU_CACHE_BYTES = (64 << 20, 4 << 30)
 CPU_BLOCK_TOKENS = 128
+CPU_STEP_TOKENS = 4096
 MAX_SEED = (1 << 63) - 1
 
 
@@ -104,6 +105,8 @@ class VllmEngine:
         if self._is_cpu:
             cache_bytes = kv_cache_bytes or cpu_cache_bytes(shape, max_model_len, dtype)
             settings |= {"enforce_eager": True, "kv_cache_memory_bytes": cache_bytes}
+            # A prompt read in parts takes back the noise of the parts, which a CPU's generator cannot do.
+            settings |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(CPU_STEP_TOKENS, max_model_len)}
         if is_distributed:
             settings["distributed_executor_backend"] = "external_launcher"
         self._llm: Any = _load(settings)

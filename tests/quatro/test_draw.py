@@ -12,6 +12,7 @@ from quatro.draw import Drawn, draw, has_signal, overlong_penalty, shaped_reward
 from quatro.rewards import Scored
 from quatro.timing import PhaseTimer
 from quatro.types import Needs, Prompt, Rollout
+from quatro.world import World
 
 
 def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
@@ -21,7 +22,7 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
     def next_prompts(count: int) -> list[Prompt]:
         return [Prompt("b", str(next(counter)), "", None, "", (1,)) for _ in range(count)]
 
-    def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any) -> list[list[Rollout]]:
+    def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any, *, progress: Any = None) -> list[list[Rollout]]:
         return [[Rollout((seed,), "", "stop") for seed in group] for group in seeds]
 
     def score(prompts: list[Prompt], groups: Any) -> Scored:
@@ -29,6 +30,7 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
         return Scored(rewards, [[reward > 0 for reward in group] for group in rewards], num_errors=1)
 
     return SimpleNamespace(
+        policy=SimpleNamespace(world=World()),
         config=SimpleNamespace(prompts_per_step=4, rollouts_per_prompt=2, seed=0, method=SimpleNamespace(needs=needs)),
         stream=SimpleNamespace(next=next_prompts),
         engine=SimpleNamespace(generate=generate),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, MissingError, UsageError
 from quatro.dry_run import batch_arithmetic, describe
 from quatro.policy.loading import load_model
 
@@ -52,7 +52,6 @@ def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        (["policy.kind=deepspeed"], UsageError, "policy.kind=local"),
         (["rollout.engine=vllm", "rollout.temperature=3"], UsageError, "rollout.temperature 3"),
         (["reward=code"], UsageError, "code"),
         (["reward=no_such_module:f"], UsageError, "no_such_module"),
@@ -154,3 +153,31 @@ def test_the_estimate_is_near_a_measured_peak(tmp_path, tiny_folder):
     done = subprocess.run([sys.executable, "-c", PEAK, str(tiny_folder)], check=True, capture_output=True, text=True)
     predicted, measured = map(int, done.stdout.split())
     assert 0.8 * predicted < measured < 1.25 * predicted
+
+
+def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
+    monkeypatch.setattr("quatro.policy.deepspeed.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"quatro\[deepspeed\]"):
+        describe(tiny_config("policy.kind=deepspeed"))
+
+
+def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
+    settings = ("prompts_per_step=8", "minibatch_prompts=4", "policy.kind=local")
+    one, three = describe(tiny_config(*settings)), describe(tiny_config(*settings), num_ranks=3)
+    assert not any("ranks" in line for line in one.arithmetic)
+    assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.arithmetic)
+    with pytest.raises(UsageError, match="minibatch_prompts is 4 and there are 5 ranks"):
+        describe(tiny_config(*settings), num_ranks=5)
+
+
+@pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])
+def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
+    """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
+    from quatro.dry_run import _model_memory
+
+    config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
+    found = _model_memory(config, 1000, 4, 2)
+    assert found["weights"] == 1000 * weights
+    assert found["gradients"] == 1000 * gradients
+    assert found["optimizer"] == 1000 * 6
+    assert found["reference"] == 1000 * 4

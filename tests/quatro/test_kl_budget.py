@@ -107,6 +107,21 @@ def test_only_the_pass_that_overshoots_is_taken_back(policy, rows):
     assert off_line < 1e-6
 
 
+def test_where_the_tries_end_the_furthest_that_fits_is_kept(policy, rows, monkeypatch):
+    kls = iter([4.0, 0.5, 2.0])  # after the pass, at sqrt(AIM / 4) of it, and beyond that
+    monkeypatch.setattr("quatro.kl_budget.MAX_TRIES", 2)
+    monkeypatch.setattr(KlBudget, "_measure", lambda self, rows: next(kls))
+    before = weights(policy)
+    budget = KlBudget(policy, 1.0)
+    move(policy, 0.1)
+    after = weights(policy)
+    assert budget.is_spent(rows)
+    share, off_line = share_of_line(before, after, weights(policy))
+    assert share == pytest.approx((AIM / 4.0) ** 0.5, rel=1e-4)
+    assert budget.metrics["inner/backtrack"] == pytest.approx(share, rel=1e-4)
+    assert off_line < 1e-6
+
+
 def test_weights_that_are_no_numbers_are_taken_back_whole(policy, rows):
     before = weights(policy)
     budget = KlBudget(policy, 0.1)

@@ -193,6 +193,31 @@ def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatc
             assert f"({name.as_posix()})" in text
 
 
+@pytest.mark.parametrize(("auto_factor", "verdict"), [(1.0, "**holds**"), (4.0, "**does not**")])
+def test_what_goes_beyond_the_paper_has_its_own_section(verdicts, tmp_path, auto_factor, verdict):
+    plan = load_sweep(find_sweep("beyond-paper"))
+    folder = tmp_path / "beyond-paper"
+    folder.mkdir()
+    write_plan(plan, folder)
+    rng = np.random.default_rng(0)
+    for point in plan.points:
+        run = folder / "runs" / point.name
+        run.mkdir()
+        delta = point.config.method.delta
+        factor = auto_factor if point.config.inner_updates == "auto" else 4.0
+        kl = math.log(factor * delta) + 0.01 * rng.normal()
+        write_samples(run, rng, 0.5, 8, 0.01, rng.normal(size=NUM_PROBLEMS))
+        write_run(run, folder / "configs" / f"{point.name}.yaml", rng, 1.0, kl, {"method.delta": str(delta)})
+    found = replicate(read_results(verdicts["paper"][1]), read_results(folder))
+    text = page(found, [], images="images").partition("## Beyond the paper (experimental)")[2]
+    claim = next(line for line in text.splitlines() if line.startswith("| x1 |"))
+    assert claim.endswith(f"| {verdict} |")
+    rows = [line for line in text.splitlines() if line.startswith("| E")]
+    assert len(rows) == 4 + 2 + 3
+    plain = next(row for row in rows if "delta 0.001, inner_updates 5" in row)
+    assert "| 3 | 5.00 [5.00, 5.00] | 0.0040 [" in plain  # seeds, updates a step, realised KL: 4 x delta
+
+
 def test_the_table_of_claims_is_plain_json(verdicts):
     _, folder = verdicts["paper"]
     found = json.loads(document(replicate(read_results(folder), None)))

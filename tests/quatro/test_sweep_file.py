@@ -108,16 +108,17 @@ def test_the_small_replication_has_the_cells_of_the_paper():
     path = find_sweep("paper-small")
     assert isinstance(path, Path)
     plan = load_sweep(path)
-    cells = {
-        name: [point for point in plan.points if point.cell == name] for name in ["S1", "S2", "S3", "S4", "S5", "S6"]
-    }
+    names = [f"S{number}" for number in range(1, 9)]
+    cells = {name: [point for point in plan.points if point.cell == name] for name in names}
     assert {name: len(points) for name, points in cells.items()} == {
         "S1": 6 * 3,
         "S2": (3 + 6 + 5) * 2,
         "S3": 2 * 2 * 2,
         "S4": 2 * 2 * 3,
         "S5": 2 * 3,
-        "S6": 4,
+        "S6": 8,
+        "S7": 8,
+        "S8": 3,
     }
     regimes = {
         name: {
@@ -133,8 +134,11 @@ def test_the_small_replication_has_the_cells_of_the_paper():
         "S4": {(5, 1, 1e-4), (5, 1, 1e-3)},
         "S5": {(2, 1, 3e-4)},
         "S6": {(5, 1, 3e-4)},
+        "S7": {(1, 1, 3e-4)},
+        "S8": {(5, 1, 3e-4)},
     }
     assert {p.config.method.log_ratio for p in cells["S5"]} == {"none", "detached"}
+    assert {p.config.method.loss_norm for p in cells["S8"]} == {"sum"}
     assert {p.config.model for p in cells["S6"]} == {"embedded:countdown-hard"}
     official = {p.config.method.name for p in cells["S2"] if getattr(p.config.method, "preset", "") == "official"}
     assert official == {"gspo", "gmpo", "gpg", "dapo", "cispo"}
@@ -166,4 +170,4 @@ def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
         "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "78 []"
+    assert ran.stdout.strip() == "93 []"

@@ -85,7 +85,7 @@ def test_the_metric_chooses_the_layout(result_file, two):
     assert "HumanEval" in text(result_file("x", {("humaneval", 1): 0.5}))
     mixed = run(two[0], result_file("u", {("a", 8): 3.0}, metric="ucc@k"))
     assert mixed.exit_code == 2
-    assert "choose one with --layout" in mixed.stderr
+    assert "choose one with --metric" in mixed.stderr
 
 
 @pytest.mark.parametrize(

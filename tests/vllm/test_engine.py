@@ -165,6 +165,19 @@ def test_the_same_seeds_give_the_same_rollouts_however_they_are_batched(pair):
     assert ones == [[r.token_ids for r in group[:2]] for group in whole]
 
 
+def test_more_prompt_tokens_than_one_step_reads_change_nothing(pair):
+    prompts = make_prompts(*[140] * 80)  # 11,200 tokens, no two prompts share a prefix
+    assert sum(len(prompt.token_ids) for prompt in prompts) > vllm.CPU_STEP_TOKENS
+    seeds, sampling = make_seeds(prompts, 2), Sampling(max_new_tokens=6)
+    groups = pair.engine.generate(prompts, seeds, sampling)
+    assert largest_difference(pair.policy, prompts, groups) < 1e-4
+    for start in range(0, 80, 10):
+        part = pair.engine.generate(prompts[start : start + 10], seeds[start : start + 10], sampling)
+        assert [[r.token_ids for r in g] for g in part] == [
+            [r.token_ids for r in g] for g in groups[start : start + 10]
+        ]
+
+
 def test_other_seeds_and_other_prompts_draw_their_own_noise(pair):
     (prompt,) = make_prompts(20)
     (group,) = pair.engine.generate([prompt], make_seeds([prompt], 16), Sampling(max_new_tokens=20))

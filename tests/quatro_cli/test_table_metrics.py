@@ -1,0 +1,140 @@
+"""`quatro table` takes every document that `quatro eval` writes, in every format."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+WORDS = ("one way", "another way to it", "a third", "one way or so")
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    for name, share in (("base", 2), ("tuned", 5)):
+        with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as stream:
+            for benchmark in ("toy_a", "toy_b"):
+                for problem in range(3):
+                    for index in range(8):
+                        row = {"benchmark": benchmark, "id": str(problem), "sample_index": index, "answer": "1"}
+                        row |= {"completion": WORDS[(index + problem) % 4], "correct": index < share * problem}
+                        stream.write(json.dumps(row) + "\n")
+
+    def make(name, *arguments):
+        out = folder / f"{name}.json"
+        result = runner.invoke(app, ["eval", *map(str, arguments), "-o", str(out)])
+        assert result.exit_code == 0, result.output
+        return out
+
+    base, tuned = folder / "base.jsonl", folder / "tuned.jsonl"
+    return {
+        "passk": make("passk", "passk", tuned, "--also", "maj,g-pass,cover", "--tau", ".25,.5", "--ci", "--k", "1,4"),
+        "ucc": make("ucc", "ucc", tuned, "--also", "vendi,distinct", "--threshold", ".5,.9", "--k", "1,2"),
+        "other": make("other", "ucc", base, "--threshold", ".5,.9", "--k", "1,2"),
+        "similarity": make("similarity", "similarity", tuned),
+        "flips": make("flips", "flips", base, tuned, "--k", "1,4"),
+        "temperature": make("temperature", "temperature", base, tuned, "--threshold", ".5"),
+        "bias": make("bias", "bias", tuned, "--k", "1,4"),
+        "compare_passk": make("compare_passk", "passk", "--compare", base, tuned, "--k", "1,4", "--also", "maj"),
+        "compare_ucc": make("compare_ucc", "ucc", "--compare", base, tuned, "--k", "1,4"),
+    }
+
+
+def table(*arguments):
+    result = runner.invoke(app, ["table", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+NAMES = (
+    ["passk", "ucc", "similarity", "flips", "temperature", "bias"]  # the metric of the document
+    + [f"passk {metric}" for metric in ("maj@k", "g-pass@k", "cover")]
+    + [f"ucc {metric}" for metric in ("ucr", "num_clusters", "effective_number", "vendi", "distinct@k")]
+    + ["flips flip", "temperature pass@k", "temperature num_clusters", "bias ucc@k reclustered"]
+    + ["compare_passk", "compare_ucc"]
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_document_and_metric_has_a_table(documents, name):
+    document, _, metric = name.partition(" ")
+    asked = [documents[document], *(["--metric", metric] if metric else [])]
+    markdown = table(*asked)
+    assert "toy" in markdown
+    found = json.loads(table(*asked, "--format", "json"))
+    assert found["tables"]
+    assert all(one["sections"] and one["sections"][0]["rows"] for one in found["tables"])
+    assert table(*asked, "--format", "csv").count("\n") >= 2
+    assert "\\toprule" in table(*asked, "--format", "latex")
+
+
+def test_all_of_them_compile(documents, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not installed")
+    floats = []
+    for name in NAMES:
+        document, _, metric = name.partition(" ")
+        asked = [documents[document], *(["--metric", metric] if metric else [])]
+        floats.append(table(*asked, "--format", "latex"))
+    head = "\\documentclass{article}\n\\usepackage[paperwidth=60cm,paperheight=120cm]{geometry}\n"
+    head += "\\usepackage{booktabs,colortbl}\n\\begin{document}\n"
+    body = "\\clearpage\n".join(floats)
+    (tmp_path / "t.tex").write_text(f"{head}{body}\\end{{document}}\n", encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_flips_stand_by_bucket(documents):
+    found = json.loads(table(documents["flips"], "--format", "json", "--k", "4"))
+    first = found["tables"][0]["sections"][0]
+    rows = json.loads(documents["flips"].read_text(encoding="utf-8"))["rows"]
+    expected = {row["bucket"]: 100 * row["value"] for row in rows if row["benchmark"] == "toy_a" and row["k"] == 4}
+    cells = zip(first["columns"], first["rows"][0]["cells"], strict=True)
+    assert {column["name"]: cell["value"] for column, cell in cells} == pytest.approx(expected)
+
+
+def test_sides_of_a_temperature_study_stand_side_by_side(documents):
+    found = json.loads(table(documents["temperature"], "--format", "json"))
+    section = found["tables"][0]["sections"][0]
+    assert [column["name"] for column in section["columns"]] == ["base", "tuned"]
+    assert [cell["is_best"] for cell in section["rows"][0]["cells"]] == [False, True]
+
+
+def test_two_results_of_another_metric_are_compared(documents):
+    text = table(documents["other"], documents["ucc"], "--metric", "ucr", "--format", "csv")
+    assert text.splitlines()[0] == "Setting,Dataset,other,ucc"
+
+
+def test_a_comparison_shows_its_difference_and_is_given_alone(documents):
+    header = table(documents["compare_passk"], "--format", "csv", "--ci").splitlines()[0]
+    assert "difference ci_low" in header
+    for more in ([documents["ucc"]], ["--k", "1"], ["--layout", "ucc"]):
+        result = runner.invoke(app, ["table", str(documents["compare_passk"]), *map(str, more)])
+        assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--metric", "ucr", "--layout", "ucc"], "the layout ucc shows ucc@k"),
+        (["--metric", "ucr", "--k", "1"], "ucr has no k"),
+        (["--metric", "ucr", "--average"], "--average is for"),
+        (["--metric", "ucr", "--with-paper"], "the paper has no table of ucr"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(documents, options, message):
+    result = runner.invoke(app, ["table", str(documents["ucc"]), *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_an_unknown_metric_names_those_in_the_file(documents):
+    result = runner.invoke(app, ["table", str(documents["ucc"]), "--metric", "ucrr"])
+    assert result.exit_code == 4
+    assert "only ucc@k, ucr, num_clusters" in " ".join(result.stderr.split())

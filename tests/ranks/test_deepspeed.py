@@ -1,0 +1,133 @@
+"""ZeRO-1, 2 and 3 on a CPU: the weights of one process, sharded checkpoints, one end for all ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.deepspeed
+
+SHARDED = "policy.kind=deepspeed"
+METHODS = ("quatro", "gspo", "dapo", "gpg")
+
+
+def stage(number: int) -> list[str]:
+    return [SHARDED, f"policy.zero_stage={number}"]
+
+
+@pytest.fixture(scope="module")
+def trained(bench):
+    """One process as it is and under ZeRO-2; two under every stage, in bfloat16, and cut after two iterations."""
+    bench.run(
+        [
+            *(bench.job(method, method=method) for method in METHODS),
+            bench.job("quatro-alone", *stage(2)),
+            bench.job("bfloat16", "dtype=bfloat16"),
+        ],
+        size=1,
+    )
+    bench.run(
+        [
+            *(bench.job(f"{method}-{n}", *stage(n), method=method) for n in (2, 3) for method in METHODS),
+            bench.job("quatro-1", *stage(1)),
+            bench.job("checkpointed-2", *stage(2), "policy.gradient_checkpointing=true"),
+            *(bench.job(f"bfloat16-{n}", *stage(n), "dtype=bfloat16") for n in (2, 3)),
+            *(bench.job(f"cut-{n}", *stage(n), stop_after=2) for n in (2, 3)),
+            bench.job("cut-bfloat16", *stage(2), "dtype=bfloat16", stop_after=2),
+        ],
+        size=2,
+    )
+    return bench
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_two_ranks_tell_the_story_of_one_process(trained, method, number):
+    trained.assert_same_story(method, f"{method}-{number}")
+
+
+@pytest.mark.parametrize("other", ["quatro-alone", "quatro-1", "checkpointed-2"])
+def test_other_ways_to_hold_the_policy_tell_it_too(trained, other):
+    trained.assert_same_story("quatro", other)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_bfloat16_learns_and_is_finite(trained, number):
+    rows, plain = trained.rows(f"bfloat16-{number}"), trained.rows("bfloat16")
+    assert all(row["optimizer_steps"] == 4 for row in rows)
+    assert all(math.isfinite(row["grad/norm"]) and row["grad/norm"] > 0 for row in rows)
+    assert rows[0]["grad/norm"] == pytest.approx(plain[0]["grad/norm"], rel=0.2)
+    # float32 masters: with bfloat16's 8 bits a step of 1e-3 would be lost in most weights.
+    masters = load_file(trained.folder / f"bfloat16-{number}" / "checkpoints/step-000003/tensors.safetensors")
+    assert all(value.dtype.is_floating_point for name, value in masters.items() if name.endswith("/master"))
+    assert any(
+        (value != value.bfloat16().float()).any() for name, value in masters.items() if name.endswith("/master")
+    )
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_saved_model_is_whole_and_plain(trained, number):
+    import torch
+
+    from quatro.policy.loading import load_model
+
+    folder = trained.folder / f"quatro-{number}" / "checkpoints" / "step-000003" / "model"
+    model = load_model(str(folder), torch.float32, "cpu")
+    ids = torch.arange(1, 9)[None]
+    with torch.no_grad():
+        one = load_model(str(folder).replace(f"quatro-{number}", "quatro"), torch.float32, "cpu")(input_ids=ids).logits
+        torch.testing.assert_close(model(input_ids=ids).logits, one, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("cut", "whole"), [("cut-2", "quatro-2"), ("cut-3", "quatro-3"), ("cut-bfloat16", "bfloat16-2")])
+def test_sharded_checkpoints_resume_bit_by_bit(trained, essence, cut, whole):
+    assert len(trained.rows(cut)) == 2
+    trained.run([{"path": str(trained.folder / cut), "resume": True}], size=2)
+    assert essence(trained.rows(cut)) == essence(trained.rows(whole))
+    assert trained.furthest(cut, whole) == 0.0
+
+
+def copied(trained, name: str) -> str:
+    shutil.copytree(trained.folder / "quatro-2", trained.folder / name)
+    file = trained.folder / name / "config.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("steps: 3", "steps: 4"), encoding="utf-8")
+    return name
+
+
+def test_a_flipped_bit_in_a_shard_is_found_before_anything_is_loaded(trained):
+    name = copied(trained, "flipped")
+    shard = trained.folder / name / "checkpoints/step-000003/ranks/rank-00001.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-7] ^= 1
+    shard.write_bytes(data)
+    ended = trained.wait(trained.start([{"path": str(trained.folder / name), "resume": True}], size=2))
+    assert [code for code, _ in ended] == [4, 4]
+    assert sum("rank-00001.safetensors was changed" in text for _, text in ended) == 1
+
+
+def test_another_number_of_ranks_is_refused_and_the_weights_stay_usable(trained):
+    name = copied(trained, "fewer")
+    ended = trained.wait(trained.start([{"path": str(trained.folder / name), "resume": True}], size=1))
+    assert [code for code, _ in ended] == [4]
+    assert "shards of 2 ranks" in ended[0][1]
+    assert "quatro export" in ended[0][1]
+
+
+def test_a_killed_rank_ends_the_other(trained):
+    job = trained.job("killed", *stage(3), "steps=100000", "eval.every=0")
+    ranks = trained.start([job], size=2)
+    metrics = trained.folder / "killed" / "metrics.jsonl"
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.2)
+    ranks[1].send_signal(signal.SIGKILL)
+    (code, text), _ = trained.wait(ranks)
+    assert code == 1
+    assert "another rank is gone" in text
+    assert json.loads((trained.folder / "killed" / "status.json").read_text(encoding="utf-8"))["status"] == "failed"

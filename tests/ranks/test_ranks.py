@@ -1,0 +1,82 @@
+"""`train` on two ranks with a policy of its own each: the run of one process, and one end for all."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from evals.errors import UsageError
+from quatro.config import load_config
+from quatro.ranks import Launch, check_ranks, launched
+
+METHODS = ("quatro", "dapo", "gpg")
+
+
+@pytest.fixture(scope="module")
+def trained(bench):
+    """Each method on one rank and on two; and a run of two ranks cut after its second iteration."""
+    jobs = {size: [bench.job(f"{method}-{size}", method=method) for method in METHODS] for size in (1, 2)}
+    bench.run(jobs[1], size=1)
+    bench.run([*jobs[2], bench.job("cut", stop_after=2)], size=2)
+    return bench
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_ranks_tell_the_story_of_one(trained, method):
+    trained.assert_same_story(f"{method}-1", f"{method}-2")
+
+
+def test_a_stop_asked_of_one_rank_ends_all_and_a_resume_changes_nothing(trained, essence):
+    assert len(trained.rows("cut")) == 2
+    status = json.loads((trained.folder / "cut" / "status.json").read_text(encoding="utf-8"))
+    assert status["status"] == "interrupted"
+    trained.run([{"path": str(trained.folder / "cut"), "resume": True}], size=2)
+    assert essence(trained.rows("cut")) == essence(trained.rows("quatro-2"))
+    assert trained.furthest("cut", "quatro-2") == 0.0
+
+
+def test_an_error_of_one_rank_is_said_once_and_ends_all_with_its_code(bench):
+    ended = bench.wait(bench.start([bench.job("failing", "reward=digit_reward:broken_on_rank_1")], size=2))
+    assert len({code for code, _ in ended} - {0}) == 1
+    assert sum("no reward today" in text for _, text in ended) == 1
+    assert not any("this is a bug" in text for _, text in ended)
+    status = json.loads((bench.folder / "failing" / "status.json").read_text(encoding="utf-8"))
+    assert status["status"] == "failed"
+    assert "no reward today" in status["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_the_other(bench, victim):
+    job = bench.job(f"killed-{victim}", "steps=100000", "eval.every=0")
+    ranks = bench.start([job], size=2)
+    metrics = bench.folder / f"killed-{victim}" / "metrics.jsonl"
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.2)
+    ranks[victim].send_signal(signal.SIGKILL)
+    ended = bench.wait(ranks)
+    assert ended[victim][0] == -signal.SIGKILL
+    code, text = ended[1 - victim]
+    assert code == 1
+    assert "another rank is gone" in text
+    assert "--resume" in text
+
+
+def test_the_environment_says_who_one_is():
+    assert launched({}) == Launch()
+    assert launched({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}) == Launch()
+    assert launched({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}) == Launch(3, 4, 1)
+    for broken in ({"WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}):
+        with pytest.raises(UsageError, match="torchrun"):
+            launched(broken)
+
+
+def test_a_rank_without_a_prompt_of_a_minibatch_is_refused():
+    config = load_config("quickstart", overrides=["minibatch_prompts=2", "prompts_per_step=4"])
+    check_ranks(config, 2)
+    with pytest.raises(UsageError, match=r"minibatch_prompts is 2 and there are 3 ranks"):
+        check_ranks(config, 3)
