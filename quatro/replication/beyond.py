@@ -23,12 +23,13 @@ CELLS = {
 
 
 def _over_delta(metric: str) -> Measure:
-    """The mean over the steps of a realised KL in relation to the step's delta (1,)."""
+    """The mean realised KL over the mean delta of a run (1,)."""
 
     def measure(run: Run) -> Floats:
         # `kl/ratio_to_delta` is kl/new_old over the radius of that very step, which a schedule moves.
         rows = [row for row in run.rows if (row.get("kl/new_old") or 0) > 0]
-        return np.array([np.mean([row[metric] * row["kl/ratio_to_delta"] / row["kl/new_old"] for row in rows])])
+        delta = np.mean([row["kl/new_old"] / row["kl/ratio_to_delta"] for row in rows])
+        return np.array([np.mean([row[metric] for row in rows]) / delta])
 
     return measure
 

@@ -31,7 +31,7 @@ from quatro.sweep_counts import NEVER
 HOT = {NUCLEUS: "T1.5-p0.7", ALL: "T1.5-p1"}
 FLIP_K = 16
 SIZES = (4, 8, 16, 32, 64)
-UCR = Unit(2, "%", scale=100.0)
+UCR = Unit(2, "points", scale=100.0)
 
 
 def flips(results: Results) -> list[Finding]:

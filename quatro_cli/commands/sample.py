@@ -87,7 +87,7 @@ def sample(
     engine: Annotated[str, typer.Option("--engine", help="What draws: transformers or vllm.")] = "transformers",
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="0,1,...", help="One engine on each of these GPUs. Default: the first."),
+        typer.Option("--gpus", metavar="0,1,...", help="One engine a GPU. Default: the first."),
     ] = None,
     grade: Annotated[bool, typer.Option("--grade", help="Judge each sample; `eval` does it otherwise.")] = False,
     dry_run: DryRun = False,

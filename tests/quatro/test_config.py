@@ -112,7 +112,13 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         },
         "kl": {"beta": 0.001, "estimator": "k3", "aggregate": "token-mean"},
         "entropy_coefficient": 0.0,
-        "policy": {"kind": "local", "zero_stage": 2, "lora": None},
+        "policy": {
+            "kind": "local",
+            "zero_stage": 2,
+            "offload_optimizer": False,
+            "gradient_checkpointing": False,
+            "lora": None,
+        },
         "eval": {"every": 0, "benchmark": None, "n": 16, "temperature": 1.0, "top_p": 1.0},
         "audit": True,
         "audit_rollouts": 0,
@@ -191,7 +197,7 @@ def test_sources_are_a_file_a_run_directory_or_a_shipped_name(tmp_path: Path, wr
     path.rename(tmp_path / "run" / "config.yaml")
     assert load_config(tmp_path / "run") == load_config(tmp_path / "run" / "config.yaml")
     assert "did you mean quickstart?" in refusal("quickstrat")
-    assert "shipped: math-1.5b, math-7b, methods/cispo" in refusal("nothing/like/this.yaml")
+    assert f"shipped: {', '.join(shipped_configs())}" in refusal("nothing/like/this.yaml")
     assert "directory without config.yaml" in refusal(tmp_path)
 
 
