@@ -177,7 +177,7 @@ class World:
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error of torch.distributed means that another process is gone or late."""
-    if isinstance(error, torch.distributed.DistBackendError | torch.distributed.DistNetworkError):
+    if isinstance(error, torch.distributed.DistError):
         return True
     message = str(error)
     return any(

@@ -30,8 +30,7 @@ from quatro.world import World, merge
 
 logger = logging.getLogger(__name__)
 
-# Called with (logp_BT, batch, entropy_BT or None).
-Objective = Callable[[Tensor, Batch, Tensor | None], Loss]
+Objective = Callable[[Tensor, Batch, Tensor | None], Loss]  # of logp_BT, batch, entropy_BT or None
 T = TypeVar("T")
 
 # Nats a token. In bfloat16 the shape of a matrix product alone moves a log-probability by 0.05 (sd; trl#6789).
@@ -73,18 +72,17 @@ class Step(NamedTuple):
 class Policy(ABC):
     """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
 
-    ``sampling_model`` is what an engine without weights of its own draws from.
-
-    ``microbatch_tokens`` begins as configured. When memory runs out it is halved, once, and what was under way is
-    done again from its beginning; with the budget the order of sums changes, so it is part of a run's state.
+    ``sampling_model`` is what an engine without weights of its own draws from. ``microbatch_tokens`` begins as
+    configured. When memory runs out it is halved, once, and what was under way is done again from its beginning; with
+    the budget the order of sums changes, so it is part of a run's state.
     """
 
     reference: Any = None
     is_sharded = False  # whether the ranks hold different parts of weights or optimiser
 
     def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
-        self.model = model.eval()  # no dropout: the same weights must give the same log-probabilities
-        self.sampling_model = self.model
+        # No dropout: the same weights must give the same log-probabilities.
+        self.model = self.sampling_model = model.eval()
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.dtype = config.dtype
@@ -119,20 +117,14 @@ class Policy(ABC):
         """Every weight under its Hugging Face name, for engines that hold a copy; called by all ranks."""
 
     @abstractmethod
-    def snapshot(self) -> list[Tensor]:
-        """A copy of the weights as they are."""
+    def snapshot(self) -> list[Tensor]: ...
 
     @abstractmethod
-    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
-        """Inside, the policy has the weights of ``snapshot``; afterwards its own again."""
+    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]: ...
 
     @abstractmethod
     def save_model(self, folder: Path, tokenizer: Any) -> None:
-        """A plain Hugging Face folder: anything that loads models loads it. Called by all ranks, written by the first.
-
-        Raises:
-            DivergedError: a weight is not finite; nothing is written.
-        """
+        """A plain Hugging Face folder, see `local.save_folder`; called by all ranks, written by the first."""
 
     @abstractmethod
     def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -294,7 +286,7 @@ class Policy(ABC):
         return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
 
     def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
-        """Row indices of each micro-batch. Where ranks must keep step, a subclass adds passes of its own at the end."""
+        """Row indices of each micro-batch. Where ranks must keep step, a subclass adds passes of its own."""
         yield from rows.microbatches(self.microbatch_tokens)
 
     @torch.no_grad()

@@ -314,6 +314,7 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
         # Calls of DeepSpeed's into torch, not ours.
         warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)
         if not torch.distributed.is_initialized():  # one process without a launcher
+            os.environ.setdefault("LOCAL_RANK", "0")
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings, dist_init_required=False)

@@ -40,6 +40,7 @@ def train(
     Examples:
       quatro train quickstart -m gspo -s optimizer.lr=1e-4
       quatro train runs/quickstart-quatro-0 --resume
+      torchrun --nproc-per-node 2 -m quatro_cli train math-1.5b-2gpu
     """
     from quatro.ranks import launched
     from quatro.rundir import refuse_occupied

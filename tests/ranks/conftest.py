@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,27 @@ def broken_on_rank_1(prompt, completion, answer):
     if os.environ["RANK"] == "1":
         raise RuntimeError("no reward today")
     return share(prompt, completion, answer)
+
+
+def one(prompt, completion, answer):
+    return 1.0
+"""
+# A method whose every loss is unknown.
+POISON = """
+import dataclasses
+import math
+from typing import Literal
+
+from quatro.methods.quatro import Quatro
+
+
+class Poison(Quatro):
+    name: Literal["poison:Poison"] = "poison:Poison"
+
+    def loss(self, logp_BT, batch):
+        found = super().loss(logp_BT, batch)
+        terms = [dataclasses.replace(term, value=term.value * math.nan) for term in found.terms]
+        return dataclasses.replace(found, terms=terms)
 """
 
 Ranks = list[subprocess.Popen[str]]
@@ -41,6 +62,7 @@ class Bench:
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder = folder
+        self.model = model
         # Three prompts a minibatch over two ranks, and micro-batches of ragged sizes: no share equals another.
         self.settings = [
             *(f"model={model}", "reward=digit_reward:share", "steps=3", "prompts_per_step=6", "minibatch_prompts=3"),
@@ -60,8 +82,12 @@ class Bench:
             port = probe.getsockname()[1]
         common = {
             **os.environ,
-            **{"PYTHONPATH": os.pathsep.join([*sys.path, str(self.folder)]), "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
-            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)},
+            "PYTHONPATH": os.pathsep.join([*sys.path, str(self.folder)]),
+            "NO_COLOR": "1",
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": str(size),
             **environment,
         }
         return [
@@ -106,6 +132,12 @@ class Bench:
         assert mine.keys() == others.keys()
         return max(float((mine[name].float() - others[name].float()).abs().max()) for name in mine)
 
+    def assert_nothing_learnt(self, name: str) -> None:
+        """The weights are those that the run began with."""
+        before = load_file(self.model / "model.safetensors")
+        for key, value in self.weights(name, len(self.rows(name))).items():
+            assert bool((value == before[key]).all()), key
+
     def assert_same_story(self, one: str, other: str) -> None:
         """The same responses and, to rounding, the same metrics and weights."""
         for step in (1, 2, 3):
@@ -116,15 +148,17 @@ class Bench:
             for name, value in row.items():
                 # Noise before the first step is rounding and nothing else.
                 if not name.startswith(("perf/", "log_ratio/before", "mismatch/")):
-                    assert other_row[name] == pytest.approx(value, rel=1e-3, abs=1e-5), (name, row["step"])
+                    expected = value if value is None else pytest.approx(value, rel=1e-3, abs=1e-5)
+                    assert other_row[name] == expected, (name, row["step"])
         assert self.furthest(one, other) < 1e-5
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Bench:
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "digit_reward.py").write_text(REWARD, encoding="utf-8")
-    yield Bench(folder, tiny_folder)
+    (folder / "poison.py").write_text(POISON, encoding="utf-8")
+    return Bench(folder, tiny_folder)
 
 
 @pytest.fixture(scope="module")

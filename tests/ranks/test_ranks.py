@@ -20,7 +20,8 @@ def trained(bench):
     """Each method on one rank and on two; and a run of two ranks cut after its second iteration."""
     jobs = {size: [bench.job(f"{method}-{size}", method=method) for method in METHODS] for size in (1, 2)}
     bench.run(jobs[1], size=1)
-    bench.run([*jobs[2], bench.job("cut", stop_after=2)], size=2)
+    skip = ("steps=2", "on_nonfinite=skip")
+    bench.run([*jobs[2], bench.job("cut", stop_after=2), bench.job("nan", *skip, method="poison:Poison")], size=2)
     return bench
 
 
@@ -36,6 +37,13 @@ def test_a_stop_asked_of_one_rank_ends_all_and_a_resume_changes_nothing(trained,
     trained.run([{"path": str(trained.folder / "cut"), "resume": True}], size=2)
     assert essence(trained.rows("cut")) == essence(trained.rows("quatro-2"))
     assert trained.furthest("cut", "quatro-2") == 0.0
+
+
+def test_all_ranks_decline_a_step_that_is_not_finite(trained):
+    assert [row["grad/skipped_steps"] for row in trained.rows("nan")] == [4, 4]
+    trained.assert_nothing_learnt("nan")
+    dumps = sorted(path.name for path in (trained.folder / "nan").glob("*.pt"))
+    assert dumps == [f"nonfinite-step-{step:06d}{rank}.pt" for step in (1, 2) for rank in ("-rank-1", "")]
 
 
 def test_an_error_of_one_rank_is_said_once_and_ends_all_with_its_code(bench):
