@@ -204,9 +204,7 @@ class InnerLoop:
         )
 
 
-def mismatch(
-    engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None
-) -> dict[str, float]:
+def mismatch(engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> dict[str, float]:
     """How far the sampler's log-probabilities are from the trainer's, per token; empty if the sampler gave none."""
     difference = (world or World()).gather((logp_BT - engine_logp_BT)[mask_BT].double())
     if difference.numel() == 0 or bool(difference.isnan().any()):

@@ -99,6 +99,10 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
         yield world
     except BaseException as error:
         failure = _as_lost(error, world)
+        if not is_cuda:
+            # Threads of gloo that outlive the interpreter abort the process. NCCL's group might wait for the lost rank.
+            with contextlib.suppress(RuntimeError):
+                torch.distributed.destroy_process_group()
         if failure is error:
             raise
         raise failure from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from evals.errors import DataError
 from evals.seeds import mean_over_seeds
 from quatro.atomic import write_text
+from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_plan import SEED_AXIS
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def write_summary(outcomes: Sequence[Outcome], folder: Path) -> None:
     rows = [[*cell_column, *axes, "num_seeds", *spread]]
     groups: dict[tuple[str | None, ...], list[Mapping[str, float | None]]] = {}
     for outcome, found in zip(outcomes, values, strict=True):
-        own = [outcome.point.cell] if cell_column else []
+        # Two models to begin from are two rows, not two seeds.
+        row = outcome.point.name if outcome.point.cell == BASE_CELL else outcome.point.cell
+        own = [row] if cell_column else []
         key = (*own, *(outcome.point.settings.get(axis) for axis in axes))
         groups.setdefault(key, []).extend([found] if outcome.status == "done" else [])
     for key, members in groups.items():

@@ -22,7 +22,7 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
     def next_prompts(count: int) -> list[Prompt]:
         return [Prompt("b", str(next(counter)), "", None, "", (1,)) for _ in range(count)]
 
-    def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any, *, progress: Any = None) -> list[list[Rollout]]:
+    def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any, **_: Any) -> list[list[Rollout]]:
         return [[Rollout((seed,), "", "stop") for seed in group] for group in seeds]
 
     def score(prompts: list[Prompt], groups: Any) -> Scored:

@@ -139,6 +139,17 @@ def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, qu
     assert row["kl/new_old"] == row["kl/new_old low"] == ""
 
 
+def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
+    commands, _ = quatro
+    plan = plan_sweep(base, [Axis("model", ("embedded:countdown", "embedded:countdown-hard"))])
+    run_sweep(plan, tmp_path / "s", evaluation=Evaluation("toy", n=2), **commands)
+    rows = [row for row in rows_of(tmp_path / "s/summary-seeds.csv") if row["cell"].startswith("base")]
+    assert [(row["cell"], row["num_seeds"]) for row in rows] == [
+        ("base-embedded-countdown", "1"),
+        ("base-embedded-countdown-hard", "1"),
+    ]
+
+
 def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base, tmp_path, quatro):
     assert [dict(slot.environment)["OMP_NUM_THREADS"] for slot in make_slots(3, num_threads=8)] == ["2"] * 3
     assert make_slots(4, num_threads=2)[0].environment["OMP_NUM_THREADS"] == "1"

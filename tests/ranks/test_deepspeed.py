@@ -35,21 +35,22 @@ def trained(bench):
         ],
         size=1,
     )
-    bench.run(
-        [
-            *(bench.job(f"{method}-{n}", *stage(n), method=method) for n in (2, 3) for method in METHODS),
-            bench.job("quatro-1", *stage(1)),
-            bench.job("checkpointed-2", *stage(2), "policy.gradient_checkpointing=true"),
-            bench.job("checkpointed-3", *stage(3), "policy.gradient_checkpointing=true"),
-            bench.job("offloaded-2", *stage(2), "policy.offload_optimizer=true"),
-            *(bench.job(f"bfloat16-{n}", *stage(n), *BFLOAT16) for n in (2, 3)),
-            *(bench.job(f"nan-{n}", *stage(n), *SKIP, method="poison:Poison") for n in (2, 3)),
-            *(bench.job(f"flat-{n}", *stage(n), *FLAT) for n in (2, 3)),
-            *(bench.job(f"cut-{n}", *stage(n), stop_after=2) for n in (2, 3)),
-            bench.job("cut-bfloat16", *stage(2), *BFLOAT16, stop_after=2),
-        ],
-        size=2,
-    )
+    # Stage 3 last: in a process where it has run, DeepSpeed's own linear layer takes the place of torch's.
+    jobs = [
+        bench.job("quatro-1", *stage(1)),
+        bench.job("checkpointed-2", *stage(2), "policy.gradient_checkpointing=true"),
+        bench.job("offloaded-2", *stage(2), "policy.offload_optimizer=true"),
+        bench.job("cut-bfloat16", *stage(2), *BFLOAT16, stop_after=2),
+    ]
+    for n in (2, 3):
+        jobs += [
+            *(bench.job(f"{method}-{n}", *stage(n), method=method) for method in METHODS),
+            bench.job(f"bfloat16-{n}", *stage(n), *BFLOAT16),
+            bench.job(f"nan-{n}", *stage(n), *SKIP, method="poison:Poison"),
+            bench.job(f"flat-{n}", *stage(n), *FLAT),
+            bench.job(f"cut-{n}", *stage(n), stop_after=2),
+        ]
+    bench.run([*jobs, bench.job("checkpointed-3", *stage(3), "policy.gradient_checkpointing=true")], size=2)
     return bench
 
 
