@@ -87,7 +87,7 @@ test-deepspeed: $(VENV)-deepspeed/.installed
 	OMP_NUM_THREADS=1 $(VENV)-deepspeed/bin/python -m pytest -m deepspeed tests/ranks
 
 bench: $(STAMP)
-	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py,$(wildcard benchmarks/*.py)); do \
+	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py benchmarks/rollout_vllm.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$script || exit 1; done
 
 $(VENV)-trl/.installed: pyproject.toml constraints.txt

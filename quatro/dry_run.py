@@ -129,8 +129,9 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
         f"1 iteration = {per_step} prompts x {n} rollouts = {per_step * n} rollouts of at most "
         f"{config.rollout.max_new_tokens} tokens",
         f"{minibatches} minibatch{'es' if minibatches > 1 else ''} of {config.minibatch_prompts} prompts x "
-        f"K={up_to}{k} = {up_to}{minibatches * k} optimiser step{'s' if minibatches * k > 1 else ''} an iteration, each over "
-        f"{config.minibatch_prompts * n} rollouts in micro-batches of at most {config.microbatch_tokens} tokens",
+        f"K={up_to}{k} = {up_to}{minibatches * k} optimiser step{'s' if minibatches * k > 1 else ''} an iteration, "
+        f"each over {config.minibatch_prompts * n} rollouts in micro-batches of at most "
+        f"{config.microbatch_tokens} tokens",
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
     ]

@@ -51,7 +51,7 @@ def report(error: BaseException) -> int:
     if _is_out_of_memory(error):
         output.error(
             f"out of memory: {error}\nThe last checkpoint is intact. Lower `microbatch_tokens` "
-            "(for example -s microbatch_tokens=4096) or `rollout.max_new_tokens` and continue with --resume."
+            "or `rollout.max_new_tokens` in a new run: quatro train RUN/config.yaml -s microbatch_tokens=4096 -o NEW"
         )
         return EXIT_BUG
     if isinstance(error, OSError):
