@@ -45,3 +45,11 @@ class LockedError(QuatroError):
     """Another process holds the run directory."""
 
     exit_code = 75
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a device or, where torch's allocator noticed, on the CPU; needs no torch."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    signs = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

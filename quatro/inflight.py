@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quatro.checkpoint import below
 from quatro.draw import Drawn, draw
 from quatro.inner_progress import InnerProgress
 from quatro.rewards import Scored
@@ -125,8 +126,3 @@ def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Seq
 def _cut(values: Tensor, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
     entries: Iterator[Any] = iter(values.tolist())
     return [tuple(next(entries) for _ in range(length)) for length in lengths]
-
-
-def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

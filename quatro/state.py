@@ -15,8 +15,9 @@ import torch
 
 from evals.errors import DataError
 from quatro import shards
+from quatro.checkpoint import below
 from quatro.config import Config
-from quatro.inflight import Inflight, below
+from quatro.inflight import Inflight
 from quatro.rundir import RunDir
 from quatro.setup import Parts, assemble
 from quatro.world import World

@@ -63,6 +63,11 @@ def train(
             num_skipped_in_a_row=position.num_skipped_in_a_row,
         )
         evaluation, watch, timer = Evaluation(parts), Watch(config), PhaseTimer()
+
+        def keep(step: int, inflight: Inflight | None = None) -> None:
+            with timer("checkpoint"):
+                save(run, parts, Position(step, inner.old_logp, inner.num_skipped_in_a_row, carried, inflight))
+
         if world.is_first:
             for warning in startup_warnings(config):
                 logger.warning(warning)
@@ -73,8 +78,7 @@ def train(
             try:
                 metrics = iteration(step, method, parts, inner, evaluation, run, timer, resumed=resumed, stop=inside)
             except Interrupted as interrupted:
-                skipped = inner.num_skipped_in_a_row
-                save(run, parts, Position(step - 1, inner.old_logp, skipped, carried, interrupted.inflight))
+                keep(step - 1, interrupted.inflight)
                 break
             carried = config.method.carry(carried, metrics)
             metrics |= timer.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
@@ -86,8 +90,7 @@ def train(
                 observer(metrics)
             is_last = agree_to_stop(stop, world) or step == config.steps
             if is_last or (config.checkpoint.every and step % config.checkpoint.every == 0):
-                with timer("checkpoint"):
-                    save(run, parts, Position(step, inner.old_logp, inner.num_skipped_in_a_row, carried))
+                keep(step)
             if is_last:
                 break
     finally:

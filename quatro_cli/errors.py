@@ -36,7 +36,7 @@ OURS = ("evals", "quatro", "quatro_cli")
 
 def report(error: BaseException) -> int:
     """Say what happened on stderr; returns the exit code."""
-    from evals.errors import QuatroError
+    from evals.errors import QuatroError, is_out_of_memory
 
     if isinstance(error, KeyboardInterrupt):
         output.error("interrupted")
@@ -48,7 +48,7 @@ def report(error: BaseException) -> int:
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] not in OURS:
         output.error(missing_package(error.name))
         return EXIT_MISSING
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         output.error(
             f"out of memory: {error}\nThe last checkpoint is intact. Lower `microbatch_tokens` "
             "or `rollout.max_new_tokens` in a new run: quatro train RUN/config.yaml -s microbatch_tokens=4096 -o NEW"
@@ -81,15 +81,6 @@ def foreign_evals() -> str | None:
     return (
         f"the package `evals` {where} and not the one that came with quatro; another project uses the same name. "
         "Type: pip uninstall evals && pip install --force-reinstall --no-deps quatro"
-    )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    # torch.OutOfMemoryError and its CPU allocator's RuntimeError, without importing torch.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
     )
 
 

@@ -68,3 +68,13 @@ def ragged_rows() -> Rows:
     rows = collate(prompts, groups, advantage_B, max_new_tokens=6)
     old_BT = torch.where(rows.batch.mask_BT, -torch.rand(rows.batch.mask_BT.shape, generator=generator) * 5, torch.nan)
     return rows.with_batch(old_logp_BT=old_BT, ref_logp_BT=old_BT - 0.1)
+
+
+@pytest.fixture(scope="session")
+def digit_reward() -> str:
+    """A module: the share of words that are digits. An untrained policy earns mixed rewards with it from the start."""
+    return (
+        "def share(prompt, completion, answer):\n"
+        "    words = completion.split()\n"
+        "    return sum(word.isdigit() for word in words) / max(1, len(words))\n"
+    )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from evals.errors import DivergedError, MissingError
+from evals.errors import DivergedError, MissingError, is_out_of_memory
 from quatro import ops
 from quatro.collate import Rows, collate
 from quatro.config import Config
@@ -368,16 +368,6 @@ class Policy(ABC):
         """A budget that was halved stays so, unless another one has been configured since."""
         if state["configured"] == self.configured_tokens:
             self.microbatch_tokens = state["used"]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the device or, where the allocator noticed, on the CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    message = str(error)
-    return isinstance(error, RuntimeError) and (
-        "DefaultCPUAllocator" in message or "not enough memory" in message or "CUBLAS_STATUS_ALLOC_FAILED" in message
-    )
 
 
 def _put(whole: Forward, index: Tensor, part: Forward) -> None:

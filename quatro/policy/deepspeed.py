@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
+from quatro.checkpoint import below
 from quatro.collate import Rows
 from quatro.config import Config
-from quatro.policy.base import Forward, Policy, Step, is_out_of_memory
+from quatro.policy.base import Forward, Policy, Step
 from quatro.policy.local import save_folder
 from quatro.world import World
 
@@ -230,8 +231,7 @@ class DeepSpeedPolicy(Policy):
             DataError: the shard is of another partition.
         """
         for number, master in enumerate(self._masters):
-            prefix = f"{number}/"
-            own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+            own = below(tensors, f"{number}/")
             if "master" not in own or own["master"].shape != master.shape:
                 raise DataError(
                     f"the optimiser's shard of rank {self.world.rank} does not fit: it was partitioned by another "

@@ -48,7 +48,7 @@ def passk(
       quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
       quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
     """
-    _save(_curves(results, "pass@k", benchmarks, top_p, cell), out, "passk")
+    save(_curves(results, "pass@k", benchmarks, top_p, cell), out, "passk")
 
 
 def ucc(
@@ -61,7 +61,7 @@ def ucc(
       quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """
-    _save(_curves(results, "ucc@k", benchmarks, top_p, cell), out, "ucc")
+    save(_curves(results, "ucc@k", benchmarks, top_p, cell), out, "ucc")
 
 
 def flips(
@@ -91,7 +91,7 @@ def flips(
     if k is None:
         held = {row.k for found in rows.values() for row in found if row.k is not None}
         k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
-    _save(flips_figure(rows, k=k), out, "flips")
+    save(flips_figure(rows, k=k), out, "flips")
 
 
 def similarity(results: Results, out: Out = None) -> None:
@@ -106,7 +106,7 @@ def similarity(results: Results, out: Out = None) -> None:
     from evals.similarity_study import METRIC
 
     rows = rows_by_label(results, (METRIC,), made_by="quatro eval similarity FILES -o FILE")
-    _save(similarity_figure(rows), out, "similarity")
+    save(similarity_figure(rows), out, "similarity")
 
 
 def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
@@ -126,7 +126,7 @@ def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = Non
         made_by="quatro eval temperature FILES -o FILE",
         expand=expander(results, top_p, cell, kind="temperature"),
     )
-    _save(temperature_figure(rows), out, "temperature")
+    save(temperature_figure(rows), out, "temperature")
 
 
 def threshold(
@@ -145,7 +145,7 @@ def threshold(
     from evals.figure_partition import UCC, largest_common_k, threshold_figure
 
     rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold .7,.8,.9 -o FILE")
-    _save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
+    save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
 
 
 def bias(results: Results, out: Out = None) -> None:
@@ -161,7 +161,7 @@ def bias(results: Results, out: Out = None) -> None:
     from evals.partition_bias import RECLUSTERED
 
     rows = rows_by_label(results, (UCC, RECLUSTERED), made_by="quatro eval bias FILES -o FILE")
-    _save(bias_figure(rows), out, "bias")
+    save(bias_figure(rows), out, "bias")
 
 
 def heatmap(
@@ -199,7 +199,7 @@ def heatmap(
         found[name] = heatmap_of(
             samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
         )
-    _save(heatmap_figure(found), out, "heatmap")
+    save(heatmap_figure(found), out, "heatmap")
 
 
 def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: float | None, cell: str | None) -> Figure:
@@ -212,7 +212,7 @@ def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: floa
     return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks, "-b")))
 
 
-def _save(figure: Figure, out: Path | None, name: str) -> None:
+def save(figure: Figure, out: Path | None, name: str) -> None:
     from evals.figures import save_figure
 
     path = out or Path(f"{name}.png")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli.commands.plot_results import Out
+from quatro_cli.commands.plot_results import Out, save
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _draw(figure_of: Callable[[Sequence[Setting]], Drawn], runs: list[Path], out: Path | None, name: str) -> None:
-    from evals.figures import save_figure
     from quatro.run_series import read_settings
 
     found = read_settings(runs)
@@ -88,6 +87,4 @@ def _draw(figure_of: Callable[[Sequence[Setting]], Drawn], runs: list[Path], out
     drawn = figure_of(found.settings)
     for note in drawn.notes:
         output.warn(note)
-    path = out or Path(f"{name}.png")
-    save_figure(drawn.figure, path)
-    output.data(str(path))
+    save(drawn.figure, out, name)

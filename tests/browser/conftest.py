@@ -86,9 +86,6 @@ class Browser:
     def resize(self, width: int, height: int) -> None:
         self.call("POST", "/window/rect", {"width": width, "height": height})
 
-    def screenshot(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(self.call("GET", "/screenshot")))
-
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("POST", "/print"))
 

@@ -15,13 +15,6 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# The share of words that are digits: an untrained policy earns mixed rewards with it from the first iteration.
-REWARD = """
-def share(prompt, completion, answer):
-    words = completion.split()
-    return sum(word.isdigit() for word in words) / max(1, len(words))
-"""
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -75,12 +68,12 @@ class Laboratory:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+def lab(tmp_path_factory: pytest.TempPathFactory, digit_reward: str) -> Iterator[Laboratory]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("needs Linux and a C compiler for the failing disk")
     folder = tmp_path_factory.mktemp("faults")
-    (folder / "digit_reward.py").write_text(REWARD, encoding="utf-8")
+    (folder / "digit_reward.py").write_text(digit_reward, encoding="utf-8")
     library = folder / "failing_io.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, HERE / "failing_io.c", "-ldl"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}

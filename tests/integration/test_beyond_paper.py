@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from evals.errors import DataError, UsageError
 from quatro.config import load_config
@@ -26,40 +23,9 @@ AUTO = ["inner_updates=auto", "max_inner_updates=6"]
 
 
 @pytest.fixture
-def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A run of a second; rewards differ from the start."""
-    (tmp_path / "digit_reward.py").write_text(
-        "def share(prompt, completion, answer):\n"
-        "    words = completion.split()\n"
-        "    return sum(word.isdigit() for word in words) / max(1, len(words))\n",
-        encoding="utf-8",
-    )
-    monkeypatch.chdir(tmp_path)
-    return [
-        f"model={tiny_folder}",
-        "reward=digit_reward:share",
-        *("steps=5", "prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=4", "inner_updates=2"),
-        *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
-    ]
-
-
-def run_training(path: Path, settings: list[str], **options: Any) -> list[dict[str, Any]]:
-    with RunDir.create(path, load_config("quickstart", overrides=settings)) as run:
-        train(run.config, run, **options)
-    return rows_of(path)
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
-def essence(rows: list[dict[str, Any]]) -> list[str]:
-    return [json.dumps({k: v for k, v in row.items() if not k.startswith(("perf/", "env/"))}) for row in rows]
-
-
-def weights_of(path: Path, step: int) -> dict[str, torch.Tensor]:
-    return load_file(path / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
+def settings(settings: list[str]) -> list[str]:
+    """A single minibatch."""
+    return [*settings, "steps=5", "minibatch_prompts=4"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +33,7 @@ def weights_of(path: Path, step: int) -> dict[str, torch.Tensor]:
     [LINEAR, BY_ENTROPY, BY_KL, AUTO, [*AUTO, "minibatch_prompts=2", *BY_KL]],
     ids=["linear", "target-entropy", "target-kl", "auto", "auto-minibatches-target-kl"],
 )
-def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra):
+def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra, run_training, rows_of, essence, weights_of):
     settings = [*settings, *extra]
     whole = run_training(tmp_path / "whole", settings)
     stop = StopRequest()
@@ -84,7 +50,7 @@ def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_each_iteration_has_the_radius_of_its_schedule_and_is_audited_by_it(tmp_path, settings):
+def test_each_iteration_has_the_radius_of_its_schedule_and_is_audited_by_it(tmp_path, settings, run_training):
     rows = run_training(tmp_path / "run", [*settings, *LINEAR])
     expected = [scheduled("linear", 0.1, 0.001, step=step, num_steps=5) for step in range(1, 6)]
     assert [row["dual/delta"] for row in rows] == expected
@@ -94,7 +60,7 @@ def test_each_iteration_has_the_radius_of_its_schedule_and_is_audited_by_it(tmp_
 
 
 @pytest.mark.parametrize("extra", [BY_ENTROPY, BY_KL], ids=["entropy", "kl"])
-def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path, settings, extra):
+def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path, settings, extra, run_training):
     rows = run_training(tmp_path / "run", [*settings, *extra])
     delta, bounds = 0.01, (1e-6, 0.01)
     for row in rows:
@@ -106,7 +72,7 @@ def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path
     assert bounds[0] < delta < 0.01
 
 
-def test_a_schedule_over_all_steps_keeps_their_number(tmp_path, settings):
+def test_a_schedule_over_all_steps_keeps_their_number(tmp_path, settings, run_training, rows_of):
     stop = StopRequest()
     stop.request()
     for name, extra in (("linear", LINEAR), ("constant", [])):
@@ -121,7 +87,7 @@ def test_a_schedule_over_all_steps_keeps_their_number(tmp_path, settings):
 
 
 @pytest.mark.parametrize("minibatch", [4, 2])
-def test_a_tiny_budget_takes_the_first_pass_back_and_is_kept(tmp_path, settings, minibatch):
+def test_a_tiny_budget_takes_the_first_pass_back_and_is_kept(tmp_path, settings, minibatch, run_training):
     rows = run_training(tmp_path / "run", [*settings, *AUTO, "method.delta=0.0001", f"minibatch_prompts={minibatch}"])
     for row in rows:
         assert row["inner/passes"] == row["inner/budget_reached"] == 1
@@ -130,7 +96,7 @@ def test_a_tiny_budget_takes_the_first_pass_back_and_is_kept(tmp_path, settings,
         assert 0.79 < row["kl/ratio_to_delta"] < 1.01
 
 
-def test_a_huge_budget_is_not_reached_and_the_passes_end(tmp_path, settings):
+def test_a_huge_budget_is_not_reached_and_the_passes_end(tmp_path, settings, run_training, essence):
     rows = run_training(tmp_path / "run", [*settings, *AUTO, "method.delta=1e4"])
     plain = run_training(tmp_path / "plain", [*settings, "inner_updates=6", "method.delta=1e4"])
     for row in rows:
@@ -141,26 +107,28 @@ def test_a_huge_budget_is_not_reached_and_the_passes_end(tmp_path, settings):
     assert essence([{k: v for k, v in row.items() if k not in beside} for row in rows]) == essence(plain)
 
 
-def test_passes_follow_one_another_while_the_budget_lasts(tmp_path, settings):
+def test_passes_follow_one_another_while_the_budget_lasts(tmp_path, settings, run_training):
     rows = run_training(tmp_path / "run", [*settings, *AUTO, "max_inner_updates=50", "optimizer.lr=1e-5", "steps=3"])
     assert all(row["inner/budget_reached"] == 1 for row in rows)
     assert all(0.79 < row["kl/ratio_to_delta"] < 1.01 for row in rows)
     assert max(row["inner/passes"] for row in rows) > 2
 
 
-def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings):
+def test_the_budget_is_that_of_the_radius_in_force(tmp_path, settings, run_training):
     rows = run_training(tmp_path / "run", [*settings, *AUTO, *LINEAR, "method.delta=0.01", "method.delta_end=0.0001"])
     assert all(0.79 < row["kl/new_old"] / row["dual/delta"] < 1.01 for row in rows if row["inner/budget_reached"])
     assert rows[-1]["kl/new_old"] < 0.00011
 
 
-def test_a_pass_without_a_step_is_the_last(tmp_path, settings):
+def test_a_pass_without_a_step_is_the_last(tmp_path, settings, run_training):
     (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
     (row,) = run_training(tmp_path / "run", [*settings, *AUTO, "reward=flat:one", "kl.beta=0", "steps=1"])
     assert (row["inner/passes"], row["optimizer_steps"], row["inner/kl_checks"]) == (1, 0, 0)
 
 
-def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_on(tmp_path, settings, monkeypatch):
+def test_skipping_a_step_that_is_not_finite_ends_its_iteration_and_the_run_goes_on(
+    tmp_path, settings, monkeypatch, run_training
+):
     from quatro.policy.local import LocalPolicy
 
     original, calls = LocalPolicy.update, iter(range(10_000))
@@ -189,7 +157,7 @@ def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", ["0.001", "0.01", "0.1"])
-def test_on_the_embedded_task_the_realised_kl_is_the_radius(tmp_path, delta):
+def test_on_the_embedded_task_the_realised_kl_is_the_radius(tmp_path, delta, run_training):
     """20 iterations. Over seeds 0-2 at delta .001, .01 and .1, in units of delta: .93-.94, .85-.87, .78-.82.
 
     On fresh rollouts, which the passes did not fit: .66-.71, .63-.71, .64-.72.

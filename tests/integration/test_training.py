@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
-from quatro.config import load_config
 from quatro.inner_loop import InnerLoop
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
@@ -28,51 +26,14 @@ from quatro.train import train
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
 
 
-@pytest.fixture
-def settings(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A run of a second. The reward is the share of tokens that are digits, so groups are mixed from the start."""
-    (tmp_path / "digit_reward.py").write_text(
-        "def share(prompt, completion, answer):\n"
-        "    words = completion.split()\n"
-        "    return sum(word.isdigit() for word in words) / max(1, len(words))\n",
-        encoding="utf-8",
-    )
-    monkeypatch.chdir(tmp_path)
-    return [
-        f"model={tiny_folder}",
-        "reward=digit_reward:share",
-        *("steps=6", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
-        *("optimizer.lr=1e-3", "optimizer.warmup_steps=0", "checkpoint.every=1", "threads=1"),
-    ]
-
-
-def run_training(path: Path, settings: list[str], *, method: str | None = None, **options: Any) -> list[dict[str, Any]]:
-    config = load_config("quickstart", overrides=settings, method=method)
-    with RunDir.create(path, config) as run:
-        train(config, run, **options)
-    return rows_of(path)
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
-def essence(rows: list[dict[str, Any]]) -> list[str]:
-    """All that must repeat: everything but times."""
-    return [json.dumps({k: v for k, v in row.items() if not k.startswith(("perf/", "env/"))}) for row in rows]
-
-
-def weights_of(path: Path, step: int) -> dict[str, torch.Tensor]:
-    return load_file(path / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
-
-
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("method", ["quatro", "gspo"])
-def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(tmp_path, settings, method):
+def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(
+    tmp_path, settings, method, run_training, essence, weights_of
+):
     one = run_training(tmp_path / "one", settings, method=method)
     two = run_training(tmp_path / "two", settings, method=method)
     other = run_training(tmp_path / "other", [*settings, "seed=1"], method=method)
@@ -84,7 +45,7 @@ def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(tmp_path
     ).read_bytes()
 
 
-def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings):
+def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings, run_training, rows_of, essence, weights_of):
     whole = run_training(tmp_path / "whole", settings)
     stop = StopRequest()
 
@@ -113,7 +74,9 @@ class StopAfter(StopRequest):
 
 
 @pytest.mark.parametrize("extra", [[], ["audit_rollouts=2", "method.log_ratio=none"], ["method.name=dapo"]])
-def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(tmp_path, settings, extra):
+def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
+    tmp_path, settings, extra, run_training, rows_of, essence, weights_of
+):
     """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""
     settings = [*settings, "steps=3", "inner_updates=3", *extra]
     whole = run_training(tmp_path / "whole", settings)
@@ -131,7 +94,9 @@ def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(tmp_path, settings
             assert (cut / "rollouts" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_stop_between_optimiser_steps_keeps_the_rollouts(tmp_path, settings):
+def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
+    tmp_path, settings, run_training, rows_of, essence, weights_of
+):
     """What was drawn is not drawn again: the resumed iteration must not call the engine."""
     stop = StopRequest()
     settings = [*settings, "steps=1", "inner_updates=3"]
@@ -153,7 +118,7 @@ def test_a_stop_between_optimiser_steps_keeps_the_rollouts(tmp_path, settings):
     assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(tmp_path / "cut", 1))
 
 
-def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings):
+def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
     """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
     settings = [*settings, "checkpoint.every=2", "steps=8"]
     whole = run_training(tmp_path / "whole", settings)
@@ -177,7 +142,7 @@ def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings):
     assert same_weights(weights_of(tmp_path / "whole", 8), weights_of(cut, 8))
 
 
-def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings):
+def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings, run_training):
     rows = run_training(
         tmp_path / "run",
         [*settings, "steps=30", "prompts_per_step=16", "minibatch_prompts=16", "optimizer.lr=3e-3", "kl.beta=0"],
@@ -186,7 +151,7 @@ def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings):
     assert last > first + 0.1
 
 
-def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
+def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings, run_training):
     rows = run_training(
         tmp_path / "run", [*settings, "audit_rollouts=2", "eval.every=3", "eval.benchmark=countdown", "eval.n=2"]
     )
@@ -212,7 +177,7 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings):
     assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])
 
 
-def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, settings):
+def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, settings, run_training):
     """The reward pays for digits; no answer of a random policy solves countdown."""
     rows = run_training(
         tmp_path / "run", [*settings, "steps=1", "eval.every=1", "eval.benchmark=countdown", "eval.n=2"]
@@ -221,7 +186,7 @@ def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, sett
     assert rows[0]["eval/pass@1"] == rows[0]["eval/distinct_correct"] == 0
 
 
-def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder):
+def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder, run_training, rows_of):
     import shutil
 
     model = tmp_path / "model"
@@ -250,7 +215,7 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
     assert len(rows_of(tmp_path / "run")) == 2
 
 
-def test_all_equal_rewards_change_no_weight(tmp_path, settings):
+def test_all_equal_rewards_change_no_weight(tmp_path, settings, run_training, weights_of):
     (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
     rows = run_training(tmp_path / "run", [*settings, "reward=flat:one", "kl.beta=0", "steps=2"])
     assert rows[-1]["dual/degenerate_share"] == 1
@@ -259,7 +224,9 @@ def test_all_equal_rewards_change_no_weight(tmp_path, settings):
     assert same_weights(weights_of(tmp_path / "run", 1), weights_of(tmp_path / "run", 2))
 
 
-def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_path, settings, monkeypatch):
+def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    tmp_path, settings, monkeypatch, run_training, rows_of
+):
     from quatro.methods.quatro import Quatro
     from quatro.types import Advantages
 
@@ -278,7 +245,7 @@ def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(tmp_pa
     assert list((tmp_path / "run").glob("nonfinite-step-000003.pt"))
 
 
-def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch):
+def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch, run_training, weights_of):
     from quatro.policy.local import LocalPolicy, Update
 
     original = LocalPolicy.update
@@ -295,12 +262,12 @@ def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monk
     assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 6).values())
 
 
-def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):
+def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog, run_training):
     run_training(tmp_path / "run", [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=1"])
     assert "delta cannot act" in caplog.text
 
 
-def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings):
+def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings, run_training, weights_of):
     """`own`: the update's own detached log-probabilities; the result is that of recomputing them."""
     single = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=2"]
     run_training(tmp_path / "own", single)

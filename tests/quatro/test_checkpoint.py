@@ -37,10 +37,6 @@ def save(run: RunDir, step: int, state: Mapping[str, Any] = STATE) -> Path:
     return checkpoint.save(run, step, fill_model, state, TENSORS)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_what_was_saved_is_loaded(run: RunDir) -> None:
     path = save(run, 4)
     assert path == run.path / "checkpoints" / "step-000004"
@@ -101,7 +97,7 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDi
 # ---- damage
 
 
-def test_every_flipped_bit_is_found_before_loading(run: RunDir) -> None:
+def test_every_flipped_bit_is_found_before_loading(run: RunDir, contents: Any) -> None:
     path = save(run, 4)
     for name, data in contents(path).items():
         for position in range(0, len(data), max(1, len(data) // 97)):
@@ -183,7 +179,7 @@ def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, error: BaseException, contents: Any
 ) -> None:
     """Every fsync and rename of a save fails once, one after the other, until a save runs clean."""
     run.append_metrics({"step": 4})
@@ -226,7 +222,9 @@ def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
     ("limit", "name"),
     [(0, "model/config.json"), (10, "tensors.safetensors"), (400, "state.json"), (400, "manifest.json")],
 )
-def test_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(run: RunDir, limit: int, name: str) -> None:
+def test_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
+    run: RunDir, limit: int, name: str, contents: Any
+) -> None:
     def write_little(folder: Path) -> None:
         (folder / "config.json").write_text("{}", encoding="utf-8")
 

@@ -43,15 +43,11 @@ def run(tmp_path: Path, tiny_folder: Path) -> Path:
     return path
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def model_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:06d}" / "model"
 
 
-def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tmp_path: Path) -> None:
+def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tmp_path: Path, contents: Any) -> None:
     before = contents(run)
     exported = export(run, tmp_path / "out")
     assert (exported.step, exported.dtype) == (4, "float32")
@@ -62,7 +58,7 @@ def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tm
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
 
 
-def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path: Path) -> None:
+def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path: Path, contents: Any) -> None:
     assert export(run, tmp_path / "out", step=2).step == 2
     found = contents(tmp_path / "out")
     assert found["model.safetensors"] == contents(model_of(run, 2))["model.safetensors"]
@@ -140,7 +136,7 @@ def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
     assert export(run, tmp_path / "out", step=2).step == 2
 
 
-def test_nothing_is_overwritten(run: Path, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(run: Path, tmp_path: Path, contents: Any) -> None:
     out = tmp_path / "out"
     out.mkdir()
     export(run, out)  # an empty folder is as good as none
@@ -160,7 +156,9 @@ def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_paths_of_this_machine_are_taken_out_of_the_configuration(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_paths_of_this_machine_are_taken_out_of_the_configuration(
+    run: Path, tmp_path: Path, tiny_folder: Path, contents: Any
+) -> None:
     with RunDir.open(run) as opened:
 
         def fill(folder: Path) -> None:
@@ -181,7 +179,7 @@ def test_paths_of_this_machine_are_taken_out_of_the_configuration(run: Path, tmp
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_a_failure_of_any_call_leaves_nothing_or_everything(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None, contents: Any
 ) -> None:
     """The Nth of the calls that change the disk fails, for every N until none does."""
     out, count = tmp_path / "out", 0

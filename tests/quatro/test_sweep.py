@@ -11,25 +11,6 @@ from evals.errors import DataError, UsageError
 from quatro.stop import StopRequest
 from quatro.sweep import Axis, csv_cell, parse_axis, plan_sweep, read_metrics, run_sweep, status_of
 
-BASE = """
-model: embedded:countdown
-dtype: float32
-method: {name: quatro, delta: 0.01}
-data: {prompts: countdown, template: plain}
-reward: countdown
-prompts_per_step: 4
-minibatch_prompts: 4
-steps: 2
-"""
-
-
-@pytest.fixture
-def base(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(BASE, encoding="utf-8")
-    return path
-
-
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
     """

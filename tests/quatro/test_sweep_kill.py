@@ -79,21 +79,11 @@ with StopRequest() as stop:
 sys.exit(stop.exit_code or any(outcome.status != "done" for outcome in outcomes))
 """
 
-BASE = """
-model: embedded:countdown
-dtype: float32
-method: {name: quatro, delta: 0.01}
-data: {prompts: countdown, template: plain}
-reward: countdown
-prompts_per_step: 4
-minibatch_prompts: 4
-steps: 12
-"""
-
 
 @pytest.fixture
-def command(tmp_path):
-    names = {"base.yaml": BASE, "train.py": TRAIN, "sample.py": SAMPLE, "driver.py": DRIVER}
+def command(base, tmp_path):
+    longer = base.read_text(encoding="utf-8").replace("steps: 2", "steps: 12")
+    names = {"base.yaml": longer, "train.py": TRAIN, "sample.py": SAMPLE, "driver.py": DRIVER}
     for name, text in names.items():
         (tmp_path / name).write_text(textwrap.dedent(text), encoding="utf-8")
 

@@ -16,17 +16,6 @@ from quatro.sweep import Axis, Evaluation, plan_sweep, run_sweep, status_of
 from quatro.sweep_children import make_slots
 from quatro.sweep_submit import write_submission
 
-BASE = """
-model: embedded:countdown
-dtype: float32
-method: {name: quatro, delta: 0.01}
-data: {prompts: countdown, template: plain}
-reward: countdown
-prompts_per_step: 4
-minibatch_prompts: 4
-steps: 2
-"""
-
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(
     """
@@ -56,13 +45,6 @@ QUATRO = textwrap.dedent(
         (folder / "toy.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
     """
 )
-
-
-@pytest.fixture
-def base(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(BASE, encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -17,14 +17,10 @@ from torch import Tensor
 
 SECONDS = 1200  # a launch that takes longer is stuck
 WORKER = Path(__file__).with_name("worker.py")
-# The share of words that are digits: an untrained policy earns mixed rewards with it from the first iteration.
-REWARD = """
+# Beside `share`, the share of words that are digits.
+MORE_REWARDS = """
+
 import os
-
-
-def share(prompt, completion, answer):
-    words = completion.split()
-    return sum(word.isdigit() for word in words) / max(1, len(words))
 
 
 def broken_on_rank_1(prompt, completion, answer):
@@ -154,9 +150,9 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path, digit_reward: str) -> Bench:
     folder = tmp_path_factory.mktemp("ranks")
-    (folder / "digit_reward.py").write_text(REWARD, encoding="utf-8")
+    (folder / "digit_reward.py").write_text(digit_reward + MORE_REWARDS, encoding="utf-8")
     (folder / "poison.py").write_text(POISON, encoding="utf-8")
     return Bench(folder, tiny_folder)
 
