@@ -204,7 +204,9 @@ def _replace_method(
 def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
     parent = raw
     for depth, part in enumerate(setting.key[:-1]):
-        child = parent.setdefault(part, {})
+        child = parent.get(part)
+        if child is None:  # not there, or a block that is off
+            child = parent[part] = {}
         if not isinstance(child, dict):
             block = ".".join(setting.key[: depth + 1])
             raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from quatro.config_model import Config, ConfigProblems
+from quatro.config_model import Config, ConfigProblems, block_of
 from quatro.yaml_loader import KeyPath
 from quatro.yaml_writer import scalar_text
 
@@ -121,8 +121,7 @@ def _model_at(path: Sequence[str]) -> type[BaseModel] | None:
     model: type[BaseModel] | None = Config
     for part in path:
         field = model.model_fields.get(part) if model else None
-        annotation = field.annotation if field else None
-        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+        model = block_of(field) if field else None
     return model
 
 
@@ -130,8 +129,8 @@ def _all_keys(model: type[BaseModel], above: str = "") -> list[str]:
     keys = []
     for key, field in model.model_fields.items():
         keys.append(f"{above}{key}")
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            keys += _all_keys(field.annotation, f"{above}{key}.")
+        block = block_of(field)
+        keys += _all_keys(block, f"{above}{key}.") if block else []
     return keys
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
 
 from evals.errors import UsageError
 from evals.prompts import TEMPLATES
@@ -53,6 +54,14 @@ def _known_template(value: str) -> str:
     return value
 
 
+def _targets(value: Any) -> Any:
+    if isinstance(value, list | tuple) and value and all(isinstance(name, str) and name for name in value):
+        return tuple(value)
+    if value != "all-linear":
+        raise ValueError("expected all-linear, or a list of layer names such as [q_proj, v_proj]")
+    return value
+
+
 def _known_reward(value: str) -> str:
     module, separator, function = value.partition(":")
     if value in ("math", "countdown", "code") or (separator and module and function.isidentifier()):
@@ -93,6 +102,13 @@ def build_method(value: Any) -> Any:
 
 class Block(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def block_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The block of keys that a field holds, or may hold beside null; None where it is a plain value."""
+    choices = [choice for choice in (get_args(field.annotation) or (field.annotation,)) if choice is not type(None)]
+    found = choices[0] if len(choices) == 1 else None
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
 
 
 class DataConfig(Block):
@@ -144,6 +160,14 @@ class KlConfig(Block):
     aggregate: Aggregate = Field("token-mean", description="how its token values become one number")
 
 
+class LoraConfig(Block):
+    rank: int = Field(16, ge=1, description="rank of the change to each adapted weight matrix")
+    alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
+    target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
+        "all-linear", description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear: all but the head"
+    )
+
+
 class PolicyConfig(Block):
     kind: Literal["local", "deepspeed"] = Field("local", description="one process, or DeepSpeed ZeRO under torchrun")
     zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
@@ -153,7 +177,11 @@ class PolicyConfig(Block):
     gradient_checkpointing: bool = Field(
         False, description="compute a layer again for its gradient: less memory for a third more computation"
     )
-    lora: None = Field(None, description="null trains all weights, which is the only choice in this version")
+    lora: LoraConfig | None = Field(
+        None,
+        description="train a low-rank adapter and freeze the model (LoRA); null trains all weights. The learning rate "
+        "that suits it is about ten times the one that suits all weights",
+    )
 
 
 class EvalConfig(Block):

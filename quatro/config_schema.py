@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from quatro.config_model import Config
+from quatro.config_model import Config, block_of
 from quatro.methods import METHODS
 from quatro.yaml_writer import scalar_text
 
@@ -26,11 +26,12 @@ def schema_json() -> dict[str, Any]:
 
 def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for key, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _model_lines(field.annotation, f"{above}{key}.")
-            continue
-        head = f"{above}{key}: {_type_text(model, key)}{_default_text(field)}"
-        yield f"{head}\n    {field.description}" if field.description else head
+        block = block_of(field)
+        if block is None or field.default is None:
+            head = f"{above}{key}: {_type_text(model, key)}{_default_text(field)}"
+            yield f"{head}\n    {field.description}" if field.description else head
+        if block is not None:
+            yield from _model_lines(block, f"{above}{key}.")
 
 
 def _default_text(field: FieldInfo) -> str:

@@ -47,6 +47,7 @@ class DryRun:
     num_skipped: int
     first_prompt: Prompt
     num_parameters: int
+    num_trained: int
     memory: Memory
     notes: list[str]
 
@@ -64,10 +65,17 @@ class DryRun:
             f"# first of {self.num_prompts} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens",
             f"text: {prompt.text[:SHOWN_CHARACTERS]!r}",
             *(f"ids: {ids}", ""),
-            *("# model and predicted peak memory (an estimate)", f"{self.num_parameters:,} parameters"),
+            *("# model and predicted peak memory (an estimate)", self._parameters),
             *(f"{_size(memory.total)} at the peak: {parts}", ""),
             *("# notes", *self.notes),
         ]
+
+    @property
+    def _parameters(self) -> str:
+        if self.num_trained == self.num_parameters:
+            return f"{self.num_parameters:,} parameters"
+        share = self.num_trained / self.num_parameters
+        return f"{self.num_parameters:,} parameters, {self.num_trained:,} of them trained ({share:.2%})"
 
     @property
     def document(self) -> dict[str, Any]:
@@ -78,6 +86,7 @@ class DryRun:
             "prompts": {"count": self.num_prompts, "skipped": self.num_skipped},
             "first_prompt": {"id": prompt.id, "text": prompt.text, "token_ids": list(prompt.token_ids)},
             "parameters": self.num_parameters,
+            "trained_parameters": self.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
             "notes": self.notes,
         }
@@ -99,14 +108,20 @@ def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
     limit = context_limit(model)
     prompts = load_prompts(config.data, tokenizer, context_limit=limit)
     check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
+    if config.policy.lora is not None:
+        from quatro.policy import lora
+
+        lora.attach(model, config.policy.lora, seed=config.seed)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     notes = startup_warnings(config)
     if not warmstart.is_cached(config.model):
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
         )
     is_local = config.policy.kind == "local"
-    masters = "weights kept in float32" if is_local else "float32 masters in the optimiser's shards"
+    kept = "weights" if config.policy.lora is None else "the adapter's weights"
+    masters = f"{kept} kept in float32" if is_local else "float32 masters in the optimiser's shards"
     notes.append(f"device: {device}, computing in {config.dtype}, {masters}")
     return DryRun(
         config_yaml=config_to_yaml(config),
@@ -115,7 +130,8 @@ def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
         num_skipped=prompts.num_skipped,
         first_prompt=prompts.prompts[0],
         num_parameters=num_parameters,
-        memory=predict_memory(config, model.config, num_parameters, prompts, num_ranks),
+        num_trained=num_trained,
+        memory=predict_memory(config, model.config, num_parameters, prompts, num_ranks, num_trained=num_trained),
         notes=notes,
     )
 
@@ -149,7 +165,15 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
     return lines
 
 
-def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: PromptSet, num_ranks: int = 1) -> Memory:
+def predict_memory(
+    config: Config,
+    shape: Any,
+    num_parameters: int,
+    prompts: PromptSet,
+    num_ranks: int = 1,
+    *,
+    num_trained: int | None = None,
+) -> Memory:
     """An estimate of the peak from first principles; fragmentation and the framework come on top.
 
     P parameters, D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers; tokens in a micro-batch.
@@ -162,6 +186,9 @@ def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: Pro
 
     Of several ranks each holds its share of rows, and under DeepSpeed of the optimiser (ZeRO-1), gradients (2) and
     weights (3) too; it keeps float32 masters beside weights in the format of the computation.
+
+    With an adapter only its ``num_trained`` parameters have gradients and moments, the others are kept in the format
+    of the computation, and the reference takes nothing.
 
     The coefficients of activations are what autograd was seen to keep for Qwen2; other families differ a little.
     """
@@ -194,31 +221,31 @@ def predict_memory(config: Config, shape: Any, num_parameters: int, prompts: Pro
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
     return Memory(
-        **_model_memory(config, num_parameters, number, num_ranks),
+        **_model_memory(config, num_parameters, num_trained or num_parameters, number, num_ranks),
         activations=activations,
         logits=logits,
         kv_cache=live_rows * longest * layers * 2 * keys * number,
     )
 
 
-def _model_memory(config: Config, num_parameters: int, number: int, num_ranks: int) -> dict[str, int]:
-    """Bytes of what has the size of the model, on each rank."""
-    whole, has_reference = num_parameters * FLOAT32_BYTES, config.kl.beta > 0
+def _model_memory(config: Config, num_parameters: int, num_trained: int, number: int, num_ranks: int) -> dict[str, int]:
+    """Bytes of what has the size of the model, on each rank; ``number`` is that of one number of the computation."""
+    trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
     if config.policy.kind == "local":
         return {
-            "weights": whole,
-            "gradients": whole,
-            "optimizer": 2 * whole,
-            "reference": whole if has_reference else 0,
-            "casts": 0 if number == FLOAT32_BYTES else number * num_parameters,
+            "weights": trained + number * (num_parameters - num_trained),
+            "gradients": trained,
+            "optimizer": 2 * trained,
+            "reference": trained if has_copy else 0,
+            "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
         }
     stage, computed = config.policy.zero_stage, num_parameters * number
     copy = computed if stage == 3 and config.rollout.engine == "transformers" else 0
     return {
         "weights": (computed // num_ranks if stage == 3 else computed) + copy,
-        "gradients": whole // num_ranks if stage >= 2 else whole,
-        "optimizer": 0 if config.policy.offload_optimizer else 3 * whole // num_ranks,
-        "reference": computed if has_reference else 0,
+        "gradients": trained // num_ranks if stage >= 2 else trained,
+        "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
+        "reference": computed if has_copy else 0,
         "casts": 0,
     }
 

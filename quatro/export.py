@@ -21,6 +21,7 @@ from quatro import checkpoint
 from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
+from quatro.policy.loading import ADAPTER_CONFIG
 from quatro.run_summary import checkpoint_steps
 from quatro.rundir import read_json, step_name
 
@@ -50,12 +51,13 @@ def export(
     run: Path, folder: Path, *, step: int | None = None, dtype: str | None = None, progress: Progress | None = None
 ) -> Exported:
     """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder``; ``dtype`` None keeps the weights as
-    they are, bit by bit.
+    they are, bit by bit. An adapter is merged into the model that it was trained on, in float32.
 
     Raises:
         UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds
             something.
         DataError: the run has no checkpoint, or a file of it is missing, extra or changed.
+        MissingError: the model that an adapter was trained on is not here.
         OSError: the folder cannot be written; nothing of it is left.
     """
     if dtype is not None and dtype not in DTYPES:
@@ -66,15 +68,18 @@ def export(
     refuse_present(folder)
     config = load_config(run)
     found = checkpoint.load(_checkpoint_of(run, step))
-    if not (found.model / "config.json").is_file():
+    is_adapter = (found.model / ADAPTER_CONFIG).is_file()
+    if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is no whole model: it has no config.json")
     final.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_full_disk(found.model, final.parent, dtype)
+    if not is_adapter:
+        _refuse_full_disk(found.model, final.parent, dtype)
     _remove_rubbish(final)
     partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         partial.mkdir()
-        stored = _write_model(found.model, partial, dtype, progress)
+        write = _write_merged if is_adapter else _write_model
+        stored = write(found.model, partial, dtype, progress)
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored)
         write_text(partial / "README.md", model_card(facts))
         fsync_directory(partial)
@@ -163,6 +168,34 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Progre
     return " and ".join(sorted(formats))
 
 
+def _write_merged(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
+    """Write the model that an adapter makes of its base; returns the number format of the weights."""
+    import torch
+
+    from quatro.policy.loading import load_model, load_tokenizer
+    from quatro.policy.local import save_folder
+
+    model, stored = load_model(str(source), torch.float32, "cpu"), dtype or "float32"
+    for name, parameter in model.named_parameters():
+        parameter.data = _cast(parameter.data, getattr(torch, stored), name)
+    save_folder(model, target, load_tokenizer(str(source)))
+    done = 0
+    files = [path for path in sorted(target.rglob("*")) if path.is_file()]
+    total = sum(path.stat().st_size for path in files)
+    for path in files:
+        if path.name in ("config.json", "tokenizer_config.json"):
+            document = read_json(path)
+            path.unlink()
+            write_text(path, _json(_settings(document, stored)))
+        path.chmod(target.stat().st_mode & 0o666)
+        with naming(path), path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        done += path.stat().st_size
+        if progress is not None:
+            progress(min(done, total), total)
+    return stored
+
+
 def _write_weights(source: Path, target: Path, dtype: str | None) -> set[str]:
     """Copy one file of weights; returns the number formats of its floating-point tensors."""
     formats = _float_formats(source)
@@ -222,8 +255,12 @@ def _write_settings(source: Path, target: Path, dtype: str | None) -> None:
     if kept == document:
         _copy(source, target)
     else:
-        # Python's dialect of JSON as transformers writes it: some models have an infinity in their configuration.
-        write_text(target, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+        write_text(target, _json(kept))
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    """Python's dialect of JSON as transformers writes it: some models have an infinity in their configuration."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _settings(document: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:

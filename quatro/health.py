@@ -14,8 +14,12 @@ REPEAT_EVERY = 25  # iterations between two warnings of one kind
 MAX_KL_OVER_DELTA = 3.0
 MAX_TRUNCATED_SHARE = 0.5
 MIN_ESS_SHARE = 0.1
-MAX_NOISE = 0.1  # nats, of a sequence log-ratio that should be 0
+MAX_NOISE = 0.1  # nats, of a sequence log-ratio that should be 0; less where advantages are smaller
+MAX_NOISE_SHARE = 0.5  # of sqrt(2 delta), which is how large they are under a radius delta
 MAX_FAILED_SHARE = 0.1
+# The paper's rate for all weights. An adapter's best one is about ten times that of all weights, whatever the model
+# (Schulman et al. 2025, LoRA Without Regret).
+LORA_LR = 1e-6
 
 
 def startup_warnings(config: Config) -> list[str]:
@@ -27,6 +31,11 @@ def startup_warnings(config: Config) -> list[str]:
             "delta cannot act: with inner_updates 1 and a single minibatch every step is strictly on-policy, the "
             "log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
             "minibatch_prompts below prompts_per_step"
+        )
+    if config.policy.lora is not None and config.optimizer.lr <= LORA_LR:
+        found.append(
+            f"optimizer.lr {config.optimizer.lr:g} suits all weights; an adapter (policy.lora) needs about ten times "
+            f"that, such as -s optimizer.lr={10 * config.optimizer.lr:g}"
         )
     if config.rollout.top_p < 1 or config.rollout.top_k > 0:
         found.append(
@@ -87,13 +96,13 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
                 "lower optimizer.lr or inner_updates",
             )
         )
-    noise = metrics["log_ratio/before_max"]
-    if noise > MAX_NOISE:
+    noise, radius = metrics["log_ratio/before_max"], config.method.min_kl_radius
+    if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
         found.append(
             (
                 "noise",
                 f"before any update sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old: "
-                "numerical noise is as large as the advantages; use dtype float32 or shorter responses",
+                "that noise is of the size of the advantages; use dtype float32 or shorter responses",
             )
         )
     failures = metrics["reward/errors"] + metrics["reward/timeouts"]

@@ -76,8 +76,8 @@ class InnerLoop:
             self.old_logp = self._choose(rows)
         if self.old_logp == "recompute":
             logp_BT = torch.zeros_like(rows.batch.old_logp_BT)
-            # The first minibatch meets pi_old itself and needs none.
-            for index in list(rows.minibatches(self.config.minibatch_prompts))[1:]:
+            # The first minibatch meets pi_old itself and needs none: its difference is what `log_ratio/before` shows.
+            for index in rows.minibatches(self.config.minibatch_prompts):
                 scored_BT = self.policy.score(rows.select(index)).logp_BT
                 logp_BT[index, : scored_BT.shape[1]] = scored_BT
             return rows.with_batch(old_logp_BT=logp_BT)
@@ -138,6 +138,8 @@ class InnerLoop:
             if budget is not None and (progress.num_applied == num_applied_before or budget.is_spent(rows)):
                 break
         metrics = progress.metrics(rows, self.policy.world)
+        if self.old_logp != "engine":
+            metrics |= mismatch(engine_logp_BT, progress.old_logp_BT, rows.batch.mask_BT, self.policy.world)
         if budget is not None:
             metrics |= budget.metrics
         entropy = progress.entropy(rows.batch.mask_BT, self.policy.world)
@@ -164,10 +166,11 @@ class InnerLoop:
             progress.entropy_BT[index, :width] = update.forward.entropy_BT
         if not progress.before:
             # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
-            given_BT = progress.old_logp_BT[index, :width] if self.old_logp == "engine" else logp_BT
+            given_BT = logp_BT if self.old_logp == "own" else progress.old_logp_BT[index, :width]
             noise_B = world.gather(sequence_log_ratio(logp_BT, given_BT, mask_BT))
             progress.before = summarise(noise_B, "log_ratio/before")
-            progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
+            if self.old_logp == "engine":  # of the other minibatches the trainer never knows its own log pi_old
+                progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
         if is_old_policy:
             progress.old_logp_BT[index, :width] = logp_BT
         log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))

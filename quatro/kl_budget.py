@@ -89,13 +89,13 @@ class KlBudget:
 
     @torch.no_grad()
     def _remember(self) -> None:
-        for before, (_, weight) in zip(self._before, self.policy.named_weights(), strict=True):
+        for before, weight in zip(self._before, self.policy.trained, strict=True):
             before.copy_(weight)
 
     @torch.no_grad()
     def _scale_move(self, factor: float) -> None:
         """weights <- before + factor (weights - before); 0 gives exactly those before."""
-        for before, (_, weight) in zip(self._before, self.policy.named_weights(), strict=True):
+        for before, weight in zip(self._before, self.policy.trained, strict=True):
             weight.copy_(torch.lerp(before, weight, factor) if factor else before)
 
 

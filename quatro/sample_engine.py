@@ -109,15 +109,16 @@ def make_engine(recipe: Recipe) -> Engine:
     """The engine of ``recipe`` in this process."""
     import torch
 
-    from quatro.policy.loading import load_model, load_tokenizer, stop_ids
+    from quatro.policy.loading import base_of, load_model, load_tokenizer, stop_ids
 
     tokenizer = load_tokenizer(recipe.weights)
     if recipe.engine == "vllm":
         from quatro.rollout.vllm import VllmEngine
 
-        shape = _shape(recipe.weights)
-        return VllmEngine(
-            recipe.weights,
+        base = base_of(recipe.weights)
+        shape = _shape(base)
+        engine = VllmEngine(
+            base,
             tokenizer,
             shape=shape.config,
             eos_ids=stop_ids(tokenizer, shape),
@@ -126,6 +127,10 @@ def make_engine(recipe: Recipe) -> Engine:
             gpu_memory_utilization=GPU_MEMORY_UTILIZATION,
             collect_logp=False,
         )
+        if base != recipe.weights:
+            merged = load_model(recipe.weights, torch.float32, "cpu")
+            engine.sync(lambda: ((name, weight.detach()) for name, weight in merged.named_parameters()))
+        return engine
     from quatro.rollout.transformers import TransformersEngine
 
     model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)

@@ -14,8 +14,9 @@ from evals.errors import MissingError
 from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
+from quatro.policy import lora
 from quatro.policy.base import Policy
-from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
+from quatro.policy.loading import base_of, context_limit, load_config, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
 from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward
@@ -102,6 +103,8 @@ def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, co
         UsageError: an engine, policy or reward that this version does not have, or a reward that cannot be imported.
         DataError: the reward cannot judge a prompt, or a replay or evaluation file is unreadable.
     """
+    if config.policy.lora is not None:
+        lora.require()
     if config.policy.kind == "deepspeed":
         from quatro.policy.deepspeed import require
 
@@ -127,21 +130,29 @@ def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, co
 
 def make_policy(config: Config, model: Any, world: World, weights: Path | None) -> Policy:
     """The policy of ``config.policy.kind``; ``weights`` take the place of ``model``'s once the reference is made."""
-    if config.policy.kind == "local":
+    is_local, adapter = config.policy.kind == "local", config.policy.lora
+    if adapter is not None:
+        # DeepSpeed brings all weights to the format of the computation by itself.
+        is_cast = is_local and config.dtype == "bfloat16"
+        lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
+    if is_local:
         policy = LocalPolicy(model, config, world=world)
         if weights is not None:
-            _load_weights(model, weights)
+            _load_weights(model, weights, config)
         return policy
     from quatro.policy.deepspeed import DeepSpeedPolicy, require
 
     require(model.device)
-    reference = copy.deepcopy(model) if config.kl.beta > 0 else None
+    reference = copy.deepcopy(model) if config.kl.beta > 0 and adapter is None else None
     if weights is not None:
-        _load_weights(model, weights)
+        _load_weights(model, weights, config)
     return DeepSpeedPolicy(model, config, world=world, reference=reference)
 
 
-def _load_weights(model: Any, weights: Path) -> None:
+def _load_weights(model: Any, weights: Path, config: Config) -> None:
+    if config.policy.lora is not None:
+        lora.load(model, weights)
+        return
     model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
 
 
@@ -165,7 +176,8 @@ def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
 
 
 def _vllm_engine(config: Config, policy: Policy, tokenizer: Any, eos_ids: tuple[int, ...]) -> Engine:
-    """Loaded from the model the run began with; the first `sync` brings the policy's own weights."""
+    """Loaded from the model the run began with, or of an adapter its base: the first `sync` brings the policy's own
+    weights."""
     from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
     from quatro.rollout.vllm import VllmEngine
 
@@ -180,7 +192,7 @@ def _vllm_engine(config: Config, policy: Policy, tokenizer: Any, eos_ids: tuple[
         dtype=config.dtype,
     )
     return VllmEngine(
-        warmstart.resolve_model(config.model),
+        base_of(warmstart.resolve_model(config.model)),
         tokenizer,
         shape=policy.model.config,
         eos_ids=eos_ids,

@@ -132,7 +132,7 @@ def iteration(
     engine_logp_BT = rows.batch.old_logp_BT
     with timer("old_logp"):
         rows = rows.with_batch(old_logp_BT=resumed.progress.old_logp_BT) if resumed else inner.with_old_logp(rows)
-    if policy.reference is not None:
+    if policy.has_reference:
         with timer("ref_logp"):
             rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)
 

@@ -23,6 +23,7 @@ from evals.errors import DivergedError, MissingError, is_out_of_memory
 from quatro import ops
 from quatro.collate import Rows, collate
 from quatro.config import Config
+from quatro.policy import lora
 from quatro.policy.head import response_logp
 from quatro.policy.loading import enable_checkpointing, has_plain_head
 from quatro.types import Batch, Loss, Metric, Prompt, Rollout
@@ -72,6 +73,8 @@ class Step(NamedTuple):
 class Policy(ABC):
     """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
 
+    With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
+
     ``sampling_model`` is what an engine without weights of its own draws from. ``microbatch_tokens`` begins as
     configured. When memory runs out it is halved, once, and what was under way is done again from its beginning; with
     the budget the order of sums changes, so it is part of a run's state.
@@ -83,10 +86,14 @@ class Policy(ABC):
     def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
         # No dropout: the same weights must give the same log-probabilities.
         self.model = self.sampling_model = model.eval()
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.lora, self.base_model = config.policy.lora, config.model
+        self.has_reference = config.kl.beta > 0
         self.world = world or World()
         self.device = next(model.parameters()).device
         self.dtype = config.dtype
-        self._has_plain_head = has_plain_head(self.model)
+        with self.computing():
+            self._has_plain_head = has_plain_head(self.model)
         self.temperature = config.rollout.temperature
         self.configured_tokens = self.microbatch_tokens = config.microbatch_tokens
         self.max_grad_norm = config.optimizer.max_grad_norm
@@ -114,7 +121,8 @@ class Policy(ABC):
 
     @abstractmethod
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight under its Hugging Face name, for engines that hold a copy; called by all ranks."""
+        """Every weight under its Hugging Face name, an adapter added in, for engines that hold a copy; called by all
+        ranks."""
 
     @abstractmethod
     def snapshot(self) -> list[Tensor]: ...
@@ -124,7 +132,7 @@ class Policy(ABC):
 
     @abstractmethod
     def save_model(self, folder: Path, tokenizer: Any) -> None:
-        """A plain Hugging Face folder, see `local.save_folder`; called by all ranks, written by the first."""
+        """A plain Hugging Face folder, or that of an adapter; called by all ranks, written by the first."""
 
     @abstractmethod
     def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -184,7 +192,12 @@ class Policy(ABC):
     @torch.no_grad()
     def score(self, rows: Rows, *, need_entropy: bool = False, use_reference: bool = False) -> Forward:
         """Log-probabilities without gradient, in the micro-batches in which `update` will see the same rows."""
-        model = self.reference if use_reference else self.model
+        model: Any = self.model
+        turned: AbstractContextManager[None] = nullcontext()
+        if use_reference and self.lora is None:
+            model = self.reference
+        elif use_reference:
+            turned = lora.switched_off(model)
 
         def attempt() -> Forward:
             whole = self._empty_forward(rows, need_entropy)
@@ -192,7 +205,8 @@ class Policy(ABC):
                 _put(whole, index, self.forward(rows.select(index), need_entropy=need_entropy, model=model))
             return whole
 
-        return self._with_half_the_tokens_if_need_be(attempt)
+        with turned:
+            return self._with_half_the_tokens_if_need_be(attempt)
 
     def check_head(self, prompts: Sequence[Prompt]) -> float:
         """Compares the head in chunks with the model's own logits on real tokens; returns the largest difference.

@@ -27,8 +27,9 @@ from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
 from quatro.checkpoint import below
 from quatro.collate import Rows
 from quatro.config import Config
+from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step
-from quatro.policy.local import save_folder
+from quatro.policy.local import all_weights, save_folder
 from quatro.world import World
 
 T = TypeVar("T")
@@ -70,9 +71,11 @@ class DeepSpeedPolicy(Policy):
         self._num_steps = 0
         self._settings = config.optimizer
         needs_copy = self.stage == 3 and config.rollout.engine == "transformers"
-        self.sampling_model = copy.deepcopy(model).to(dtype).requires_grad_(False) if needs_copy else model
+        if needs_copy:
+            whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
+            self.sampling_model = whole.to(dtype).requires_grad_(False)
         self.optimizer = _CarefulAdamW(
-            model.parameters(),
+            self.trained,
             lr=self._settings.lr,
             betas=self._settings.betas,
             weight_decay=self._settings.weight_decay,
@@ -171,15 +174,15 @@ class DeepSpeedPolicy(Policy):
     # --- weights and state ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Inside, every rank has all weights."""
+    def _whole(self, weights: list[Tensor]) -> Iterator[None]:
+        """Inside, every rank has the whole of ``weights``."""
         if self.stage < 3:
             yield
             return
         import deepspeed
 
         with self.world.waiting("the whole weights"):
-            gathered = deepspeed.zero.GatheredParameters(list(self.model.parameters()))
+            gathered = deepspeed.zero.GatheredParameters(weights)
             gathered.__enter__()
         try:
             yield
@@ -187,15 +190,14 @@ class DeepSpeedPolicy(Policy):
             gathered.__exit__(None, None, None)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        with self._whole():
-            for name, parameter in self.model.named_parameters():
-                yield name, parameter.detach()
+        with self._whole(list(self.model.parameters())):
+            yield from all_weights(self.model, self.lora)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         """In the format of the computation: bfloat16 where that is bfloat16."""
-        with self._whole():
+        with self._whole(list(self.model.parameters()) if self.lora is None else self.trained):
             if self.world.is_first:
-                save_folder(self.model, folder, tokenizer)
+                save_folder(self.model, folder, tokenizer, adapter_of=self.base_model if self.lora else None)
 
     def snapshot(self) -> list[Tensor]:
         """Raises UsageError: the configuration refuses what would need one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,8 @@ PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
+ADAPTER_CONFIG = "adapter_config.json"  # makes a folder an adapter of peft's: a change to the model that it names
+
 # Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
 LOGIT_SCALES = (
     *("final_logit_softcapping", "logit_softcapping", "logits_soft_cap", "logit_scale", "logits_scale"),
@@ -30,8 +33,42 @@ LOGIT_SCALES = (
 T = TypeVar("T")
 
 
+def base_of(name: str) -> str:
+    """``name`` itself, or for the folder of an adapter the model that it changes in the end, as a folder or Hub id.
+
+    Raises:
+        MissingError: that model is not on this machine.
+        DataError: the folder is unreadable, or does not say which model it changes.
+    """
+    while (changed := _changed_by(name)) is not None:
+        name = changed
+    return name
+
+
+def _changed_by(name: str) -> str | None:
+    """The model that the adapter in the folder ``name`` changes, which may be an adapter too; None if it is none."""
+    file = Path(name) / ADAPTER_CONFIG
+    try:
+        if not file.is_file():
+            return None
+    except (OSError, ValueError):  # a name no file system takes
+        return None
+    try:
+        changed = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{file} is not a valid adapter configuration ({error}); copy it again") from error
+    if not isinstance(changed, str) or not changed or changed == name:
+        raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
+    from quatro.warmstart import resolve_model
+
+    folder = resolve_model(changed)
+    if not Path(folder).exists() and not _may_be_hub_id(folder):
+        raise MissingError(f"{name} is an adapter of the model {changed}, and that folder is not here; put it back")
+    return folder
+
+
 def load_config(name: str) -> PreTrainedConfig:
-    """The model configuration of a folder or Hub id.
+    """The model configuration of a folder or Hub id; of an adapter, that of its model.
 
     Raises:
         MissingError: no such folder, no ``config.json`` in it, or the Hub cannot be reached and has no cached copy.
@@ -39,6 +76,7 @@ def load_config(name: str) -> PreTrainedConfig:
     """
     from transformers import AutoConfig
 
+    name = base_of(name)
     _require(name, ("config.json",), what="model")
     return _load(name, "model configuration", lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
 
@@ -52,6 +90,7 @@ def load_shape(name: str) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
 
+    name = base_of(name)
     config = load_config(name)
     _require(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
@@ -67,6 +106,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    if not any(Path(name, file).is_file() for file in TOKENIZER_FILES):
+        name = base_of(name)
     _require(name, TOKENIZER_FILES, what="tokenizer")
     loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(name) else AutoTokenizer
     tokenizer = _load(name, "tokenizer", lambda: loader.from_pretrained(name, trust_remote_code=False))
@@ -79,7 +120,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
-    """The causal language model of a folder or Hub id, in eval mode.
+    """The causal language model of a folder or Hub id, in eval mode; of an adapter, its model with it merged in.
 
     Raises:
         MissingError: no such folder, no weights in it, or the Hub cannot be reached and has no cached copy.
@@ -89,6 +130,8 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()
+    if (changed := _changed_by(name)) is not None:
+        return _merged(name, changed, dtype, device)
     config = load_config(name)
     _require(name, WEIGHT_FILES, what="weights")
     loader: Any = AutoModelForCausalLM  # its annotations forget the pair that output_loading_info asks for
@@ -107,6 +150,19 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
             f"{', ...' if len(absent) > 3 else ''}); download or save the complete model"
         )
     return model.to(device).eval()
+
+
+def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
+    """In float32, then cast: the change that an adapter makes may be less than the last digit of ``dtype``."""
+    import torch
+
+    if find_spec("peft") is None:
+        raise MissingError(f"{name} is an adapter, and reading it needs peft; type: pip install 'quatro[lora]'")
+    from peft import PeftModel
+
+    model = load_model(changed, torch.float32, "cpu")
+    merged: Any = _load(name, "adapter", lambda: PeftModel.from_pretrained(model, name).merge_and_unload())
+    return merged.to(device=device, dtype=dtype).eval()
 
 
 def has_plain_head(model: Any) -> bool:

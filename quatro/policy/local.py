@@ -13,6 +13,8 @@ from torch import Tensor
 
 from evals.errors import DivergedError
 from quatro.config import Config
+from quatro.config_model import LoraConfig
+from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Step, Update
 from quatro.world import World
 
@@ -26,11 +28,12 @@ class LocalPolicy(Policy):
 
     def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
         super().__init__(model, config, world=world)
-        self.reference = copy.deepcopy(model).requires_grad_(False) if config.kl.beta > 0 else None
+        if self.has_reference and self.lora is None:
+            self.reference = copy.deepcopy(model).requires_grad_(False)
 
         settings = config.optimizer
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+            self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
         )
         warmup = settings.warmup_steps
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -52,7 +55,7 @@ class LocalPolicy(Policy):
 
     def _step(self, loss_sum: Tensor) -> Step:
         self._reduce_gradients()
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.trained, self.max_grad_norm)
         # Every rank must come to the same decision.
         is_finite = bool(torch.isfinite(grad_norm)) and bool(torch.isfinite(self.world.total(loss_sum)))
         is_applied = is_finite and float(grad_norm) > 0.0
@@ -65,21 +68,19 @@ class LocalPolicy(Policy):
     def _reduce_gradients(self) -> None:
         if self.world.size > 1:
             with self.world.waiting("the gradients"):
-                for parameter in self.model.parameters():
+                for parameter in self.trained:
                     if parameter.grad is not None:
                         torch.distributed.all_reduce(parameter.grad)
 
     # --- weights and state ------------------------------------------------------------------------------------------
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight under its Hugging Face name, for engines that hold a copy."""
-        for name, parameter in self.model.named_parameters():
-            yield name, parameter.detach()
+        return all_weights(self.model, self.lora)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:
-        """A copy of the weights as they are."""
-        return [parameter.detach().clone() for parameter in self.model.parameters()]
+        """A copy of the weights that are trained, as they are."""
+        return [parameter.detach().clone() for parameter in self.trained]
 
     @contextmanager
     def weights_of(self, snapshot: Snapshot) -> Iterator[None]:
@@ -93,12 +94,12 @@ class LocalPolicy(Policy):
 
     @torch.no_grad()
     def _put(self, snapshot: Snapshot) -> None:
-        for parameter, value in zip(self.model.parameters(), snapshot, strict=True):
+        for parameter, value in zip(self.trained, snapshot, strict=True):
             parameter.copy_(value)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         if self.world.is_first:
-            save_folder(self.model, folder, tokenizer)
+            save_folder(self.model, folder, tokenizer, adapter_of=self.base_model if self.lora else None)
 
     def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """``(tensors, plain values)`` of optimiser and schedule; parameters are numbered as the optimiser has them."""
@@ -133,8 +134,15 @@ class LocalPolicy(Policy):
             self.load_budget_state(plain["microbatch_tokens"])
 
 
-def save_folder(model: Any, folder: Path, tokenizer: Any) -> None:
-    """A plain Hugging Face folder of ``model``, whose weights are all there.
+def all_weights(model: Any, adapter: LoraConfig | None) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of ``model`` under its Hugging Face name; an adapter is added in."""
+    if adapter is not None:
+        return lora.merged_weights(model)
+    return ((name, parameter.detach()) for name, parameter in model.named_parameters())
+
+
+def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | None = None) -> None:
+    """A plain Hugging Face folder of ``model``, whose weights are all there; or only its adapter of that model.
 
     Raises:
         DivergedError: a weight is not finite; nothing is written.
@@ -149,7 +157,10 @@ def save_folder(model: Any, folder: Path, tokenizer: Any) -> None:
 
     hf_logging.disable_progress_bar()
     try:
-        model.save_pretrained(folder)
+        if adapter_of is not None:
+            lora.save(model, folder, base_model=adapter_of)
+        else:
+            model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     except SafetensorError as error:
         raise OSError(f"{folder} cannot be written: {error}") from error

@@ -58,7 +58,10 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("rollouts_per_prompt: 1", "rollouts_per_prompt: found 1, expected at least 2"),
         ("reward: maths", "reward: found maths, expected math, countdown, code or module:function"),
         ("policy: {zero_stage: 4}", "policy.zero_stage: found 4, expected at most 3"),
-        ("policy: {lora: 16}", "policy.lora: found 16, expected null"),
+        ("policy: {lora: 16}", "policy.lora: found 16, expected a block of keys"),
+        ("policy: {lora: {rank: 0}}", "policy.lora.rank: found 0, expected at least 1"),
+        ("policy: {lora: {ranks: 8}}", "policy.lora.ranks: unknown key; did you mean policy.lora.rank?"),
+        ("policy: {lora: {target_modules: q_proj}}", "policy.lora.target_modules: found q_proj, expected all-linear"),
         (
             "minibatch_prompts: 96",
             "minibatch_prompts: found 96, expected a divisor of prompts_per_step (256), such as 64",

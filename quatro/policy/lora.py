@@ -1,0 +1,196 @@
+"""LoRA: a frozen model with a low-rank adapter, W + (alpha / rank) B A, in each of its linear layers (Hu et al. 2021).
+
+The layers are peft's, put into the model in place, so the model keeps its class and its names. With the adapter
+switched off it is the model that the run began with: the reference of the KL term needs no copy. Engines are sent the
+merged weights under the names they know; checkpoints hold the adapter alone, in peft's own format.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from evals.errors import DataError, DivergedError, MissingError, UsageError
+from quatro.policy.loading import ADAPTER_CONFIG
+
+if TYPE_CHECKING:
+    from quatro.config_model import LoraConfig
+
+WEIGHTS = "adapter_model.safetensors"
+NAME = "default"  # peft's name of a model's first adapter
+PREFIX = "base_model.model."  # peft's names begin with the wrapper that it puts around a model
+
+
+def require() -> None:
+    """Raises MissingError where peft is not installed."""
+    if find_spec("peft") is None:
+        raise MissingError(
+            "policy.lora needs a package that is not installed; type: pip install 'quatro[lora]', or use -s "
+            "policy.lora=null"
+        )
+
+
+def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.dtype | None = None) -> None:
+    """Freezes ``model`` and gives it an adapter that changes nothing yet: A is drawn with ``seed``, B is 0.
+
+    A and B are float32; the frozen weights get ``frozen_dtype``, which saves memory where they are computed in it
+    anyway.
+
+    Raises:
+        UsageError: no layer of the model has one of ``target_modules`` as its name.
+    """
+    from peft import LoraConfig as PeftConfig
+    from peft import inject_adapter_in_model
+
+    wanted = settings.target_modules
+    peft_config = PeftConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=wanted if isinstance(wanted, str) else list(wanted),
+        lora_dropout=0.0,  # the same weights must give the same log-probabilities
+        task_type="CAUSAL_LM",
+    )
+    names = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+    try:
+        inject_adapter_in_model(peft_config, model, adapter_name=NAME)
+    except ValueError as error:  # peft's word for a name that is not there, and for a layer it cannot adapt
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"policy.lora.target_modules {wanted}: {reason}; the model's linear layers are {', '.join(names)}, and "
+            "all-linear means all but its head"
+        ) from error
+    if wanted == "all-linear":
+        # peft noted the whole path of every layer, in the order of a set: another one in every process.
+        peft_config.target_modules = sorted({name.rpartition(".")[2] for name, _ in _named_layers(model)})
+    generator = torch.Generator().manual_seed(seed)
+    for layer in adapted_layers(model):
+        weight = layer.lora_A[NAME].weight
+        drawn = torch.empty(weight.shape)
+        # peft's distribution, from a generator of our own.
+        torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
+        weight.data.copy_(drawn)
+        # In the computation's autocast A takes what the layer takes; a float32 copy of it would only cost memory.
+        layer.cast_input_dtype_enabled = frozen_dtype is None
+    if frozen_dtype is not None:
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                parameter.data = parameter.data.to(frozen_dtype)
+
+
+def adapted_layers(model: Any) -> list[Any]:
+    """The layers that hold an adapter, in the model's order."""
+    return [layer for _, layer in _named_layers(model)]
+
+
+def _named_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    from peft.tuners.lora import LoraLayer
+
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            yield name, module
+
+
+@contextmanager
+def switched_off(model: Any) -> Iterator[None]:
+    """Inside, the model is the one that the adapter was attached to."""
+    layers = adapted_layers(model)
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+@torch.no_grad()
+def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the model with the adapter added in, under the names it has without one.
+
+    Merged in float32, one layer at a time: nothing but that layer is held twice.
+    """
+    adapted = dict(_named_layers(model))
+    for name, parameter in model.named_parameters():
+        owner, _, last = name.rpartition(".")
+        outer, _, inner = owner.rpartition(".")
+        if inner == "base_layer" and outer in adapted:
+            weight = parameter.detach()
+            if last == "weight":
+                weight = weight.float() + adapted[outer].get_delta_weight(NAME).float()
+            yield f"{outer}.{last}", weight
+        elif not parameter.requires_grad:
+            yield name, parameter.detach()
+
+
+def unadapted_copy(model: Any) -> Any:
+    """A copy of the model as it was before `attach`, for an engine that needs whole weights of its own."""
+    plain = copy.deepcopy(model)
+    for name, layer in list(_named_layers(plain)):
+        plain.set_submodule(name, layer.get_base_layer())
+    return plain
+
+
+# ---- on disk
+
+
+def save(model: Any, folder: Path, *, base_model: str) -> None:
+    """Writes the adapter as peft does: its configuration, which names ``base_model``, and A and B.
+
+    Raises:
+        DivergedError: A or B is not finite; nothing is written.
+        OSError: it cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors = {name: value.detach().cpu().contiguous() for name, value in _adapter(model)}
+    for name, value in tensors.items():
+        if not bool(value.isfinite().all()):
+            raise DivergedError(f"weight {name} holds NaN or infinity: no checkpoint is written")
+    document = model.peft_config[NAME].to_dict() | {"base_model_name_or_path": base_model, "inference_mode": True}
+    document["target_modules"] = sorted(document["target_modules"])
+    text = json.dumps(document, indent=2, sort_keys=True, default=str) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
+    try:
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{folder / WEIGHTS} cannot be written: {error}") from error
+
+
+@torch.no_grad()
+def load(model: Any, folder: Path) -> None:
+    """Puts what `save` wrote into the adapter of ``model``.
+
+    Raises:
+        DataError: it is the adapter of another model, or unreadable.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: Mapping[str, Tensor] = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"the adapter in {folder} cannot be read: {error}") from error
+    own = dict(_adapter(model))
+    if tensors.keys() != own.keys() or any(tensors[name].shape != value.shape for name, value in own.items()):
+        raise DataError(f"the adapter in {folder} does not fit the model: other layers, or another rank")
+    for name, value in own.items():
+        value.copy_(tensors[name])
+
+
+def _adapter(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """A and B under peft's names."""
+    for name, parameter in model.named_parameters():
+        owner, _, last = name.rpartition(f".{NAME}.")
+        if owner.endswith((".lora_A", ".lora_B")):
+            yield f"{PREFIX}{owner}.{last}", parameter

@@ -1,0 +1,300 @@
+"""An adapter on a tiny policy, against the same model without one and against peft's own reading of what is saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from evals.errors import DataError, DivergedError, MissingError, UsageError
+from quatro.config_model import LoraConfig
+from quatro.objective import make_objective
+from quatro.policy import lora
+from quatro.policy.loading import base_of, load_config, load_model, load_shape, load_tokenizer
+from quatro.policy.local import save_folder
+from quatro.setup import make_policy
+from quatro.world import World
+
+IDS = torch.arange(2, 12)[None]
+LORA = "policy.lora.rank=4"
+
+
+@pytest.fixture
+def base(tiny_folder):
+    return load_model(str(tiny_folder), torch.float32, "cpu")
+
+
+@pytest.fixture
+def adapted(tiny_folder):
+    """A policy whose adapter changes something."""
+    model = load_model(str(tiny_folder), torch.float32, "cpu")
+    lora.attach(model, LoraConfig(rank=4), seed=1)
+    stir(model)
+    return model
+
+
+@pytest.fixture
+def make(tiny_config):
+    def policy_of(*settings: str):
+        config = tiny_config(LORA, *settings)
+        return make_policy(config, load_model(config.model, torch.float32, "cpu"), World(), None)
+
+    return policy_of
+
+
+def stir(model) -> None:
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for layer in lora.adapted_layers(model):
+            weight = layer.lora_B["default"].weight
+            weight.copy_(0.1 * torch.randn(weight.shape, generator=generator))
+
+
+@torch.no_grad()
+def logits(model):
+    return model(input_ids=IDS, use_cache=False).logits
+
+
+def test_a_new_adapter_changes_nothing_and_is_all_that_is_trained(base):
+    before = logits(base)
+    sizes = {name: m.weight.shape for name, m in base.named_modules() if isinstance(m, torch.nn.Linear)}
+    del sizes["lm_head"]
+    lora.attach(base, LoraConfig(rank=4), seed=0)
+    assert torch.equal(logits(base), before)
+    trained = {name: parameter.numel() for name, parameter in base.named_parameters() if parameter.requires_grad}
+    assert all(".lora_A." in name or ".lora_B." in name for name in trained)
+    assert sum(trained.values()) == sum(4 * (rows + columns) for rows, columns in sizes.values())
+
+
+def test_the_seed_alone_decides_a_new_adapter(tiny_folder):
+    def drawn(seed: int, disturbance: int):
+        torch.manual_seed(disturbance)
+        model = load_model(str(tiny_folder), torch.float32, "cpu")
+        lora.attach(model, LoraConfig(rank=4), seed=seed)
+        return torch.cat([layer.lora_A["default"].weight.detach().flatten() for layer in lora.adapted_layers(model)])
+
+    assert torch.equal(drawn(0, 1), drawn(0, 2))
+    assert not torch.equal(drawn(0, 1), drawn(1, 1))
+    a = drawn(0, 1)
+    assert 0.1 < float(a.abs().max()) <= 32**-0.5  # kaiming-uniform's bound for 32 inputs, the fewest here
+
+
+def test_merged_weights_are_the_adapted_model_under_its_plain_names(base, adapted):
+    names = [name for name, _ in base.named_parameters()]
+    merged = dict(lora.merged_weights(adapted))
+    assert list(merged) == names
+    with torch.no_grad():
+        for name, parameter in base.named_parameters():
+            parameter.copy_(merged[name])
+    assert float((logits(adapted) - logits(lora.unadapted_copy(adapted))).abs().max()) > 0.1
+    torch.testing.assert_close(logits(base), logits(adapted), rtol=0, atol=1e-5)
+
+
+def test_switched_off_it_is_the_model_it_began_as(base, adapted):
+    with lora.switched_off(adapted):
+        assert torch.equal(logits(adapted), logits(base))
+    assert not torch.allclose(logits(adapted), logits(base), atol=0.1)
+    assert torch.equal(logits(lora.unadapted_copy(adapted)), logits(base))
+    assert [p.requires_grad for p in adapted.parameters()].count(True) == 2 * len(lora.adapted_layers(adapted))
+
+
+def test_an_error_while_it_is_off_turns_it_on_again(adapted):
+    before = logits(adapted)
+    with pytest.raises(RuntimeError), lora.switched_off(adapted):
+        raise RuntimeError
+    assert torch.equal(logits(adapted), before)
+
+
+def test_the_reference_is_the_base_and_an_update_moves_the_adapter_alone(make, tiny_config, ragged_rows):
+    policy, plain = make("kl.beta=0.1"), make_policy(
+        tiny_config("kl.beta=0.1"), load_model(tiny_config().model, torch.float32, "cpu"), World(), None
+    )  # fmt: skip
+    frozen = {name: p.detach().clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
+    objective = make_objective(tiny_config("kl.beta=0.1"))
+    for _ in range(3):
+        done = policy.update(ragged_rows, objective, use_own_logp=True, need_entropy=False)
+        assert done.is_applied
+    assert all(torch.equal(p, frozen[name]) for name, p in policy.model.named_parameters() if name in frozen)
+    reference, before = policy.score(ragged_rows, use_reference=True), plain.score(ragged_rows)
+    assert torch.equal(reference.logp_BT, before.logp_BT)
+    assert not torch.allclose(policy.score(ragged_rows).logp_BT, before.logp_BT, atol=0.01)
+    assert policy.reference is None  # no second copy of the weights
+    done = policy.update(ragged_rows, objective, use_own_logp=True, need_entropy=False)
+    assert done.is_applied  # the pass without the adapter left it trainable
+
+
+def test_the_gradient_is_that_of_the_whole_weights_through_the_product(make, tiny_config, ragged_rows):
+    """dL/dA = s B' dL/dW and dL/dB = s dL/dW A', with dL/dW of the merged model trained as a whole."""
+    policy = make("kl.beta=0", "optimizer.max_grad_norm=1e9")
+    stir(policy.model)
+    whole_config = tiny_config("kl.beta=0", "optimizer.max_grad_norm=1e9")
+    whole = make_policy(whole_config, load_model(whole_config.model, torch.float32, "cpu"), World(), None)
+    with torch.no_grad():
+        own = dict(whole.model.named_parameters())
+        for name, weight in policy.named_weights():
+            own[name].copy_(weight)
+    for one in (policy, whole):
+        one.optimizer = torch.optim.SGD(one.trained, lr=1.0)
+        one.schedule.step = lambda: None
+    before = {name: weight.clone() for name, weight in whole.named_weights()}
+    factors = {
+        name: (layer.lora_A["default"].weight.detach().clone(), layer.lora_B["default"].weight.detach().clone(), layer)
+        for name, layer in lora._named_layers(policy.model)
+    }
+    objective = make_objective(whole_config)
+    for one in (policy, whole):
+        one.update(ragged_rows, objective, use_own_logp=True, need_entropy=False)
+    after = dict(whole.named_weights())
+    for name, (a, b, layer) in factors.items():
+        gradient = before[f"{name}.weight"] - after[f"{name}.weight"]
+        scale = layer.scaling["default"]
+        moved_a, moved_b = a - layer.lora_A["default"].weight, b - layer.lora_B["default"].weight
+        torch.testing.assert_close(moved_a, scale * b.T @ gradient, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(moved_b, scale * gradient @ a.T, rtol=1e-3, atol=1e-5)
+
+
+def test_bfloat16_freezes_in_bfloat16_and_keeps_the_adapter_in_float32(make, ragged_rows, tiny_config):
+    policy = make("dtype=bfloat16", "kl.beta=0.1")
+    dtypes = {(p.requires_grad, p.dtype) for p in policy.model.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
+    before = policy.snapshot()
+    done = policy.update(ragged_rows, make_objective(tiny_config()), use_own_logp=True, need_entropy=True)
+    assert done.is_applied
+    assert any(not torch.equal(old, new) for old, new in zip(before, policy.trained, strict=True))
+    with policy.weights_of(before):
+        assert all(torch.equal(old, new) for old, new in zip(before, policy.trained, strict=True))
+
+
+# ---- on disk
+
+
+@pytest.fixture
+def saved(adapted, tiny_folder, tmp_path):
+    folder = tmp_path / "adapter"
+    save_folder(adapted, folder, load_tokenizer(str(tiny_folder)), adapter_of=str(tiny_folder))
+    return folder
+
+
+def test_peft_reads_what_is_saved_and_so_do_we(saved, adapted, base):
+    from peft import PeftModel
+
+    theirs = PeftModel.from_pretrained(base, saved)
+    assert torch.equal(logits(theirs), logits(adapted))
+    ours = load_model(str(saved), torch.float32, "cpu")
+    assert type(ours) is type(adapted)
+    torch.testing.assert_close(logits(ours), logits(adapted), rtol=0, atol=1e-5)
+    assert load_model(str(saved), torch.bfloat16, "cpu").dtype == torch.bfloat16
+
+
+def test_an_adapter_is_loaded_again_bit_by_bit(saved, adapted, base):
+    lora.attach(base, LoraConfig(rank=4), seed=99)
+    lora.load(base, saved)
+    assert torch.equal(logits(base), logits(adapted))
+
+
+def test_an_adapter_upon_an_adapter_changes_what_that_one_makes(saved, tmp_path):
+    model = load_model(str(saved), torch.float32, "cpu")
+    lora.attach(model, LoraConfig(rank=2), seed=3)
+    stir(model)
+    save_folder(model, tmp_path / "second", load_tokenizer(str(saved)), adapter_of=str(saved))
+    found = load_model(str(tmp_path / "second"), torch.float32, "cpu")
+    torch.testing.assert_close(logits(found), logits(model), rtol=0, atol=1e-5)
+
+
+def test_an_adapters_folder_answers_like_its_model(saved, tiny_folder):
+    assert base_of(str(saved)) == base_of(str(tiny_folder)) == str(tiny_folder)
+    assert load_config(str(saved)).hidden_size == 32
+    assert load_shape(str(saved)).config.num_hidden_layers == 2
+    (saved / "tokenizer.json").unlink()
+    assert load_tokenizer(str(saved)).get_vocab() == load_tokenizer(str(tiny_folder)).get_vocab()
+
+
+SAVE = """
+import sys, torch
+from pathlib import Path
+from quatro.config_model import LoraConfig
+from quatro.policy import lora
+from quatro.policy.loading import load_model
+model = load_model(sys.argv[1], torch.float32, "cpu")
+lora.attach(model, LoraConfig(rank=2), seed=0)
+lora.save(model, Path(sys.argv[2]), base_model="b")
+"""
+
+
+def test_two_processes_save_the_same_bytes(tiny_folder, tmp_path):
+    """A set of names has another order in each."""
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", SAVE, str(tiny_folder), str(tmp_path / seed)]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    targets = json.loads((tmp_path / "1" / "adapter_config.json").read_text(encoding="utf-8"))["target_modules"]
+    assert targets == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+
+
+# ---- errors
+
+
+def test_layers_that_are_not_there_are_named_beside_those_that_are(base):
+    with pytest.raises(UsageError, match=r"target_modules.*\('query',\).*down_proj, gate_proj"):
+        lora.attach(base, LoraConfig(target_modules=("query",)), seed=0)
+
+
+def test_named_layers_are_adapted_and_no_others(base):
+    lora.attach(base, LoraConfig(target_modules=("q_proj", "v_proj")), seed=0)
+    assert {name.rpartition(".")[2] for name, _ in lora._named_layers(base)} == {"q_proj", "v_proj"}
+
+
+def test_an_adapter_of_another_rank_is_refused(saved, base):
+    lora.attach(base, LoraConfig(rank=8), seed=0)
+    before = [p.detach().clone() for p in base.parameters()]
+    with pytest.raises(DataError, match="does not fit"):
+        lora.load(base, saved)
+    assert all(torch.equal(old, new) for old, new in zip(before, base.parameters(), strict=True))
+    (saved / "adapter_model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match="cannot be read"):
+        lora.load(base, saved)
+    with pytest.raises(DataError, match="adapter in"):
+        load_model(str(saved), torch.float32, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("base", "error", "words"),
+    [
+        ("/no/such/folder", MissingError, "adapter of the model /no/such/folder, and that folder is not here"),
+        (None, DataError, "does not say which model it changes"),
+        (7, DataError, "does not say which model it changes"),
+    ],
+)
+def test_a_base_that_is_not_there_is_named(saved, base, error, words):
+    file = saved / "adapter_config.json"
+    document = json.loads(file.read_text(encoding="utf-8")) | {"base_model_name_or_path": base}
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(error, match=words):
+        load_model(str(saved), torch.float32, "cpu")
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match="not a valid adapter configuration"):
+        load_config(str(saved))
+
+
+def test_an_adapter_that_is_not_finite_is_not_saved(adapted, tmp_path):
+    with torch.no_grad():
+        lora.adapted_layers(adapted)[0].lora_A["default"].weight[0, 0] = torch.nan
+    with pytest.raises(DivergedError, match=r"q_proj.lora_A.weight holds NaN"):
+        lora.save(adapted, tmp_path / "out", base_model="b")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_peft_it_is_said_what_to_install(tiny_config, saved, monkeypatch):
+    from quatro.dry_run import describe
+
+    monkeypatch.setattr("quatro.policy.lora.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"pip install 'quatro\[lora\]'"):
+        describe(tiny_config(LORA))
+    monkeypatch.setattr("quatro.policy.loading.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"is an adapter.*pip install 'quatro\[lora\]'"):
+        load_model(str(saved), torch.float32, "cpu")
