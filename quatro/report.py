@@ -216,7 +216,6 @@ def _samples(
             try:
                 samples, _ = read_judged([file])
                 views += view_samples(samples, num_answers=num_answers)
-                about = about_samples(files)
             except (DataError, UsageError) as error:
                 notes.append(f"left out: {error}")
             else:
@@ -227,6 +226,11 @@ def _samples(
             notes.append(f"left out: {run} {tag}: several files hold samples of {', '.join(sorted(twice))}")
             continue
         if views:
+            try:
+                about = about_samples(files)
+            except DataError as error:
+                notes.append(f"left out: {error}")
+                continue
             words = _unused(_sampling_text(about.get("sampling"), tag), tag, found)
             found.append(ReportSamples(words, tag, result_rows(views), views))
     return found or _results_of(run, notes)

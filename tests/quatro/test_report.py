@@ -113,6 +113,20 @@ def test_samples_that_nobody_judged_are_left_out_and_named(tmp_path):
     assert any("empty reference answer" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("broken", ["T1-p0.7", "T1-p1"])
+def test_samples_beside_a_broken_sampling_file_are_left_out_and_it_is_named_once(tmp_path, broken):
+    run = make_run(tmp_path / "a")
+    add_samples(run, "T1-p0.7")
+    add_samples(run, "T1-p1")
+    folder = run / "samples" / broken
+    (folder / "more.jsonl").write_text((folder / "b.jsonl").read_text().replace('"b"', '"more"'), encoding="utf-8")
+    (folder / "sampling.json").write_text("not json", encoding="utf-8")
+    report = gather_report([run])
+    assert [samples.tag for samples in report.runs[0].samples] == [tag for tag in ("T1-p0.7", "T1-p1") if tag != broken]
+    (note,) = report.notes
+    assert note.startswith(f"left out: {folder / 'sampling.json'}: ")
+
+
 def test_results_stand_in_for_samples_that_are_gone(tmp_path):
     run = make_run(tmp_path / "a")
     (run / "results").mkdir()
