@@ -32,11 +32,13 @@ __all__ = [
     "config_to_yaml",
     "diff_configs",
     "find_config",
+    "leaves",
     "load_config",
     "resolve_config",
     "schema_json",
     "schema_text",
     "shipped_configs",
+    "value_texts",
     "with_absolute_paths",
 ]
 
@@ -124,11 +126,14 @@ def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None)
     return to_yaml(config.model_dump(mode="python"), comments=comments)
 
 
+def value_texts(config: Config) -> dict[str, str]:
+    """Every dotted key with its value as the configuration's YAML shows it."""
+    return {key: scalar_text(value) for key, value in leaves(config.model_dump(mode="python"))}
+
+
 def diff_configs(a: Config, b: Config) -> list[Difference]:
     """The keys on which two configurations disagree, in the order of the schema."""
-    left, right = (
-        {key: scalar_text(value) for key, value in _leaves(config.model_dump(mode="python"))} for config in (a, b)
-    )
+    left, right = value_texts(a), value_texts(b)
     keys = [*left, *(key for key in right if key not in left)]
     return [Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)]
 
@@ -266,9 +271,9 @@ _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 def _origins(
     config: Config, raw: Mapping[str, Any], locations: Locations, preset_origins: Mapping[str, str]
 ) -> dict[str, str]:
-    defaults = dict(_leaves(_defaults(Config)))
+    defaults = dict(leaves(_defaults(Config)))
     origins = {}
-    for key, value in _leaves(config.model_dump(mode="python")):
+    for key, value in leaves(config.model_dump(mode="python")):
         located = locations.get(tuple(key.split(".")))
         is_default = key.startswith("method.") or defaults.get(key, value) == value
         origins[key] = located or preset_origins.get(key) or ("default" if is_default else "derived")
@@ -290,11 +295,12 @@ def _paths(data: Mapping[str, Any], above: KeyPath = ()) -> Iterator[KeyPath]:
             yield from _paths(value, (*above, key))
 
 
-def _leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a nested mapping, such as a dumped configuration."""
     for key, value in data.items():
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="python")
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
+            yield from leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value

@@ -12,7 +12,7 @@ from typing import Any
 
 from evals.prompts import Message, find_template, messages
 from evals.results import Result, Row
-from quatro.config import Config
+from quatro.config import Config, leaves
 
 METHOD_TITLES = {"quatro": "QUATRO"}
 PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
@@ -170,8 +170,8 @@ _EMBEDDED_NOTE = (
 def _training(facts: Facts) -> str:
     config = facts.config
     settings = config.model_dump(mode="json")
-    method = {f"method.{key}": value for key, value in _leaves(settings["method"])}
-    others = {key: value for key, value in _leaves(settings) if not _is_left_out(key)}
+    method = {f"method.{key}": value for key, value in leaves(settings["method"])}
+    others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
     rows = [[_code(key), _code(_public(_scalar(value)))] for key, value in {**method, **others}.items()]
     minibatches = config.prompts_per_step // config.minibatch_prompts
     return "\n".join(
@@ -282,13 +282,6 @@ def _public(value: str) -> str:
 
 def _is_left_out(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT)
-
-
-def _leaves(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        found += _leaves(value, f"{above}{key}.") if isinstance(value, Mapping) else [(f"{above}{key}", value)]
-    return found
 
 
 def _scalar(value: Any) -> str:

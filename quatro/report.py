@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,11 @@ from evals.report import BASE_CELL, Report, ReportRun, ReportSamples
 from evals.report_samples import BenchmarkView, result_rows, view_samples
 from evals.results import Row, SamplingInfo, about_samples, read_result
 from evals.verdicts import read_judged
-from quatro.config import Config, load_config
+from quatro.config import Config, load_config, value_texts
 from quatro.run_series import run_folders
 from quatro.run_summary import describe_run
 from quatro.sweep import read_metrics
 from quatro.yaml_loader import load_yaml
-from quatro.yaml_writer import scalar_text
 
 Progress = Callable[[int, int], None]  # samples files read, of how many
 
@@ -133,7 +132,7 @@ def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> lis
 
     Keys of a method's block count where runs of that method disagree: other methods have other keys.
     """
-    leaves = [{} if config is None else dict(_leaves(config.model_dump(mode="python"))) for config in configs]
+    leaves = [{} if config is None else value_texts(config) for config in configs]
     found = []
     for place, own in zip(places, leaves, strict=True):
         others = [one for one in leaves if one]
@@ -148,16 +147,6 @@ def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> lis
     return found
 
 
-def _leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in data.items():
-        if hasattr(value, "model_dump"):
-            value = value.model_dump(mode="python")
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", scalar_text(value)
-
-
 def _run(
     place: _Place,
     name: str,
@@ -169,7 +158,7 @@ def _run(
     shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
     if config is None:
         return ReportRun(status=BASE_CELL, **shared)
-    leaves = dict(_leaves(config.model_dump(mode="python")))
+    leaves = value_texts(config)
     shared |= {
         "seed": config.seed,
         "method": leaves["method.name"],

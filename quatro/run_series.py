@@ -5,16 +5,16 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from evals.errors import DataError, UsageError
 from evals.figure_limitation import Setting
 from evals.figures import Rows
-from quatro.config import Config, load_config
+from quatro.config import Config, leaves, load_config
 from quatro.dual import solve_dual
 from quatro.sweep import read_metrics
 
@@ -55,7 +55,7 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
     groups: dict[Hashable, dict[int, _Run]] = {}
     for path in run_folders(paths):
         config = load_config(path)
-        run = _Run(path, config, list(read_metrics(path)), dict(_leaves(config.model_dump())))
+        run = _Run(path, config, list(read_metrics(path)), _leaves_of(config))
         if not run.rows:
             warnings.append(f"{path} has no metrics yet and is left out")
             continue
@@ -162,11 +162,10 @@ def _text(leaves: Leaves, keys: Sequence[str]) -> str:
     return ", ".join(f"{key.removeprefix('method.')} {leaves[key]}" for key in keys if key in leaves)
 
 
-def _leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _leaves_of(config: Config) -> Leaves:
     """Dotted keys that matter to what a run computes, with their values as text."""
-    for name, value in data.items():
-        key = f"{above}{name}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{key}.")
-        elif key not in _NEUTRAL and key != _NEUTRAL_ENGINE and not key.startswith(_NEUTRAL_BLOCKS):
-            yield key, f"{value:g}" if isinstance(value, float) else str(value)
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in leaves(config.model_dump())
+        if key not in _NEUTRAL and key != _NEUTRAL_ENGINE and not key.startswith(_NEUTRAL_BLOCKS)
+    }

@@ -16,7 +16,7 @@ import torch
 from evals.errors import DataError
 from quatro import shards
 from quatro.checkpoint import below
-from quatro.config import Config
+from quatro.config import Config, leaves
 from quatro.inflight import Inflight
 from quatro.rundir import RunDir
 from quatro.setup import Parts, assemble
@@ -124,7 +124,7 @@ def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name:
         DataError: lists what differs.
     """
     may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
-    now, then = _flat(config.model_dump(mode="json")), _flat(_with_defaults(state["config"]))
+    now, then = dict(leaves(config.model_dump(mode="json"))), dict(leaves(_with_defaults(state["config"])))
     differing = [
         f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
         for key in sorted(now.keys() | then.keys())
@@ -147,13 +147,6 @@ def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
         return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValueError:  # a key that is gone is a difference to be shown
         return stored
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
-    return flat
 
 
 def _plain(value: Any) -> Any:
