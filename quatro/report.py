@@ -20,8 +20,7 @@ from evals.results import Row, SamplingInfo, about_samples, read_result
 from evals.verdicts import read_judged
 from quatro.config import Config, load_config, value_texts
 from quatro.run_series import run_folders
-from quatro.run_summary import describe_run
-from quatro.sweep import read_metrics
+from quatro.run_summary import describe_run, read_metrics
 from quatro.yaml_loader import load_yaml
 
 Progress = Callable[[int, int], None]  # samples files read, of how many

@@ -75,6 +75,28 @@ def describe_run(path: Path) -> RunSummary:
     )
 
 
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
+
+    Raises:
+        DataError: another line is not a JSON object.
+    """
+    path = run / "metrics.jsonl"
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                if not line.endswith("\n"):
+                    return
+                raise DataError(f"{path}:{number}: not a JSON object ({error})") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: expected a JSON object, found {line.strip()[:60]!r}")
+            yield row
+
+
 def last_metrics(path: Path) -> dict[str, Any]:
     """The last whole row of metrics.jsonl; empty where there is none.
 

@@ -36,7 +36,7 @@ from quatro.sweep_measure import (
     sample_arguments,
 )
 from quatro.sweep_plan import Axis, Plan, Point, parse_axis, plan_sweep
-from quatro.sweep_summary import csv_cell, last_row, read_metrics, write_summary
+from quatro.sweep_summary import csv_cell, write_summary
 
 __all__ = [
     "Axis",
@@ -48,10 +48,8 @@ __all__ = [
     "Progress",
     "all_points",
     "csv_cell",
-    "last_row",
     "parse_axis",
     "plan_sweep",
-    "read_metrics",
     "run_sweep",
     "status_of",
     "write_plan",

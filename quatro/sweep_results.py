@@ -15,10 +15,11 @@ from evals.entries import ENTROPY
 from evals.errors import DataError, UsageError
 from evals.results import Result, Row, read_result
 from quatro.config import load_config
+from quatro.run_summary import read_metrics
 from quatro.rundir import read_status
 from quatro.sweep_measure import BASE_CELL, samples_folder
 from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
-from quatro.sweep_summary import last_mean, read_metrics
+from quatro.sweep_summary import last_mean
 from quatro.yaml_loader import load_yaml
 
 _TOP_P = re.compile(r"T1-p(.+)")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import DataError
 from evals.seeds import mean_over_seeds
 from quatro.atomic import write_text
+from quatro.run_summary import read_metrics
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_plan import SEED_AXIS
 
@@ -102,43 +101,6 @@ def csv_cell(value: object) -> str:
     text = str(value)
     is_number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number else text
-
-
-def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
-
-    Raises:
-        DataError: another line is not a JSON object.
-    """
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                if not line.endswith("\n"):
-                    return
-                raise DataError(f"{path}:{number}: not a JSON object ({error})") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: expected a JSON object, found {line.strip()[:60]!r}")
-            yield row
-
-
-def last_row(run: Path, *, num_bytes: int = 16384) -> dict[str, Any]:
-    """The last whole row of a run that may be training; empty where there is none yet."""
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        return {}
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - num_bytes))
-        lines = file.read().split(b"\n")[:-1]
-    try:
-        row = json.loads(lines[-1]) if lines else {}
-    except ValueError:  # longer than what was read
-        return {}
-    return row if isinstance(row, dict) else {}
 
 
 def last_mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:

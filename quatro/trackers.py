@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import logging
 import math
 import secrets
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from evals.errors import MissingError
 from quatro.atomic import naming, write_text
 from quatro.config import config_to_yaml
+from quatro.run_summary import read_metrics
 
 if TYPE_CHECKING:
     from quatro.config_model import TrackingConfig
@@ -130,9 +130,7 @@ def plain_values(row: Row) -> dict[str, float]:
 
 def rows_before(run: RunDir, step: int) -> list[Row]:
     """The rows of metrics.jsonl before iteration ``step``."""
-    with (run.path / "metrics.jsonl").open(encoding="utf-8") as stream:
-        rows = [json.loads(line) for line in stream]
-    return [row for row in rows if row["step"] < step]
+    return [row for row in read_metrics(run.path) if row["step"] < step]
 
 
 class _TensorBoard:

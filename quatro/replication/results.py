@@ -15,11 +15,12 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
+from quatro.run_summary import read_metrics
 from quatro.rundir import read_json
 from quatro.sweep_counts import Counts, counts_in
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_results import SweptRun, read_sweep
-from quatro.sweep_summary import AVERAGED_STEPS, read_metrics
+from quatro.sweep_summary import AVERAGED_STEPS
 
 BENCHMARK = "countdown"
 ALL, NUCLEUS = TAGS = ("T1-p1", "T1-p0.7")  # tags of samples: the whole distribution, the paper's evaluation

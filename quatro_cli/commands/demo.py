@@ -57,7 +57,7 @@ def demo(
             _sample(arm, top_p, n=n, root=root, dry_run=dry_run)
     if dry_run:
         return
-    from quatro.sweep import read_metrics
+    from quatro.run_summary import read_metrics
 
     results = {(arm.label, top_p): _measure(arm, _folder(arm, root, top_p)) for arm in arms for top_p in TOP_PS}
     metrics = {arm.label: list(read_metrics(arm.run)) for arm in arms if arm.run is not None}
@@ -183,7 +183,7 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], tuple[Result, Result
     from evals.curves import CurvePanel, curves_figure
     from evals.figures import TrainingRun, save_figure, training_figure
     from quatro.config import load_config
-    from quatro.sweep import read_metrics
+    from quatro.run_summary import read_metrics
 
     runs = [
         TrainingRun(arm.label, list(read_metrics(arm.run)), load_config(arm.run).method.kl_radius)

@@ -42,7 +42,7 @@ def training(
     from evals.errors import UsageError
     from evals.figures import TrainingRun, save_figure, training_figure
     from quatro.config import load_config
-    from quatro.sweep import read_metrics
+    from quatro.run_summary import read_metrics
 
     if out is None and len(runs) > 1:
         raise UsageError(f"{len(runs)} runs need a place for their common figure; for example -o training.png")

@@ -208,13 +208,17 @@ def _reporters(
 
 
 def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[str, str]) -> None:
-    from quatro.sweep import last_row
+    from evals.errors import DataError
+    from quatro.run_summary import last_metrics
 
     def words(point: Point) -> str:
         state = states[point.name]
         if state not in ("trains", "runs already"):
             return state
-        row = last_row(folder / "runs" / point.name)
+        try:
+            row = last_metrics(folder / "runs" / point.name)
+        except DataError:  # the summary names the file
+            row = {}
         reward = row.get("reward/mean")
         shown = f"  reward {reward:.3f}" if isinstance(reward, float) else ""
         return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}"

@@ -16,7 +16,7 @@ from quatro import atomic
 from quatro.config import Config, load_config
 from quatro.environment import changes
 from quatro.run_lock import RunLock, is_locked
-from quatro.run_summary import describe_run, list_runs
+from quatro.run_summary import describe_run, list_runs, read_metrics
 from quatro.rundir import RunDir, default_run_path
 
 
@@ -277,6 +277,15 @@ def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, con
     assert "status.json: not JSON" in (runs[0].reason or "")
     with pytest.raises(UsageError, match="no such directory"):
         list_runs(tmp_path / "missing")
+
+
+def test_a_torn_last_line_of_metrics_is_left_out_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2', encoding="utf-8")
+    assert list(read_metrics(tmp_path)) == [{"step": 1}]
+    path.write_text('{"step": 1}\n{"step": 2\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"metrics\.jsonl:2"):
+        list(read_metrics(tmp_path))
 
 
 # ---- atomic files

@@ -9,7 +9,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.stop import StopRequest
-from quatro.sweep import Axis, csv_cell, parse_axis, plan_sweep, read_metrics, run_sweep, status_of
+from quatro.sweep import Axis, csv_cell, parse_axis, plan_sweep, run_sweep, status_of
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
@@ -218,15 +218,6 @@ def test_a_stop_begins_no_further_point(base, tmp_path, trainer):
     )
     assert len(calls()) == 1
     assert [outcome.status for outcome in outcomes] == ["done", "missing", "missing"]
-
-
-def test_a_torn_last_line_of_metrics_is_left_out_and_a_broken_one_is_named(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2', encoding="utf-8")
-    assert list(read_metrics(tmp_path)) == [{"step": 1}]
-    path.write_text('{"step": 1}\n{"step": 2\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"metrics\.jsonl:2"):
-        list(read_metrics(tmp_path))
 
 
 def test_the_status_of_a_point_is_never_inferred(base, tmp_path):
