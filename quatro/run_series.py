@@ -15,7 +15,7 @@ from evals.errors import DataError, UsageError
 from evals.figure_limitation import Setting
 from evals.figures import Rows
 from quatro.config import Config, leaves, load_config
-from quatro.dual import solve_dual
+from quatro.dual import DualSolution, solve_dual
 from quatro.run_summary import read_metrics
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
@@ -100,14 +100,19 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
+def dual_by_count(delta: float, num_rollouts: int, **bounds: float | None) -> DualSolution:
+    """The dual of N - 1 prompts: c = 1, ..., N - 1 of N rollouts are correct, the correct ones first."""
+    counts = np.arange(1, num_rollouts)
+    reward_QN = (np.arange(num_rollouts)[None, :] < counts[:, None]).astype(np.float64)
+    return solve_dual(reward_QN, delta, **bounds)
+
+
 def positive_advantages(
     delta: float, num_rollouts: int, *, boundary_cap: float | None, advantage_floor: float | None
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """A of a correct rollout when c = 1, ..., N - 1 of N are correct, and the c at which delta was out of reach."""
-    counts = np.arange(1, num_rollouts)
-    reward_QN = (np.arange(num_rollouts)[None, :] < counts[:, None]).astype(np.float64)
-    dual = solve_dual(reward_QN, delta, boundary_cap=boundary_cap, advantage_floor=advantage_floor)
-    capped = tuple(int(c) for c, status in zip(counts, dual.status, strict=True) if status != "interior")
+    dual = dual_by_count(delta, num_rollouts, boundary_cap=boundary_cap, advantage_floor=advantage_floor)
+    capped = tuple(c for c, status in enumerate(dual.status, start=1) if status != "interior")
     return tuple(dual.advantage[:, 0].tolist()), capped
 
 

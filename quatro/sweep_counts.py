@@ -76,6 +76,11 @@ def counts_in(run: Path, tag: str) -> Counts:
     return _read_counts(run / "samples" / tag / "ucc.json")
 
 
+def is_measured(run: Path, tag: str) -> bool:
+    """Whether the samples ``tag`` of a run have been counted."""
+    return (run / "samples" / tag / "ucc.json").is_file()
+
+
 def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: str | float | None) -> Row:
     """The mean over seeds and problems; of one seed the interval is over problems alone."""
     found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
@@ -119,11 +124,7 @@ def flip_rows(group: Mapping[int, Path], base: Path, tag: str) -> list[Row]:
 
 def temperature_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
     """UCR and pass@1 of every setting, at every temperature that it was sampled at; as `labelled_results` raises."""
-
-    def rows_at(group: Mapping[int, Path], tag: str, _: Path | None) -> list[Row]:
-        return temperature_rows(group, tag)
-
-    return _by_setting(folder, top_p, cell, rows_at, every_temperature=True)
+    return _by_setting(folder, top_p, cell, temperature_rows, every_temperature=True)
 
 
 def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
@@ -133,7 +134,9 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
         DataError: that base was not sampled.
     """
 
-    def rows_at(group: Mapping[int, Path], tag: str, base: Path | None) -> list[Row]:
+    def rows_at(group: Mapping[int, Path], tag: str) -> list[Row]:
+        config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
+        base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         if base is None:
             raise DataError(f"{folder}: the base was not sampled; type the sweep again with --eval")
         return flip_rows(group, base, tag)
@@ -141,7 +144,7 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
     return _by_setting(folder, top_p, cell, rows_at, every_temperature=False)
 
 
-_RowsAt = Callable[[Mapping[int, Path], str, Path | None], list[Row]]
+_RowsAt = Callable[[Mapping[int, Path], str], list[Row]]  # a setting's run by seed, the tag of its samples
 
 
 def _by_setting(
@@ -158,14 +161,12 @@ def _by_setting(
         groups.setdefault(label_of(run.settings, method=method), []).append(run)
     found = []
     for label, members in groups.items():
-        config = load_config(members[0].folder)
-        base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         for temperature, tag in _tags(members, chosen):
             if temperature != 1 and not every_temperature:
                 continue
-            group = {run.seed: run.folder for run in members if _is_measured(run.folder, tag)}
+            group = {run.seed: run.folder for run in members if is_measured(run.folder, tag)}
             name = label if temperature == 1 else f"{label}, T {temperature:g}"
-            rows = rows_at(group, tag, base)
+            rows = rows_at(group, tag)
             found.append((Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
     return found
 
@@ -175,10 +176,6 @@ def _tags(runs: list[SweptRun], top_p: float) -> list[tuple[float, str]]:
     names = {path.parent.name for run in runs for path in run.folder.glob("samples/*/ucc.json")}
     matches = [match for name in names if (match := _TAG.fullmatch(name)) and float(match[2]) == top_p]
     return sorted((float(match[1]), match[0]) for match in matches)
-
-
-def _is_measured(run: Path, tag: str) -> bool:
-    return (run / "samples" / tag / "ucc.json").is_file()
 
 
 @cache

@@ -39,7 +39,7 @@ from quatro.replication.results import (
     table,
     unique,
 )
-from quatro.replication.rules import Estimate, estimate_of
+from quatro.replication.rules import Estimate, estimate_of, known
 from quatro.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
 from quatro.run_series import read_settings
 from quatro.sweep_counts import flip_rows, temperature_rows
@@ -109,7 +109,7 @@ def curves_figure(results: Results) -> Figure | None:
             for column, (title, measure, scale) in enumerate(kinds):
                 axis = grid.axes[2 * row + column]
                 for position, group in enumerate(everyone.values()):
-                    found = [_known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
+                    found = [known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
                     values, ends = [scale * one.mean for one in found], [_ends(one, scale) for one in found]
                     draw_curve(axis, line_look(position), _KS, values, ends)
                 axis.set_xscale("log", base=2)
@@ -135,8 +135,8 @@ def regimes_figure(results: Results) -> Figure | None:
         grid = new_grid(2, num_columns=2, size=(3.6, 2.6), labels=labels)
         left, right = grid.axes
         for position, cell in enumerate(cells):
-            realised = [_known(estimate_of(table(group, log_of(mean_of("kl/old_new"))))) for group in groups[cell]]
-            unique_found = [_known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
+            realised = [known(estimate_of(table(group, log_of(mean_of("kl/old_new"))))) for group in groups[cell]]
+            unique_found = [known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
             draw_curve(left, line_look(position), deltas, [float(np.exp(one.mean)) for one in realised])
             draw_curve(right, line_look(position), deltas, [one.mean for one in unique_found])
         left.plot(deltas, deltas, color=GREY, linewidth=0.9, linestyle="dashed")
@@ -201,8 +201,3 @@ def _ends(found: Estimate, scale: float) -> tuple[float | None, float | None]:
     if found.low is None or found.high is None:
         return None, None
     return scale * found.low, scale * found.high
-
-
-def _known(found: Estimate | None) -> Estimate:
-    assert found is not None
-    return found

@@ -17,7 +17,7 @@ from evals.errors import DataError
 from evals.estimators import Floats
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_json
-from quatro.sweep_counts import Counts, counts_in
+from quatro.sweep_counts import Counts, counts_in, is_measured
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_results import SweptRun, read_sweep
 from quatro.sweep_summary import AVERAGED_STEPS
@@ -83,9 +83,9 @@ def read_results(folder: Path) -> Results:
     bases = {
         path.name: Run(path.name, BASE_CELL, {}, 0, path)
         for path in sorted((folder / BASE_CELL).glob("*"))
-        if _is_measured(path)
+        if _is_whole(path)
     }
-    return Results(folder, tuple(Run(**vars(run)) for run in runs if _is_measured(run.folder)), bases, num_points)
+    return Results(folder, tuple(Run(**vars(run)) for run in runs if _is_whole(run.folder)), bases, num_points)
 
 
 def last(metric: str) -> Measure:
@@ -164,8 +164,8 @@ def training_seconds(results: Results) -> float:
     return math.fsum(float(np.sum(run.values("perf/step_s"))) for run in results.runs)
 
 
-def _is_measured(run: Path) -> bool:
-    return all((run / "samples" / tag / "ucc.json").is_file() for tag in TAGS)
+def _is_whole(run: Path) -> bool:
+    return all(is_measured(run, tag) for tag in TAGS)
 
 
 def _one(value: Any) -> Floats:

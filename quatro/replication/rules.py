@@ -105,6 +105,12 @@ def estimate_of(value_SP: Floats | None) -> Estimate | None:
     return Estimate(mean.mean, mean.low, mean.high, mean.num_seeds, value_SP.shape[1])
 
 
+def known(estimate: Estimate | None) -> Estimate:
+    """``estimate``, which the caller knows to be there."""
+    assert estimate is not None
+    return estimate
+
+
 def over_problems(value_P: Floats) -> Estimate | None:
     """The mean over problems with its interval, where no seed of training is involved."""
     found = estimate_of(value_P[:, None])

@@ -11,7 +11,6 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.flips import BUCKETS
-from quatro.dual import solve_dual
 from quatro.replication.cells import (
     ALL,
     DELTAS,
@@ -25,8 +24,19 @@ from quatro.replication.cells import (
     within,
 )
 from quatro.replication.results import Group, Measure, Results, Run, difference, passed, unique_ratio
-from quatro.replication.rules import GREATER, LESS, Comparison, Estimate, Finding, Unit, estimate_of, over_problems
-from quatro.sweep_counts import NEVER
+from quatro.replication.rules import (
+    GREATER,
+    LESS,
+    Comparison,
+    Estimate,
+    Finding,
+    Unit,
+    estimate_of,
+    known,
+    over_problems,
+)
+from quatro.run_series import dual_by_count
+from quatro.sweep_counts import NEVER, is_measured
 
 HOT = {NUCLEUS: "T1.5-p0.7", ALL: "T1.5-p1"}
 FLIP_K = 16
@@ -131,7 +141,7 @@ def temperature(results: Results) -> list[Finding]:
 
 def hot_runs(group: Group, tag: str) -> Group:
     """Those that have been sampled at temperature 1.5."""
-    return {seed: run for seed, run in group.items() if (run.folder / "samples" / HOT[tag] / "ucc.json").is_file()}
+    return {seed: run for seed, run in group.items() if is_measured(run.folder, HOT[tag])}
 
 
 def _hot_difference(group: Group, gspo: Group, tag: str, *, is_first_hot: bool) -> Floats | None:
@@ -168,22 +178,22 @@ def dual_errors(base: Run) -> list[DualError]:
     mixed_P = counts.correct[(counts.correct > 0) & (counts.correct < n)].astype(int)
     found = []
     for delta in DELTAS:
-        full_lam_C, full_advantage_C = _by_count(n, float(delta))
+        full = dual_by_count(float(delta), n)
         for num_rollouts in SIZES:
-            lam_C, advantage_C = _by_count(num_rollouts, float(delta))
+            few = dual_by_count(float(delta), num_rollouts)
             chance_PC = np.array([_hypergeometric(n, int(correct), num_rollouts) for correct in mixed_P])
             is_mixed_P = chance_PC.sum(axis=1)
             chance_PC = chance_PC / is_mixed_P[:, None]
-            ratio_PC = lam_C[None, :] / full_lam_C[mixed_P - 1][:, None]
+            ratio_PC = few.lam[None, :] / full.lam[mixed_P - 1][:, None]
             mean_P = (chance_PC * ratio_PC).sum(axis=1)
             spread_P = np.sqrt((chance_PC * (ratio_PC - mean_P[:, None]) ** 2).sum(axis=1))
-            advantage_P = chance_PC @ advantage_C / full_advantage_C[mixed_P - 1]
+            advantage_P = chance_PC @ few.advantage[:, 0] / full.advantage[mixed_P - 1, 0]
             found.append(
                 DualError(
                     delta,
                     num_rollouts,
                     *(
-                        _known(over_problems(values))
+                        known(over_problems(values))
                         for values in (mean_P - 1, spread_P, advantage_P - 1, 1 - is_mixed_P)
                     ),
                 )
@@ -205,14 +215,6 @@ def rollouts(errors: Sequence[DualError]) -> list[Finding]:
     ]
 
 
-def _by_count(num_rollouts: int, delta: float) -> tuple[Floats, Floats]:
-    """lambda* and A of a correct rollout when c = 1, ..., N - 1 of N are correct."""
-    counts = np.arange(1, num_rollouts)
-    reward_QN = (np.arange(num_rollouts)[None, :] < counts[:, None]).astype(np.float64)
-    dual = solve_dual(reward_QN, delta)
-    return np.asarray(dual.lam), np.asarray(dual.advantage)[:, 0]
-
-
 def _hypergeometric(n: int, correct: int, size: int) -> Floats:
     """The chance that ``size`` of n rollouts, ``correct`` of which are, hold 1, 2, ..., size - 1 correct ones."""
 
@@ -227,8 +229,3 @@ def _hypergeometric(n: int, correct: int, size: int) -> Floats:
             for c in range(1, size)
         ]
     )
-
-
-def _known(estimate: Estimate | None) -> Estimate:
-    assert estimate is not None
-    return estimate
