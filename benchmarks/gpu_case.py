@@ -68,6 +68,16 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_gib(device: torch.device) -> float:
+    """The most memory that tensors took since `reset_peak`; not known of a CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else float("nan")
+
+
 def keep(title: str, table: list[str], file: Path | None) -> None:
     """Prints the table under a line that says what it was measured with, and appends both to ``file``."""
     import transformers

@@ -20,7 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gpu_case import SHAPES, add_options, keep, random_model, require_device, synchronise
+from gpu_case import SHAPES, add_options, keep, peak_gib, random_model, require_device, reset_peak, synchronise
 
 from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
@@ -94,8 +94,7 @@ def main() -> None:
     rates = {}
     for engine_name, run in (("transformers.generate", theirs), ("quatro", ours)):
         run(0)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        reset_peak(device)
         real, padded, seconds = 0, 0, 0.0
         for repeat in range(1, options.repeats + 1):
             synchronise(device)
@@ -105,8 +104,7 @@ def main() -> None:
             seconds += time.perf_counter() - start
             real, padded = real + sum(lengths), padded + max(lengths) * len(lengths)
         rates[engine_name] = real / seconds
-        peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else float("nan")
-        table.append(f"| {engine_name} | {real / seconds:,.0f} | {padded / real:.2f} | {peak:.1f} |")
+        table.append(f"| {engine_name} | {real / seconds:,.0f} | {padded / real:.2f} | {peak_gib(device):.1f} |")
     table.append(f"| ratio | {rates['quatro'] / rates['transformers.generate']:.2f} | | |")
     keep(
         f"Rollouts: {name}, {options.prompts} prompts x {options.n}, at most {options.max_new_tokens} tokens, bfloat16",

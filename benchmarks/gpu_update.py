@@ -23,7 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gpu_case import SHAPES, add_options, keep, random_model, require_device, synchronise
+from gpu_case import SHAPES, add_options, keep, peak_gib, random_model, require_device, reset_peak, synchronise
 
 from quatro.collate import Rows, collate
 from quatro.config import load_config
@@ -85,8 +85,7 @@ def operations(rows: Rows, shape: dict[str, int]) -> float:
 def measure(step: Callable[[], Any], options: argparse.Namespace, device: torch.device) -> tuple[float, float]:
     """Median seconds of a step, and peak memory in GiB."""
     step()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak(device)
     seconds = []
     for _ in range(options.repeats):
         synchronise(device)
@@ -94,8 +93,7 @@ def measure(step: Callable[[], Any], options: argparse.Namespace, device: torch.
         step()
         synchronise(device)
         seconds.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else float("nan")
-    return sorted(seconds)[len(seconds) // 2], peak
+    return sorted(seconds)[len(seconds) // 2], peak_gib(device)
 
 
 def trl_step(model: Any, optimizer: Any, rows: Rows, num_rows: int) -> None:

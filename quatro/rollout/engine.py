@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Progress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
+
+
+class Share(NamedTuple):
+    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
+
+    prompt: int
+    start: int
+    stop: int
 
 
 class Sampler(Protocol):

@@ -12,21 +12,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 from evals.errors import QuatroError
-from quatro.rollout.engine import Progress, Sampler
+from quatro.rollout.engine import Progress, Sampler, Share
 from quatro.types import Prompt, Rollout, Sampling
 
 STOP_TIMEOUT_S = 10.0
-
-
-class Share(NamedTuple):
-    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
-
-    prompt: int
-    start: int
-    stop: int
 
 
 def split(counts: Sequence[int], num_parts: int) -> list[list[Share]]:

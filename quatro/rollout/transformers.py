@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, UsageError
 from quatro.policy.loading import context_limit, has_plain_head
-from quatro.rollout.engine import Progress
+from quatro.rollout.engine import Progress, Share
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.limits import response_limits
 from quatro.rollout.sampling import Drawn, draw_tokens
@@ -35,14 +35,6 @@ MAX_BATCH_ROWS = 2048
 # Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one
 # slice are what the engine holds beside the model (16 bytes an entry).
 MAX_SAMPLED_LOGITS = 1 << 24
-
-
-class Share(NamedTuple):
-    """Rollouts ``start`` to ``stop`` (exclusive) of prompt number ``prompt``."""
-
-    prompt: int
-    start: int
-    stop: int
 
 
 def plan_batches(

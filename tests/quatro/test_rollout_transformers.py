@@ -19,8 +19,9 @@ from transformers import (
 )
 
 from evals.errors import DataError, DivergedError, UsageError
+from quatro.rollout.engine import Share
 from quatro.rollout.streams import rollout_seed
-from quatro.rollout.transformers import Share, TransformersEngine, plan_batches
+from quatro.rollout.transformers import TransformersEngine, plan_batches
 from quatro.types import Prompt, Sampling
 
 EOS = (0, 3)
