@@ -35,6 +35,11 @@ function empty(...words) {
   return el("p", { class: "empty" }, ...words);
 }
 
+// `hint` is the command that fills the section, if there is one.
+function emptyWithHint(words, lead, hint) {
+  return empty(words, ...(hint ? [lead, ...marked(hint), "."] : []));
+}
+
 // Text with `commands` set apart.
 function marked(text) {
   return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));

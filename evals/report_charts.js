@@ -227,8 +227,7 @@ function showTip(head, rows, clientX, clientY) {
 function buildTraining() {
   const place = body("training");
   if (!data.charts.length) {
-    const hint = data.hints.training;
-    place.append(empty("No run here has metrics yet. ", ...(hint ? ["Let one finish a step: ", ...marked(hint), "."] : [])));
+    place.append(emptyWithHint("No run here has metrics yet. ", "Let one finish a step: ", data.hints.training));
     return;
   }
   const radii = (curves) => {

@@ -225,8 +225,7 @@ function resultTable(result) {
 function buildResults() {
   const place = body("results");
   if (!data.results.length) {
-    const hint = data.hints.samples;
-    place.append(empty("No run here was sampled on a benchmark. ", ...(hint ? ["Draw some: ", ...marked(hint), "."] : [])));
+    place.append(emptyWithHint("No run here was sampled on a benchmark. ", "Draw some: ", data.hints.samples));
     return;
   }
   const byPanel = new Map();
