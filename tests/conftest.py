@@ -1,10 +1,12 @@
-"""A tiny untrained policy in a plain Hugging Face folder, and configurations that train it in a second."""
+"""A tiny untrained policy in a plain Hugging Face folder, configurations that train it in a second, public vectors."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -78,3 +80,38 @@ def digit_reward() -> str:
         "    words = completion.split()\n"
         "    return sum(word.isdigit() for word in words) / max(1, len(words))\n"
     )
+
+
+VECTOR_METRICS = {
+    "tfidf_sklearn": ("tfidf", "sklearn"),
+    "tfidf_math": ("tfidf", "math"),
+    "rougeL": ("rouge-l", "math"),
+    "jaccard_math": ("jaccard", "math"),
+    "jaccard_ws": ("jaccard", "whitespace"),
+    "edit": ("edit", "math"),
+}
+
+
+@pytest.fixture(scope="session")
+def vector_metrics() -> dict[str, tuple[str, str]]:
+    """Name of a metric in the vector files -> similarity and tokens."""
+    return VECTOR_METRICS
+
+
+@pytest.fixture(params=VECTOR_METRICS)
+def vector_metric(request: pytest.FixtureRequest) -> str:
+    """Each name in the vector files in turn."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def text_vectors() -> list[dict[str, Any]]:
+    """The public vectors that hold texts."""
+    folder = os.environ.get("QUATRO_UCC_VECTORS")
+    if not folder:
+        pytest.skip("QUATRO_UCC_VECTORS is not set")
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
+    vectors = [vector for vector in files if "texts" in vector]
+    if not vectors:
+        pytest.skip(f"{folder} holds no file with texts")
+    return vectors

@@ -1,10 +1,7 @@
 """Partitions against slow, plain implementations of each rule, and the public vectors."""
 
-import json
-import os
 import random
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +10,6 @@ from evals.clustering import DEFAULT_THRESHOLDS, by_first_appearance, cluster, c
 from evals.errors import UsageError
 from evals.estimators import ucc_at_k, ucr
 from evals.similarity import SIMILARITIES, distinct, similarity_of_distinct
-
-METRICS = {
-    "tfidf_sklearn": ("tfidf", "sklearn"),
-    "tfidf_math": ("tfidf", "math"),
-    "rougeL": ("rouge-l", "math"),
-    "jaccard_math": ("jaccard", "math"),
-    "jaccard_ws": ("jaccard", "whitespace"),
-    "edit": ("edit", "math"),
-}
 
 
 def texts_with_ties(seed):
@@ -151,17 +139,10 @@ def test_wrong_options_are_refused_with_the_choices():
         cluster(["a"], similarity="exact", linkage="single")
 
 
-def test_public_vectors():
-    folder = os.environ.get("QUATRO_UCC_VECTORS")
-    if not folder:
-        pytest.skip("QUATRO_UCC_VECTORS is not set")
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
-    vectors = [vector for vector in files if "texts" in vector]
-    if not vectors:
-        pytest.skip(f"{folder} holds no file with texts")
-    for vector in vectors:
+def test_public_vectors(text_vectors, vector_metrics):
+    for vector in text_vectors:
         for metric, expected in vector["metrics"].items():
-            name, tokens = METRICS[metric]
+            name, tokens = vector_metrics[metric]
             unique = distinct(vector["texts"])
             matrix = similarity_of_distinct(name, unique, tokens=tokens)
             for threshold, by_linkage in expected["clusters"].items():

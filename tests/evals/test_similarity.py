@@ -1,10 +1,7 @@
 """Similarities against the libraries they must equal, plain Python, and the public vectors."""
 
-import json
-import os
 import random
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,16 +31,6 @@ WORDS = [
     "42",
     "!",
 ]
-
-# name in the vector files -> similarity and tokens
-METRICS = {
-    "tfidf_sklearn": ("tfidf", "sklearn"),
-    "tfidf_math": ("tfidf", "math"),
-    "rougeL": ("rouge-l", "math"),
-    "jaccard_math": ("jaccard", "math"),
-    "jaccard_ws": ("jaccard", "whitespace"),
-    "edit": ("edit", "math"),
-}
 
 
 def random_texts(seed, num=14):
@@ -162,23 +149,11 @@ def test_unknown_tokens_are_refused(name):
         SIMILARITIES[name](["a"], tokens="nltk")
 
 
-def public_vectors():
-    folder = os.environ.get("QUATRO_UCC_VECTORS")
-    if not folder:
-        pytest.skip("QUATRO_UCC_VECTORS is not set")
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
-    vectors = [vector for vector in files if "texts" in vector]
-    if not vectors:
-        pytest.skip(f"{folder} holds no file with texts")
-    return vectors
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_public_vectors(metric):
-    name, tokens = METRICS[metric]
+def test_public_vectors(text_vectors, vector_metrics, vector_metric):
+    name, tokens = vector_metrics[vector_metric]
     compared = Counter()
-    for vector in public_vectors():
-        expected = vector["metrics"].get(metric)
+    for vector in text_vectors:
+        expected = vector["metrics"].get(vector_metric)
         if expected is None:
             continue
         similarity = SIMILARITIES[name](vector["texts"], tokens=tokens)
@@ -189,5 +164,5 @@ def test_public_vectors(metric):
             for i, j, value in expected["sim_pairs"]:
                 assert similarity[i, j] == pytest.approx(value, abs=1e-9)
             assert upper.sum() == pytest.approx(expected["sim_sum_upper"], abs=1e-9 * len(upper))
-        compared[metric] += 1
-    assert compared[metric] > 0
+        compared[vector_metric] += 1
+    assert compared[vector_metric] > 0

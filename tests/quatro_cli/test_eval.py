@@ -342,17 +342,6 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
         assert told == {name: expected}
 
 
-# Metric of the vectors -> how the command line says it.
-VECTOR_METRICS = {
-    "tfidf_sklearn": ("tfidf", "sklearn"),
-    "tfidf_math": ("tfidf", "math"),
-    "rougeL": ("rouge-l", "math"),
-    "jaccard_math": ("jaccard", "math"),
-    "jaccard_ws": ("jaccard", "whitespace"),
-    "edit": ("edit", "math"),
-}
-
-
 def ucc_vectors() -> list:
     folder = os.environ.get("QUATRO_UCC_VECTORS")
     files = sorted(Path(folder).glob("*.json")) if folder else []
@@ -363,7 +352,7 @@ def ucc_vectors() -> list:
 
 
 @pytest.mark.parametrize("file", ucc_vectors())
-def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tmp_path):
+def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tmp_path, vector_metrics):
     vector = json.loads(file.read_text(encoding="utf-8"))
     wrong = [""] * (vector["n"] - len(vector["texts"]))
     path = tmp_path / "v.jsonl"
@@ -372,7 +361,7 @@ def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tm
             row = {"benchmark": "toy", "id": "p", "sample_index": index, "completion": text, "answer": "1"}
             stream.write(json.dumps({**row, "correct": index < len(vector["texts"])}) + "\n")
     num_compared = 0
-    for metric, (similarity, tokens) in VECTOR_METRICS.items():
+    for metric, (similarity, tokens) in vector_metrics.items():
         of_threshold = vector["metrics"].get(metric, {}).get("clusters", {})
         for linkage in ("components", "complete"):
             expected = {float(t): found[linkage] for t, found in of_threshold.items() if linkage in found}
