@@ -80,7 +80,7 @@ test-vllm: $(VENV)-vllm/.installed
 
 $(VENV)-deepspeed/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-deepspeed
-	$(VENV)-deepspeed/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,deepspeed,dev]'
+	$(VENV)-deepspeed/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,deepspeed,dev]'
 	@touch $@
 
 test-deepspeed: $(VENV)-deepspeed/.installed

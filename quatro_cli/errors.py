@@ -27,6 +27,7 @@ EXTRAS = {
     "tokenizers": "train",
     "vllm": "vllm",
     "deepspeed": "deepspeed",
+    "peft": "lora",
     "datasets": "hub",
     "huggingface_hub": "hub",
     "matplotlib": "plot",

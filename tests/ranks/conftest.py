@@ -116,7 +116,9 @@ class Bench:
             return [json.loads(line) for line in file]
 
     def weights(self, name: str, step: int = 3) -> dict[str, Tensor]:
-        return load_file(self.folder / name / "checkpoints" / f"step-{step:06d}" / "model" / "model.safetensors")
+        """The tensors of the model in a checkpoint, or of its adapter."""
+        (file,) = (self.folder / name / "checkpoints" / f"step-{step:06d}" / "model").glob("*model.safetensors")
+        return load_file(file)
 
     def completions(self, name: str, step: int) -> list[tuple[str, int, str]]:
         with (self.folder / name / "rollouts" / f"step-{step:06d}.jsonl").open(encoding="utf-8") as file:

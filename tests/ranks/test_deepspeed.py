@@ -17,6 +17,7 @@ SHARDED = "policy.kind=deepspeed"
 METHODS = ("quatro", "gspo", "dapo", "gpg")
 BFLOAT16 = ("dtype=bfloat16", "optimizer.lr=1e-4")
 SKIP = ("steps=2", "on_nonfinite=skip")
+LORA = ("policy.lora.rank=4", "optimizer.lr=1e-2")
 FLAT = ("steps=2", "reward=digit_reward:one", "kl.beta=0")
 
 
@@ -32,6 +33,7 @@ def trained(bench):
             *(bench.job(method, method=method) for method in METHODS),
             bench.job("quatro-alone", *stage(2)),
             bench.job("bfloat16", *BFLOAT16),
+            bench.job("lora", *LORA),
         ],
         size=1,
     )
@@ -49,7 +51,10 @@ def trained(bench):
             bench.job(f"nan-{n}", *stage(n), *SKIP, method="poison:Poison"),
             bench.job(f"flat-{n}", *stage(n), *FLAT),
             bench.job(f"cut-{n}", *stage(n), stop_after=2),
+            bench.job(f"lora-{n}", *stage(n), *LORA),
+            bench.job(f"cut-lora-{n}", *stage(n), *LORA, stop_after=2),
         ]
+    jobs.insert(0, bench.job("lora-bfloat16-2", *stage(2), *LORA, "dtype=bfloat16"))
     bench.run([*jobs, bench.job("checkpointed-3", *stage(3), "policy.gradient_checkpointing=true")], size=2)
     return bench
 
@@ -63,6 +68,26 @@ def test_two_ranks_tell_the_story_of_one_process(trained, method, number):
 @pytest.mark.parametrize("other", ["quatro-alone", "quatro-1", "checkpointed-2", "checkpointed-3", "offloaded-2"])
 def test_other_ways_to_hold_the_policy_tell_it_too(trained, other):
     trained.assert_same_story("quatro", other)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_an_adapter_tells_the_story_of_one_process(trained, number):
+    """Its reference is the same shards with the adapter switched off, its engine (stage 3) is sent merged weights."""
+    trained.assert_same_story("lora", f"lora-{number}")
+    assert all(name.endswith(("lora_A.weight", "lora_B.weight")) for name in trained.weights(f"lora-{number}"))
+    assert all(row["kl/reference"] > 0 for row in trained.rows(f"lora-{number}")[1:])
+
+
+def test_an_adapter_in_bfloat16_has_float32_masters(trained):
+    rows = trained.rows("lora-bfloat16-2")
+    assert all(row["optimizer_steps"] == 4 and row["grad/norm"] > 0 for row in rows)
+    masters = load_file(trained.folder / "lora-bfloat16-2" / "checkpoints/step-000003/tensors.safetensors")
+    assert any((value != value.bfloat16().float()).any() for name, value in masters.items() if name.endswith("/master"))
+    whole = load_file(trained.folder / "bfloat16-2" / "checkpoints/step-000003/tensors.safetensors")
+    num_trained, num_whole = (
+        sum(value.numel() for name, value in shard.items() if name.endswith("/master")) for shard in (masters, whole)
+    )
+    assert num_trained < num_whole / 2
 
 
 @pytest.mark.parametrize("number", [2, 3])
@@ -101,7 +126,14 @@ def test_the_saved_model_is_whole_and_plain(trained, number):
 
 
 @pytest.mark.parametrize(
-    ("cut", "whole"), [("cut-2", "quatro-2"), ("cut-3", "quatro-3"), ("cut-bfloat16", "bfloat16-2")]
+    ("cut", "whole"),
+    [
+        ("cut-2", "quatro-2"),
+        ("cut-3", "quatro-3"),
+        ("cut-bfloat16", "bfloat16-2"),
+        ("cut-lora-2", "lora-2"),
+        ("cut-lora-3", "lora-3"),
+    ],
 )
 def test_sharded_checkpoints_resume_bit_by_bit(trained, essence, cut, whole):
     assert len(trained.rows(cut)) == 2

@@ -97,6 +97,33 @@ def test_samples_are_drawn_continued_and_kept_apart_from_another_engines(run, tm
     assert "engine: there vllm, asked transformers" in done.stderr
 
 
+def test_an_adapter_is_merged_for_training_and_for_sampling(tmp_path):
+    """Merged weights pass the probe after every update, and both engines answer alike from the checkpoint."""
+    run = tmp_path / "lora"
+    more = ("-s", "policy.lora.rank=4", "-s", "optimizer.lr=1e-2", "-s", "steps=3")
+    quatro("train", "quickstart", *SETTINGS, *more, "-o", run)
+    for row in metrics(run):
+        assert row["sync/probe_dlogp_max"] < 1e-4
+        assert row["mismatch/dlogp_abs_max"] < 1e-4
+    assert metrics(run)[-1]["kl/new_old"] > 1e-3
+    answers = {}
+    for engine in ("vllm", "transformers"):
+        out = tmp_path / engine
+        quatro("sample", run, "-b", "countdown", "-o", out, "--engine", engine, "-n", 1, "--temperature", 0)
+        lines = (out / "countdown.jsonl").read_text(encoding="utf-8").splitlines()
+        answers[engine] = [json.loads(line)["completion"] for line in lines]
+    base = tmp_path / "base"
+    quatro("sample", "embedded:countdown", "-b", "countdown", "-o", base, "-n", 1, "--temperature", 0)
+    lines = (base / "countdown.jsonl").read_text(encoding="utf-8").splitlines()
+    plain = [json.loads(line)["completion"] for line in lines]
+
+    def num_equal(one: list[str], other: list[str]) -> int:
+        return sum(a == b for a, b in zip(one, other, strict=True))
+
+    assert num_equal(answers["vllm"], answers["transformers"]) >= 0.98 * len(plain)  # ties may break otherwise
+    assert num_equal(answers["vllm"], plain) < 0.9 * len(plain)
+
+
 def test_doctor_says_that_vllm_is_usable():
     checks = {check["name"]: check for check in json.loads(quatro("doctor", "--json").stdout)["checks"]}
     assert checks["vllm engine"]["status"] == "ok"
