@@ -22,7 +22,15 @@ def settings(settings):
 
 
 def test_an_adapter_learns_and_knows_its_distance_from_the_base(tmp_path, settings, run_training):
-    longer = [*settings, "steps=30", "optimizer.lr=2e-2", "prompts_per_step=16", "minibatch_prompts=16", "kl.beta=0"]
+    longer = [
+        *settings,
+        "steps=30",
+        "optimizer.lr=5e-3",
+        "inner_updates=1",
+        "prompts_per_step=16",
+        "minibatch_prompts=16",
+        "kl.beta=0",
+    ]
     rows = run_training(tmp_path / "run", longer)
     first, last = (sum(row["reward/mean"] for row in part) / 5 for part in (rows[:5], rows[-5:]))
     assert last > first + 0.1

@@ -43,6 +43,23 @@ def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
     assert re.search(words, caplog.text), message
 
 
+def test_noise_is_judged_by_the_size_of_the_advantages():
+    """Under a radius delta they are about sqrt(2 delta): .045 nats at .001."""
+    noisy = {**GOOD, "log_ratio/before_max": 0.03}
+    assert problems(noisy, load_config("quickstart", overrides=["method.delta=0.01"])) == []
+    ((kind, _),) = problems(noisy, load_config("quickstart", overrides=["method.delta=0.001"]))
+    assert kind == "noise"
+    assert problems(noisy, load_config("quickstart", method="gspo")) == []
+
+
+def test_an_adapter_at_the_rate_of_all_weights_is_announced():
+    slow = load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-6"])
+    (text,) = startup_warnings(slow)
+    assert text.startswith("optimizer.lr 1e-06 suits all weights")
+    assert "-s optimizer.lr=1e-05" in text
+    assert startup_warnings(load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-5"])) == []
+
+
 def test_a_warning_does_not_repeat_every_iteration(caplog):
     watch = Watch(load_config("quickstart"))
     for step in range(1, REPEAT_EVERY + 2):

@@ -17,7 +17,7 @@ SHARDED = "policy.kind=deepspeed"
 METHODS = ("quatro", "gspo", "dapo", "gpg")
 BFLOAT16 = ("dtype=bfloat16", "optimizer.lr=1e-4")
 SKIP = ("steps=2", "on_nonfinite=skip")
-LORA = ("policy.lora.rank=4", "optimizer.lr=1e-2")
+LORA = ("policy.lora.rank=4",)
 FLAT = ("steps=2", "reward=digit_reward:one", "kl.beta=0")
 
 
