@@ -3,6 +3,7 @@
 # Axes: B rows (rollouts), Q prompts.
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from evals.errors import UsageError
 from quatro.collate import Rows, collate
+from quatro.ranks import agree_to_stop
 from quatro.rewards import Reward, Scored
-from quatro.rollout.engine import Progress
 from quatro.rollout.streams import rollout_seed
 from quatro.setup import Parts
+from quatro.stop import Interrupted, StopRequest
 from quatro.timing import PhaseTimer
 from quatro.types import Needs, Prompt, Rollout, Sampling
 from quatro.world import World
@@ -49,16 +51,29 @@ class Drawn:
         )
 
 
-def draw(step: int, parts: Parts, timer: PhaseTimer, progress: Progress | None = None) -> tuple[Drawn, Drawn]:
+def draw(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None = None) -> tuple[Drawn, Drawn]:
     """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
+
+    A ``stop`` among the responses leaves prompts and engine as they were, so they are drawn again.
 
     Raises:
         UsageError: dynamic sampling did not fill the batch within its rounds.
+        Interrupted: ``stop`` was requested of any rank while responses were drawn.
     """
+    position, engine = parts.stream.position, parts.engine.state()
+    try:
+        return _draw(step, parts, timer, stop)
+    except Interrupted:
+        parts.stream.position = position
+        parts.engine.load_state(engine)
+        raise
+
+
+def _draw(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) -> tuple[Drawn, Drawn]:
     config, needs = parts.config, parts.config.method.needs
     kept, everything = Drawn(), Drawn()
     for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
-        batch = _draw_batch(step, number, parts, timer, progress)
+        batch = _draw_batch(step, number, parts, timer, stop)
         everything = everything.add(batch)
         if not needs.dynamic_sampling:
             return batch, batch
@@ -73,13 +88,13 @@ def draw(step: int, parts: Parts, timer: PhaseTimer, progress: Progress | None =
     )
 
 
-def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer, progress: Progress | None) -> Drawn:
+def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) -> Drawn:
     config = parts.config
     with timer("prompts"):
         prompts = parts.stream.next(config.prompts_per_step)
         keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
         seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
-    return sample(parts, prompts, seeds, parts.sampling, parts.reward, timer, progress)
+    return sample(parts, prompts, seeds, parts.sampling, parts.reward, timer, stop)
 
 
 def sample(
@@ -89,20 +104,34 @@ def sample(
     sampling: Sampling,
     reward: Reward,
     timer: PhaseTimer,
-    progress: Progress | None = None,
+    stop: StopRequest | None = None,
 ) -> Drawn:
     """Responses to ``prompts`` and their verdicts, each group drawn and judged by one rank and given to all.
 
     Everything that is measured or decided on a batch then comes out the same on every rank, and for every number of
     them. A batch of 2 million tokens takes 30 MB to exchange.
+
+    Raises:
+        Interrupted: ``stop`` was requested of any rank before it had all its responses.
     """
+
+    def check(num_rollouts: int, num_tokens: int) -> None:
+        if stop is not None and stop.requested:
+            raise Interrupted
+
     world = parts.policy.world
     own = world.share(len(prompts))
     own_prompts = [prompts[i] for i in own]
-    groups, scored = [], Scored([], [])
+    groups, scored, is_cut = [], Scored([], []), False
     if own_prompts:
-        with timer("generate"):
-            groups = parts.engine.generate(own_prompts, [seeds[i] for i in own], sampling, progress=progress)
+        with timer("generate"), contextlib.suppress(Interrupted):
+            is_cut = True
+            groups = parts.engine.generate(own_prompts, [seeds[i] for i in own], sampling, progress=check)
+            is_cut = False
+    if stop is not None and world.any(is_cut):
+        agree_to_stop(stop, world)
+        raise Interrupted
+    if own_prompts:
         with timer("reward"):
             scored = reward.score(own_prompts, groups)
     if world.size == 1:

@@ -12,29 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evals.errors import DataError
 from quatro.checkpoint import below
-from quatro.draw import Drawn, draw
+from quatro.draw import Drawn
 from quatro.inner_progress import InnerProgress
+from quatro.kl_budget import BudgetState
 from quatro.rewards import Scored
-from quatro.setup import Parts
-from quatro.stop import StopRequest
-from quatro.timing import PhaseTimer
 from quatro.types import Prompt, Rollout
-
-
-class Interrupted(Exception):
-    """A stop ended an iteration before its last optimiser step; without ``inflight`` nothing of it is to be kept."""
-
-    def __init__(self, inflight: Inflight | None = None) -> None:
-        super().__init__("the iteration was stopped")
-        self.inflight = inflight
+from quatro.world import World
 
 
 @dataclass(frozen=True)
 class Inflight:
     """``learnt`` are the rollouts learnt from, ``drawn`` all of the iteration (the same unless a method filters).
 
-    ``lr`` is the learning rate when the iteration began, ``snapshot`` pi_old's weights where a fresh audit needs them.
+    ``lr`` is the learning rate when the iteration began, ``snapshot`` pi_old's weights where a fresh audit needs them,
+    ``budget`` what `inner_updates: auto` knows. ``progress`` is that of this rank; all else is the same on all ranks.
     """
 
     learnt: Drawn
@@ -42,14 +35,20 @@ class Inflight:
     progress: InnerProgress
     lr: float
     snapshot: list[Tensor] = field(default_factory=list)
+    budget: BudgetState | None = None
 
-    def state(self, prompts: Sequence[Prompt]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)``; a prompt is its number among all ``prompts`` of the run."""
+    def state(self, prompts: Sequence[Prompt], world: World) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)`` of all ranks; a prompt is its number among all ``prompts`` of the run."""
         number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(prompts)}
-        tensors, progress = self.progress.state()
-        tensors = {f"progress/{name}": value for name, value in tensors.items()}
+        tensors, progress = dict[str, Tensor](), list[Any]()
+        for rank, (more, plain_progress) in enumerate(world.gather_objects(self.progress.state(), "the position")):
+            tensors |= {f"progress/{rank}/{name}": value for name, value in more.items()}
+            progress.append(plain_progress)
         tensors |= {f"snapshot/{number:06d}": value for number, value in enumerate(self.snapshot)}
         plain: dict[str, Any] = {"lr": self.lr, "progress": progress}
+        if self.budget is not None:
+            tensors |= {f"budget/{number:06d}": value for number, value in enumerate(self.budget.before)}
+            plain["budget"] = [self.budget.kl_before.hex(), self.budget.num_checks]
         parts = {"learnt": self.learnt} if self.drawn is self.learnt else {"learnt": self.learnt, "drawn": self.drawn}
         for name, drawn in parts.items():
             more, plain[name] = _drawn_state(drawn, number_of)
@@ -58,35 +57,38 @@ class Inflight:
 
     @classmethod
     def from_state(
-        cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt], device: torch.device
+        cls,
+        tensors: Mapping[str, Tensor],
+        plain: Mapping[str, Any],
+        prompts: Sequence[Prompt],
+        device: torch.device,
+        world: World,
     ) -> Inflight:
+        """What `state` returned, for this rank.
+
+        Raises:
+            DataError: it was saved by another number of ranks.
+        """
+        then = len(plain["progress"])
+        if then != world.size:
+            raise DataError(
+                f"the run was stopped inside an iteration of {then} process{'es' if then > 1 else ''}, each with its "
+                f"prompts, and there {'are' if world.size > 1 else 'is'} {world.size}: start {then} to go on with it. "
+                "Between two iterations their number may change, with policy.kind local"
+            )
         learnt = _drawn(below(tensors, "learnt/"), plain["learnt"], prompts)
         drawn = _drawn(below(tensors, "drawn/"), plain["drawn"], prompts) if "drawn" in plain else learnt
-        progress = InnerProgress.from_state(below(tensors, "progress/"), plain["progress"], device)
-        snapshot = [value.to(device) for _, value in sorted(below(tensors, "snapshot/").items())]
-        return cls(learnt, drawn, progress, plain["lr"], snapshot)
-
-
-def draw_or_stop(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) -> tuple[Drawn, Drawn]:
-    """As `draw`; a stop among the responses leaves prompts and engine as they were, so they are drawn again.
-
-    Raises:
-        Interrupted: ``stop`` was requested while responses were drawn.
-    """
-    if stop is None:
-        return draw(step, parts, timer)
-    position, engine = parts.stream.position, parts.engine.state()
-
-    def check(num_rollouts: int, num_tokens: int) -> None:
-        if stop.requested:
-            raise Interrupted
-
-    try:
-        return draw(step, parts, timer, check)
-    except Interrupted:
-        parts.stream.position = position
-        parts.engine.load_state(engine)
-        raise
+        own = below(tensors, f"progress/{world.rank}/")
+        progress = InnerProgress.from_state(own, plain["progress"][world.rank], device)
+        snapshot, before = (
+            [value.to(device) for _, value in sorted(below(tensors, prefix).items())]
+            for prefix in ("snapshot/", "budget/")
+        )
+        budget = None
+        if "budget" in plain:
+            kl_before, num_checks = plain["budget"]
+            budget = BudgetState(before, float.fromhex(kl_before), num_checks)
+        return cls(learnt, drawn, progress, plain["lr"], snapshot, budget)
 
 
 def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -15,10 +15,11 @@ from evals.errors import DivergedError
 from quatro.collate import Rows
 from quatro.config import Config
 from quatro.inner_progress import InnerProgress
-from quatro.kl_budget import KlBudget
+from quatro.kl_budget import BudgetState, KlBudget
 from quatro.methods.base import Method
 from quatro.objective import make_objective
 from quatro.policy.base import Objective, Policy, Update
+from quatro.ranks import agree_to_stop
 from quatro.stop import StopRequest
 from quatro.trust_region import effective_sample_share, sequence_log_ratio, summarise
 from quatro.world import World, merge
@@ -29,11 +30,12 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 
 class StoppedInside(Exception):
-    """A stop was asked for between two optimiser steps; ``progress`` is where the iteration stands."""
+    """A stop was asked for between two optimiser steps; ``progress`` and ``budget`` are where the iteration stands."""
 
-    def __init__(self, progress: InnerProgress) -> None:
+    def __init__(self, progress: InnerProgress, budget: BudgetState | None) -> None:
         super().__init__("stopped inside the inner loop")
         self.progress = progress
+        self.budget = budget
 
 
 @dataclass(frozen=True)
@@ -111,31 +113,34 @@ class InnerLoop:
         *,
         need_entropy: bool,
         progress: InnerProgress | None = None,
+        spent: BudgetState | None = None,
         stop: StopRequest | None = None,
     ) -> InnerResult:
         """Every optimiser step of iteration ``step``, with the ``method`` in force.
 
-        ``need_entropy`` where the engine gave none. ``progress``: go on from there. A ``stop`` ends it between two
-        steps; with `inner_updates: auto`, whose budget is not saved, only once the iteration is finished.
+        ``need_entropy`` where the engine gave none. ``progress`` and ``spent``: go on from there. A ``stop`` of any
+        rank ends it between two steps.
 
         Raises:
             DivergedError: a loss or gradient is not finite and `on_nonfinite` is `stop`.
             StoppedInside: ``stop`` was requested before the last step.
         """
         objective = make_objective(self.config, method)
-        budget = self._budget(method)
+        budget = self._budget(method, spent)
         progress = InnerProgress.begin(rows) if progress is None else progress
         rows = rows.with_batch(old_logp_BT=progress.old_logp_BT)
         minibatches = list(rows.minibatches(self.config.minibatch_prompts))
         for epoch in range(progress.epoch, self.config.most_inner_updates):
-            num_applied_before = progress.num_applied
+            if progress.num_minibatches == 0:
+                progress.num_applied_before = progress.num_applied
             for index in minibatches[progress.num_minibatches :]:
-                if stop is not None and stop.requested and budget is None and progress.grad_norms:
-                    raise StoppedInside(progress)
+                # Before the first step there is nothing to save that the next start would not draw again.
+                if stop is not None and progress.grad_norms and agree_to_stop(stop, self.policy.world):
+                    raise StoppedInside(progress, None if budget is None else budget.state)
                 self._take_step(step, rows.select(index), index, engine_logp_BT, objective, progress, need_entropy)
             progress.epoch, progress.num_minibatches = epoch + 1, 0
             # A pass without a step would be followed by more of its kind.
-            if budget is not None and (progress.num_applied == num_applied_before or budget.is_spent(rows)):
+            if budget is not None and (progress.num_applied == progress.num_applied_before or budget.is_spent(rows)):
                 break
         metrics = progress.metrics(rows, self.policy.world)
         if self.old_logp != "engine":
@@ -183,11 +188,11 @@ class InnerLoop:
         else:
             progress.num_skipped += 1
 
-    def _budget(self, method: Method) -> KlBudget | None:
+    def _budget(self, method: Method, spent: BudgetState | None) -> KlBudget | None:
         if self.config.inner_updates != "auto":
             return None
         assert method.kl_radius is not None  # the configuration was refused otherwise
-        return KlBudget(self.policy, method.kl_radius)
+        return KlBudget(self.policy, method.kl_radius, spent)
 
     def _is_finite(self, step: int, update: Update, minibatch: Rows) -> bool:
         if update.is_finite:

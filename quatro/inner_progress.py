@@ -16,7 +16,7 @@ from quatro.collate import Rows
 from quatro.types import Metric
 from quatro.world import World
 
-COUNTS = ("epoch", "num_minibatches", "num_applied", "num_skipped")
+COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
 
 
 @dataclass
@@ -32,6 +32,7 @@ class InnerProgress:
     epoch: int = 0
     num_minibatches: int = 0
     num_applied: int = 0
+    num_applied_before: int = 0  # this pass
     num_skipped: int = 0
     merged: dict[str, Metric] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class InnerProgress:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN."""
         # Where the engine gave log pi_old, padding holds NaN; nothing ever reads it.
-        tensors = {"old_logp": self.old_logp_BT.nan_to_num(nan=0.0), "entropy": self.entropy_BT}
+        tensors = {"old_logp": self.old_logp_BT.nan_to_num(nan=0.0).cpu(), "entropy": self.entropy_BT.cpu()}
         return tensors, {
             **{name: getattr(self, name) for name in COUNTS},
             "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from quatro.collate import Rows
 from quatro.policy.base import Policy
@@ -21,6 +23,14 @@ AIM = 0.9  # share of the budget that a pass which overshot is taken back to
 MAX_TRIES = 6
 
 
+class BudgetState(NamedTuple):
+    """Between two passes: the weights ``before`` the last one, their KL, and the forward passes spent on measuring."""
+
+    before: list[Tensor]
+    kl_before: float
+    num_checks: int
+
+
 class KlBudget:
     """The budget of one iteration: KL(pi_new || pi_old) <= ``radius``, as its rollouts estimate it.
 
@@ -30,14 +40,17 @@ class KlBudget:
     pass per `is_spent` and try.
     """
 
-    def __init__(self, policy: Policy, radius: float) -> None:
+    def __init__(self, policy: Policy, radius: float, state: BudgetState | None = None) -> None:
         self.policy = policy
         self.radius = radius
-        self.num_checks = 0
         self.kept_share = 1.0
         self.is_reached = False
-        self._before = policy.snapshot()
-        self._kl_before = 0.0
+        self._before, self._kl_before, self.num_checks = state or BudgetState(policy.snapshot(), 0.0, 0)
+
+    @property
+    def state(self) -> BudgetState:
+        """What another budget needs to go on from here, while it is not spent."""
+        return BudgetState(self._before, self._kl_before, self.num_checks)
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -165,7 +165,9 @@ def check_ranks(config: Config, size: int) -> None:
 
 
 def agree_to_stop(stop: StopRequest | None, world: World) -> bool:
-    """Whether any rank was asked to stop; the others then take it as asked of them too."""
+    """Whether any rank was asked to stop; the others then take it as asked of them too. Called by all ranks."""
+    if world.size == 1:
+        return stop is not None and stop.requested
     number = world.largest(0 if stop is None or stop.signal is None else stop.signal)
     if number and stop is not None and not stop.requested:
         stop.request(signal.Signals(number))

@@ -68,8 +68,9 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "rng": {"python": _plain(random.getstate()), "numpy": _plain(np.random.get_state())},  # noqa: NPY002
     }
     if position.inflight is not None:
-        more, state["inflight"] = position.inflight.state(parts.stream.prompts)
-        tensors |= {f"inflight/{name}": value for name, value in more.items()}
+        more, state["inflight"] = position.inflight.state(parts.stream.prompts, parts.policy.world)
+        if parts.policy.world.is_first:
+            tensors |= {f"inflight/{name}": value for name, value in more.items()}
     return shards.save(run, step, parts.policy, parts.tokenizer, state, tensors)
 
 
@@ -105,8 +106,8 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
     run.remove_rollouts_after(state["step"])
     inflight = None
     if "inflight" in state:
-        saved = below(tensors, "inflight/")
-        inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, parts.policy.device)
+        saved = below(found.tensors(), "inflight/")  # rank 0's, whatever shard this rank has
+        inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, parts.policy.device, world)
     logger.info("going on from %s%s", found.path.name, ", inside an iteration" if inflight else "")
     return parts, Position(
         step=state["step"],

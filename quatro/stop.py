@@ -7,9 +7,20 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quatro.inflight import Inflight
 
 POLITE_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """A stop ended an iteration before its last optimiser step; without ``inflight`` nothing of it is to be kept."""
+
+    def __init__(self, inflight: Inflight | None = None) -> None:
+        super().__init__("the iteration was stopped")
+        self.inflight = inflight
 
 
 class StopRequest:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from quatro import trust_region
 from quatro.config import Config
-from quatro.draw import own_rows, shaped_rewards
+from quatro.draw import draw, own_rows, shaped_rewards
 from quatro.evaluation import Evaluation
 from quatro.health import Watch, startup_warnings
-from quatro.inflight import Inflight, Interrupted, draw_or_stop
+from quatro.inflight import Inflight
 from quatro.inner_loop import InnerLoop, StoppedInside
 from quatro.methods.base import Method
 from quatro.ranks import agree_to_stop
@@ -21,7 +22,7 @@ from quatro.rollout_metrics import rollout_metrics, rollout_records
 from quatro.rundir import RunDir
 from quatro.setup import Parts
 from quatro.state import Position, restore, save
-from quatro.stop import StopRequest
+from quatro.stop import Interrupted, StopRequest
 from quatro.timing import PhaseTimer
 from quatro.world import World
 
@@ -41,17 +42,15 @@ def train(
 ) -> Mapping[str, float]:
     """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics.
 
-    Ends after ``config.steps`` iterations, or once ``stop`` is requested: after the optimiser step under way, or among
-    the responses being drawn, which a resume draws again. Either way with a checkpoint. ``observer`` is shown the
-    metrics of each iteration.
+    Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank: after the optimiser step under
+    way, or among the responses being drawn, which a resume draws again. Either way with a checkpoint. ``observer`` is
+    shown the metrics of each iteration.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     world = world or World()
     parts, position = restore(config, run, world)
-    # Ranks come to a common decision between iterations only.
-    inside = stop if world.size == 1 else None
     metrics: Metrics = {}
     carried = position.carried
     try:
@@ -76,7 +75,7 @@ def train(
             method = config.method.at(step, num_steps=config.steps, carried=carried)
             resumed = position.inflight if step == position.step + 1 else None
             try:
-                metrics = iteration(step, method, parts, inner, evaluation, run, timer, resumed=resumed, stop=inside)
+                metrics = iteration(step, method, parts, inner, evaluation, run, timer, resumed=resumed, stop=stop)
             except Interrupted as interrupted:
                 keep(step - 1, interrupted.inflight)
                 break
@@ -119,7 +118,7 @@ def iteration(
     """
     config, policy = parts.config, parts.policy
 
-    learnt_from, everything = (resumed.learnt, resumed.drawn) if resumed else draw_or_stop(step, parts, timer, stop)
+    learnt_from, everything = (resumed.learnt, resumed.drawn) if resumed else draw(step, parts, timer, stop)
     prompts, groups = learnt_from.prompts, learnt_from.groups
     rewards = shaped_rewards(learnt_from, method.needs, parts.sampling.max_new_tokens)
     reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
@@ -140,13 +139,12 @@ def iteration(
     snapshot = (resumed.snapshot if resumed else policy.snapshot()) if config.audit_rollouts else []
     with timer("update"):
         need_entropy = groups[0][0].entropy is None
-        progress = resumed.progress if resumed else None
+        progress, spent = (resumed.progress, resumed.budget) if resumed else (None, None)
+        options: dict[str, Any] = {"need_entropy": need_entropy, "progress": progress, "spent": spent, "stop": stop}
         try:
-            learnt = inner.run(
-                step, method, rows, engine_logp_BT, need_entropy=need_entropy, progress=progress, stop=stop
-            )
-        except StoppedInside as stopped:
-            raise Interrupted(Inflight(learnt_from, everything, stopped.progress, lr, snapshot)) from None
+            learnt = inner.run(step, method, rows, engine_logp_BT, **options)
+        except StoppedInside as at:
+            raise Interrupted(Inflight(learnt_from, everything, at.progress, lr, snapshot, at.budget)) from None
     rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
 
     metrics: Metrics = {"step": float(step), "lr": lr}

@@ -73,7 +73,10 @@ class StopAfter(StopRequest):
         return self.looks < 0
 
 
-@pytest.mark.parametrize("extra", [[], ["audit_rollouts=2", "method.log_ratio=none"], ["method.name=dapo"]])
+@pytest.mark.parametrize(
+    "extra",
+    [[], ["audit_rollouts=2", "method.log_ratio=none"], ["method.name=dapo"], ["inner_updates=auto", "method.delta=5"]],
+)
 def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
     tmp_path, settings, extra, run_training, rows_of, essence, weights_of
 ):

@@ -32,8 +32,8 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
     return SimpleNamespace(
         policy=SimpleNamespace(world=World()),
         config=SimpleNamespace(prompts_per_step=4, rollouts_per_prompt=2, seed=0, method=SimpleNamespace(needs=needs)),
-        stream=SimpleNamespace(next=next_prompts),
-        engine=SimpleNamespace(generate=generate),
+        stream=SimpleNamespace(next=next_prompts, position=0),
+        engine=SimpleNamespace(generate=generate, state=dict),
         reward=SimpleNamespace(score=score),
         sampling=None,
     )

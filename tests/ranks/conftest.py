@@ -115,6 +115,11 @@ class Bench:
         with (self.folder / name / "metrics.jsonl").open(encoding="utf-8") as file:
             return [json.loads(line) for line in file]
 
+    def is_inside(self, name: str) -> bool:
+        """Whether the newest checkpoint is one inside an iteration."""
+        *_, newest = sorted((self.folder / name / "checkpoints").iterdir())
+        return "inflight" in json.loads((newest / "state.json").read_text(encoding="utf-8"))
+
     def weights(self, name: str, step: int = 3) -> dict[str, Tensor]:
         """The tensors of the model in a checkpoint, or of its adapter."""
         (file,) = (self.folder / name / "checkpoints" / f"step-{step:06d}" / "model").glob("*model.safetensors")

@@ -51,6 +51,7 @@ def trained(bench):
             bench.job(f"nan-{n}", *stage(n), *SKIP, method="poison:Poison"),
             bench.job(f"flat-{n}", *stage(n), *FLAT),
             bench.job(f"cut-{n}", *stage(n), stop_after=2),
+            bench.job(f"inside-{n}", *stage(n), stop_in={"rank": 1, "call": "update", "count": 6}),
             bench.job(f"lora-{n}", *stage(n), *LORA),
             bench.job(f"cut-lora-{n}", *stage(n), *LORA, stop_after=2),
         ]
@@ -140,6 +141,14 @@ def test_sharded_checkpoints_resume_bit_by_bit(trained, essence, cut, whole):
     trained.run([{"path": str(trained.folder / cut), "resume": True}], size=2)
     assert essence(trained.rows(cut)) == essence(trained.rows(whole))
     assert trained.furthest(cut, whole) == 0.0
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_stop_between_two_optimiser_steps_asked_of_one_rank_changes_nothing(trained, essence, number):
+    assert trained.is_inside(f"inside-{number}")
+    trained.run([{"path": str(trained.folder / f"inside-{number}"), "resume": True}], size=2)
+    assert essence(trained.rows(f"inside-{number}")) == essence(trained.rows(f"quatro-{number}"))
+    assert trained.furthest(f"inside-{number}", f"quatro-{number}") == 0.0
 
 
 def copied(trained, name: str) -> str:

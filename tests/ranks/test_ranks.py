@@ -39,6 +39,44 @@ def test_a_stop_asked_of_one_rank_ends_all_and_a_resume_changes_nothing(trained,
     assert trained.furthest("cut", "quatro-2") == 0.0
 
 
+MOMENTS = [("update", 1), ("update", 3), ("update", 5), ("generate", 4), ("generate", 20)]
+AUTO = ("inner_updates=auto", "method.delta=5")
+
+
+@pytest.fixture(scope="module")
+def stopped_inside(trained):
+    """Rank 1 alone is asked to stop, among the responses or between two optimiser steps; then all go on."""
+    jobs = [
+        trained.job(f"{name}-{call}-{count}", *more, stop_in={"rank": 1, "call": call, "count": count})
+        for call, count in MOMENTS
+        for name, more in (("quatro", ()), ("auto", AUTO))
+    ]
+    left = trained.job("left-inside", stop_in={"rank": 1, "call": "update", "count": 2})
+    trained.run([*jobs, left, trained.job("auto", *AUTO)], size=2)
+    for job in jobs:
+        assert trained.is_inside(job["path"]) == (job["stop_in"]["call"] == "update")
+    trained.run([{"path": job["path"], "resume": True} for job in jobs], size=2)
+    return trained
+
+
+@pytest.mark.parametrize(("call", "count"), MOMENTS)
+@pytest.mark.parametrize(("name", "whole"), [("quatro", "quatro-2"), ("auto", "auto")])
+def test_a_stop_inside_an_iteration_asked_of_one_rank_changes_nothing(
+    stopped_inside, essence, name, whole, call, count
+):
+    cut = f"{name}-{call}-{count}"
+    assert essence(stopped_inside.rows(cut)) == essence(stopped_inside.rows(whole))
+    assert stopped_inside.furthest(cut, whole) == 0.0
+
+
+def test_a_position_inside_an_iteration_needs_as_many_ranks(stopped_inside):
+    job = {"path": str(stopped_inside.folder / "left-inside"), "resume": True}
+    ((code, text),) = stopped_inside.wait(stopped_inside.start([job], size=1))
+    assert code == 4
+    assert "stopped inside an iteration of 2 processes" in text
+    assert "start 2 to go on with it" in text
+
+
 def test_all_ranks_decline_a_step_that_is_not_finite(trained):
     assert [row["grad/skipped_steps"] for row in trained.rows("nan")] == [4, 4]
     trained.assert_nothing_learnt("nan")

@@ -1,14 +1,17 @@
 """One rank of a launch in which several runs are trained one after another: `worker.py JOBS.json`.
 
-A job is {"path", "settings", "method", "resume", "stop_after"}. What DeepSpeed keeps whole under ZeRO-3 because it is
+A job is {"path", "settings", "method", "resume", "stop_after", "stop_in"}; the last asks one rank to stop at the Nth
+call of a method, {"rank", "call", "count"}. What DeepSpeed keeps whole under ZeRO-3 because it is
 small is sharded all the same: models of tests are small. Ends as `quatro` does: a message and an exit code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import torch
 from quatro.config import load_config
 from quatro.launch import launch
 from quatro.policy import deepspeed
+from quatro.policy.base import Policy
 from quatro.ranks import FollowedRun, joined, launched
+from quatro.rollout.transformers import TransformersEngine
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
@@ -25,6 +30,32 @@ from quatro.world import World
 from quatro_cli import errors
 
 deepspeed.WHOLE_ELEMENTS = 0
+
+
+CALLS = {"update": (Policy, "update"), "generate": (TransformersEngine, "_draw")}
+
+
+@contextlib.contextmanager
+def stopping(stop: StopRequest, asked: Mapping[str, Any] | None, rank: int) -> Iterator[None]:
+    """A signal to this rank alone, at a moment known beforehand."""
+    if asked is None or asked["rank"] != rank:
+        yield
+        return
+    owner, name = CALLS[asked["call"]]
+    original, num_calls = getattr(owner, name), 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == asked["count"]:
+            stop.request(signal.SIGTERM)
+        return original(*arguments, **options)
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def work(job: Mapping[str, Any], world: World) -> None:
@@ -38,14 +69,15 @@ def work(job: Mapping[str, Any], world: World) -> None:
         if metrics["step"] == last:
             stop.request()
 
-    if not world.is_first:
-        world.barrier("the run directory")
-        train(config, FollowedRun(path, config), stop=stop, world=world)
-        assert stop.requested == (last is not None)
-        return
-    with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:
-        world.barrier("the run directory")
-        launch(run, observer=watch, stop=stop, world=world)
+    with stopping(stop, job.get("stop_in"), world.rank):
+        if world.is_first:
+            with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:
+                world.barrier("the run directory")
+                launch(run, observer=watch, stop=stop, world=world)
+        else:
+            world.barrier("the run directory")
+            train(config, FollowedRun(path, config), stop=stop, world=world)
+    assert stop.requested == (last is not None or "stop_in" in job)
 
 
 def main() -> int:

@@ -109,11 +109,11 @@ def test_an_adapter_is_merged_for_training_and_for_sampling(tmp_path):
     answers = {}
     for engine in ("vllm", "transformers"):
         out = tmp_path / engine
-        quatro("sample", run, "-b", "countdown", "-o", out, "--engine", engine, "-n", 1, "--temperature", 0)
+        quatro("sample", run, "-b", "countdown", "-o", out, "--engine", engine, "-n", 1, "--temperature", 0.01)
         lines = (out / "countdown.jsonl").read_text(encoding="utf-8").splitlines()
         answers[engine] = [json.loads(line)["completion"] for line in lines]
     base = tmp_path / "base"
-    quatro("sample", "embedded:countdown", "-b", "countdown", "-o", base, "-n", 1, "--temperature", 0)
+    quatro("sample", "embedded:countdown", "-b", "countdown", "-o", base, "-n", 1, "--temperature", 0.01)
     lines = (base / "countdown.jsonl").read_text(encoding="utf-8").splitlines()
     plain = [json.loads(line)["completion"] for line in lines]
 
