@@ -216,7 +216,8 @@ def predict_memory(
     response_tokens = tokens * config.rollout.max_new_tokens // longest
     if not any(getattr(shape, name, None) for name in LOGIT_SCALES):
         response_tokens = min(response_tokens, chunk_rows(vocabulary, find_device(config.device)))
-    logits = response_tokens * vocabulary * LOGIT_BYTES + FLOAT32_BYTES * vocabulary * hidden
+    head_gradient = FLOAT32_BYTES * vocabulary * hidden if config.policy.lora is None else 0
+    logits = response_tokens * vocabulary * LOGIT_BYTES + head_gradient
 
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)

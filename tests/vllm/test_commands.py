@@ -120,8 +120,9 @@ def test_an_adapter_is_merged_for_training_and_for_sampling(tmp_path):
     def num_equal(one: list[str], other: list[str]) -> int:
         return sum(a == b for a, b in zip(one, other, strict=True))
 
-    assert num_equal(answers["vllm"], answers["transformers"]) >= 0.98 * len(plain)  # ties may break otherwise
-    assert num_equal(answers["vllm"], plain) < 0.9 * len(plain)
+    # vLLM's lowest temperature, .01, still draws between two tokens that are nearly equally likely.
+    assert num_equal(answers["vllm"], answers["transformers"]) >= 0.85 * len(plain)
+    assert num_equal(answers["vllm"], plain) < 0.6 * len(plain)
 
 
 def test_doctor_says_that_vllm_is_usable():
