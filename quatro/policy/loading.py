@@ -249,6 +249,29 @@ def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
     elif not _may_be_hub_id(name):
         raise MissingError(f"no folder {name} here; give the folder of a {what}, a Hub id, or embedded:countdown")
+    else:
+        _refuse_unreachable(name, what=what)
+
+
+def _refuse_unreachable(name: str, *, what: str) -> None:
+    """Without a network, and nothing in the cache, the Hub's library tries for a minute before it says so."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", ADAPTER_CONFIG))
+    if is_cached or constants.is_offline_mode() or getproxies():  # a proxy finds the host by itself
+        return
+    host = urlsplit(constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError as error:
+        raise MissingError(
+            f"the {what} {name!r} is neither a folder here nor in the Hub's cache, and {host} cannot be reached "
+            f"({error.strerror or error}); on a machine with network run `hf download {name}`, or give a local folder"
+        ) from error
 
 
 def _may_be_hub_id(name: str) -> bool:

@@ -151,3 +151,21 @@ def test_what_was_saved_is_plain_json_for_other_tools(folder):
     # The loader's rule hangs on this name: if a transformers release writes another one, this says so.
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["tokenizer_class"] in ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+@pytest.mark.parametrize("load", [load_tokenizer, load_config])
+def test_a_hub_that_cannot_be_reached_is_said_at_once(load, monkeypatch, tmp_path):
+    """The Hub's own library would try for a minute."""
+    import socket
+
+    from huggingface_hub import constants
+
+    def no_network(*_):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    with pytest.raises(MissingError, match=r"huggingface\.co cannot be reached.*hf download org/model"):
+        load("org/model")
