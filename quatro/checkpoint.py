@@ -1,6 +1,7 @@
 """Checkpoints that are whole and unchanged, or refused before anything of them is loaded.
 
     checkpoints/step-000100/  model/...  state.json  tensors.safetensors  manifest.json     checkpoints/latest
+    checkpoints/step-000100-inside/      stopped inside iteration 101; there until the next iteration is saved
 
 A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
 directory gets its name, then `latest` is told. Nothing is pickled: state is JSON, tensors are safetensors. torch and
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, DivergedError
 from quatro.atomic import fsync_directory, naming, write_text
-from quatro.rundir import RunDir, read_json, step_name, step_number
+from quatro.rundir import INSIDE, RunDir, read_json, step_name, step_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,8 +59,12 @@ def save(
     writer: Callable[[Path], None],
     state: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
+    *,
+    is_inside: bool = False,
 ) -> Path:
     """Write checkpoints/step-NNNNNN whole or not at all, then remove all but the newest `checkpoint.keep`.
+
+    ``is_inside``: after ``step`` iterations and a part of the next one; beside the checkpoint of ``step`` itself.
 
     ``writer`` fills the model folder it is given. ``state`` holds JSON values with text keys, finite numbers only.
 
@@ -72,8 +77,8 @@ def save(
     refuse_non_finite(tensors)
     run.sync()
     folder = run.path / "checkpoints"
-    partial = folder / f".{step_name(step)}.{os.getpid()}.tmp"
-    final = folder / step_name(step)
+    name = step_name(step, is_inside=is_inside)
+    partial, final = folder / f".{name}.{os.getpid()}.tmp", folder / name
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / MODEL).mkdir(parents=True)
@@ -93,7 +98,9 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     write_text(folder / "latest", f"{final.name}\n")
-    for old in complete_checkpoints(run.path)[: -run.config.checkpoint.keep]:
+    present = complete_checkpoints(run.path)
+    between = [path for path in present if not path.name.endswith(INSIDE)]
+    for old in between[: -run.config.checkpoint.keep] + [path for path in present if path not in (final, *between)]:
         _remove(old)
     return final
 
@@ -138,7 +145,7 @@ def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def complete_checkpoints(run: Path) -> list[Path]:
     """Checkpoint directories with a manifest, oldest first; they are not verified here."""
     folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]
-    return sorted(filter(_is_whole, folders), key=lambda path: step_number(path.name) or 0)
+    return sorted(filter(_is_whole, folders), key=lambda path: (step_number(path.name), path.name))
 
 
 def verify(path: Path) -> int:

@@ -28,6 +28,7 @@ class Memory:
     optimizer: int
     reference: int
     casts: int
+    snapshots: int
     activations: int
     logits: int
     kv_cache: int
@@ -35,7 +36,7 @@ class Memory:
     @property
     def total(self) -> int:
         """Sampling and learning take turns: the larger of the two stands beside what always stays."""
-        always = self.weights + self.optimizer + self.reference + self.casts
+        always = self.weights + self.optimizer + self.reference + self.casts + self.snapshots
         return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
 
 
@@ -100,9 +101,10 @@ def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
         DataError: the prompts are empty, too long or unreadable.
     """
     from quatro.policy.loading import context_limit
-    from quatro.setup import check_parts, find_device
+    from quatro.setup import check_parts, find_device, require_adapters
 
     check_ranks(config, num_ranks)
+    require_adapters(config)
     device = find_device(config.device)
     tokenizer, model = _tokenizer_and_shape(config)
     limit = context_limit(model)
@@ -179,6 +181,7 @@ def predict_memory(
     P parameters, D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers; tokens in a micro-batch.
 
         weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation
+        snapshots                       4 P each for `inner_updates: auto` and `audit_rollouts`
         activations per token           L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b with b bytes a number (4, or 2 and
                                         2 D more for the cast input); checkpointed: L 4 D + a + 8 D
         logits                          18 V for each response token of a chunk of the head, and its gradient, 4 V D
@@ -239,6 +242,7 @@ def _model_memory(config: Config, num_parameters: int, num_trained: int, number:
             "optimizer": 2 * trained,
             "reference": trained if has_copy else 0,
             "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
+            "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
         }
     stage, computed = config.policy.zero_stage, num_parameters * number
     copy = computed if stage == 3 and config.rollout.engine == "transformers" else 0
@@ -248,6 +252,8 @@ def _model_memory(config: Config, num_parameters: int, num_trained: int, number:
         "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
         "reference": computed if has_copy else 0,
         "casts": 0,
+        # All weights at once, while they are sent to an engine or saved.
+        "snapshots": computed - computed // num_ranks if stage == 3 else 0,
     }
 
 

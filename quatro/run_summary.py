@@ -124,7 +124,7 @@ def last_metrics(path: Path) -> dict[str, Any]:
 def checkpoint_steps(path: Path) -> tuple[int, ...]:
     """Iterations of the complete checkpoints, ascending."""
     folders = (path / "checkpoints").glob("step-*/manifest.json")
-    return tuple(sorted(step for file in folders if (step := step_number(file.parent.name)) is not None))
+    return tuple(sorted({step for file in folders if (step := step_number(file.parent.name)) is not None}))
 
 
 def _run_paths(root: Path) -> Iterator[Path]:

@@ -228,14 +228,17 @@ def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) ->
     return root / slug
 
 
-def step_name(step: int) -> str:
-    """``step-000100``."""
-    return f"step-{step:06d}"
+INSIDE = "-inside"
+
+
+def step_name(step: int, *, is_inside: bool = False) -> str:
+    """``step-000100``; ``step-000100-inside`` for what was stopped inside the iteration after it."""
+    return f"step-{step:06d}{INSIDE if is_inside else ''}"
 
 
 def step_number(name: str) -> int | None:
-    """100 for ``step-000100``; None for any other name."""
-    match = re.fullmatch(r"step-([0-9]{6,})", name)
+    """100 for ``step-000100`` and ``step-000100-inside``; None for any other name."""
+    match = re.fullmatch(f"step-([0-9]{{6,}})(?:{INSIDE})?", name)
     return int(match.group(1)) if match else None
 
 

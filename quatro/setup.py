@@ -64,14 +64,16 @@ def assemble(
     """
     world = world or World()
     check_ranks(config, world.size)
+    require_adapters(config)
+    folder = warmstart.resolve_model(config.model, progress=progress)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = find_device(config.device, launched().local_rank if world.size > 1 else None)
-    folder = warmstart.resolve_model(config.model, progress=progress)
     tokenizer = load_tokenizer(folder)
-    # Weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the computation.
-    model = load_model(folder, torch.float32, device)
-    policy = make_policy(config, model, world, weights)
+    # Trained weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the
+    # computation. What an adapter freezes is cast to it before it comes to the device.
+    model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else device)
+    policy = make_policy(config, model, world, weights, device=device)
     limit = context_limit(model)
     prompts = load_prompts(config.data, tokenizer, context_limit=limit)
     check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
@@ -96,6 +98,13 @@ def assemble(
     )
 
 
+def require_adapters(config: Config) -> None:
+    """Raises MissingError where an adapter is to be trained or begun with, and peft is not installed."""
+    is_embedded = config.model in warmstart.EMBEDDED
+    if config.policy.lora is not None or not (is_embedded or base_of(config.model) == config.model):
+        lora.require()
+
+
 def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, context_limit: int | None) -> None:
     """Everything beside the model that a run could stumble over later is tried now.
 
@@ -103,8 +112,6 @@ def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, co
         UsageError: an engine, policy or reward that this version does not have, or a reward that cannot be imported.
         DataError: the reward cannot judge a prompt, or a replay or evaluation file is unreadable.
     """
-    if config.policy.lora is not None:
-        lora.require()
     if config.policy.kind == "deepspeed":
         from quatro.policy.deepspeed import require
 
@@ -128,13 +135,19 @@ def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, co
         evaluation_prompts(config, tokenizer, context_limit=context_limit)
 
 
-def make_policy(config: Config, model: Any, world: World, weights: Path | None) -> Policy:
-    """The policy of ``config.policy.kind``; ``weights`` take the place of ``model``'s once the reference is made."""
+def make_policy(
+    config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
+) -> Policy:
+    """The policy of ``config.policy.kind`` on ``device`` (default: the model's).
+
+    ``weights`` take the place of ``model``'s once the reference is made.
+    """
     is_local, adapter = config.policy.kind == "local", config.policy.lora
     if adapter is not None:
         # DeepSpeed brings all weights to the format of the computation by itself.
         is_cast = is_local and config.dtype == "bfloat16"
         lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
+    model = model if device is None else model.to(device)
     if is_local:
         policy = LocalPolicy(model, config, world=world)
         if weights is not None:

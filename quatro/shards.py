@@ -25,7 +25,14 @@ FOLDER = "ranks"
 
 
 def save(
-    run: RunDir, step: int, policy: Policy, tokenizer: Any, state: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    run: RunDir,
+    step: int,
+    policy: Policy,
+    tokenizer: Any,
+    state: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    *,
+    is_inside: bool = False,
 ) -> Path:
     """`checkpoint.save` by rank 0, while the other ranks add what only they have; called by all of them.
 
@@ -44,7 +51,7 @@ def save(
         world.barrier("all shards of the checkpoint")
 
     if world.is_first:
-        path = checkpoint.save(run, step, write, state, tensors)
+        path = checkpoint.save(run, step, write, state, tensors, is_inside=is_inside)
     else:
         write(Path())
     return Path(world.from_first(lambda: str(path), "the end of the checkpoint"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,8 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "stream_position": parts.stream.position,
         "metrics_bytes": run.metrics_bytes,
         "ranks": parts.policy.world.size,
+        # Memory may have run out on one rank only.
+        "microbatch_tokens": parts.policy.world.gather_objects(parts.policy.budget_state(), "the token budgets"),
         "engine": parts.engine.state(),
         # Nothing in the loop draws from the global generators; a method of one's own may. A reward function runs in
         # processes of its own: it must not draw at all if runs are to repeat.
@@ -71,7 +73,8 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         more, state["inflight"] = position.inflight.state(parts.stream.prompts, parts.policy.world)
         if parts.policy.world.is_first:
             tensors |= {f"inflight/{name}": value for name, value in more.items()}
-    return shards.save(run, step, parts.policy, parts.tokenizer, state, tensors)
+    is_inside = position.inflight is not None
+    return shards.save(run, step, parts.policy, parts.tokenizer, state, tensors, is_inside=is_inside)
 
 
 def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]:
@@ -81,6 +84,8 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
         DataError: the checkpoint is damaged; nothing of it was loaded.
     """
     found = shards.load_newest(run, world)
+    if found is not None:
+        refuse_other_settings(config, found.state, found.path.name)  # before minutes of loading
     parts = assemble(config, weights=found.model if found else None, world=world)
     device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
     for key, (before, after) in run.add_to_environment(device).items():
@@ -92,9 +97,12 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
         run.remove_rollouts_after(0)
         return parts, Position()
     state = found.state
-    refuse_changes(config, parts, state, found.path.name)
+    refuse_other_inputs(parts, state, found.path.name)
     tensors = shards.tensors(found, parts.policy)
     parts.policy.load_optimizer_state(below(tensors, "optimizer/"), state["optimizer"])
+    budgets = state.get("microbatch_tokens", ())
+    if len(budgets) == world.size:
+        parts.policy.load_budget_state(budgets[world.rank])
     parts.stream.position = state["stream_position"]
     parts.engine.load_state(state["engine"])
     torch.set_rng_state(tensors["rng/torch"])
@@ -106,7 +114,8 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
     run.remove_rollouts_after(state["step"])
     inflight = None
     if "inflight" in state:
-        saved = below(found.tensors(), "inflight/")  # rank 0's, whatever shard this rank has
+        is_own = world.is_first or not parts.policy.is_sharded
+        saved = below(tensors if is_own else found.tensors(), "inflight/")  # they are with rank 0's tensors
         inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, parts.policy.device, world)
     logger.info("going on from %s%s", found.path.name, ", inside an iteration" if inflight else "")
     return parts, Position(
@@ -118,24 +127,37 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
     )
 
 
-def refuse_changes(config: Config, parts: Parts, state: Mapping[str, Any], name: str) -> None:
-    """A run goes on with the configuration, model and data that it began with, or not at all.
+def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
+    """A run goes on with the configuration that it began with, or not at all.
 
     Raises:
-        DataError: lists what differs.
+        DataError: lists the keys that differ.
     """
     may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
-    now, then = dict(leaves(config.model_dump(mode="json"))), dict(leaves(_with_defaults(state["config"])))
-    differing = [
-        f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
-        for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
-    ]
-    differing += [
-        f"the {what} changed since the run began"
-        for what, digest in parts.fingerprints.items()
-        if state["inputs"].get(what) != digest
-    ]
+    now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
+    _refuse(
+        name,
+        [
+            f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
+            for key in sorted(now.keys() | then.keys())
+            if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
+        ],
+    )
+
+
+def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:
+    """A run goes on with the model and data that it began with, or not at all.
+
+    Raises:
+        DataError: says what is another one.
+    """
+    found = parts.fingerprints.items()
+    _refuse(
+        name, [f"the {what} changed since the run began" for what, own in found if state["inputs"].get(what) != own]
+    )
+
+
+def _refuse(name: str, differing: Sequence[str]) -> None:
     if differing:
         raise DataError(
             f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"

@@ -222,7 +222,6 @@ class DeepSpeedPolicy(Policy):
             tensors |= {f"{number}/{name}": value for name, value in self.optimizer.state.get(master, {}).items()}
         return {name: value.cpu().clone() for name, value in tensors.items()}, {
             "schedule_steps": self._num_steps,
-            "microbatch_tokens": self.budget_state(),
         }
 
     @torch.no_grad()
@@ -244,7 +243,6 @@ class DeepSpeedPolicy(Policy):
                 # `step` is a counter that the fused kernel expects beside the moments.
                 self.optimizer.state[master] = {name: value.to(master.device) for name, value in own.items()}
         self._num_steps = plain["schedule_steps"]
-        self.load_budget_state(plain["microbatch_tokens"])
 
 
 class _Computation(torch.nn.Module):

@@ -114,7 +114,6 @@ class LocalPolicy(Policy):
         return tensors, {
             "scalars": scalars,
             "schedule_steps": self.schedule.last_epoch,
-            "microbatch_tokens": self.budget_state(),
         }
 
     def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
@@ -130,8 +129,6 @@ class LocalPolicy(Policy):
         for group, lr in zip(self.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
         self.schedule._last_lr = lrs
-        if "microbatch_tokens" in plain:
-            self.load_budget_state(plain["microbatch_tokens"])
 
 
 def all_weights(model: Any, adapter: LoraConfig | None) -> Iterator[tuple[str, Tensor]]:

@@ -363,6 +363,8 @@ def _load(settings: dict[str, Any]) -> Any:
     with process_unchanged():
         from vllm import LLM
 
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # vLLM asks what is free, and what the allocator keeps is not
         try:
             return LLM(**settings)
         except (ValueError, RuntimeError, NotImplementedError) as error:

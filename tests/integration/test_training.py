@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
+from quatro.checkpoint import complete_checkpoints
 from quatro.inner_loop import InnerLoop
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
@@ -121,6 +123,33 @@ def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
     assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(tmp_path / "cut", 1))
 
 
+def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_path, settings, run_training, weights_of):
+    settings = [*settings, "steps=3", "checkpoint.keep=3"]
+    run_training(tmp_path / "whole", settings)
+    stop, cut = StopRequest(), tmp_path / "cut"
+
+    def stop_in_the_third_iteration(self: Any, step: int, *arguments: Any) -> Any:
+        result = take_step(self, step, *arguments)
+        if step == 3:
+            stop.request()
+        return result
+
+    take_step = InnerLoop._take_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InnerLoop, "_take_step", stop_in_the_third_iteration)
+        run_training(cut, settings, stop=stop)
+    names = ["step-000001", "step-000002", "step-000002-inside"]
+    assert [path.name for path in complete_checkpoints(cut)] == names
+    assert (cut / "checkpoints" / "latest").read_text(encoding="utf-8") == "step-000002-inside\n"
+    assert same_weights(weights_of(tmp_path / "whole", 2), weights_of(cut, 2))
+    inside = load_file(cut / "checkpoints" / "step-000002-inside" / "model" / "model.safetensors")
+    assert not same_weights(weights_of(cut, 2), inside)
+    with RunDir.open(cut) as run:
+        train(run.config, run)
+    assert [path.name for path in complete_checkpoints(cut)] == ["step-000001", "step-000002", "step-000003"]
+    assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
+
+
 def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
     """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
     settings = [*settings, "checkpoint.every=2", "steps=8"]
@@ -207,6 +236,11 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
     file.write_text(text.replace("lr: 0.001", "lr: 0.5"), encoding="utf-8")
     with pytest.raises(DataError, match=r"optimizer.lr was 0.001, is 0.5"):
         resume()
+    file.write_text(text.replace("lora: null", "lora: {rank: 4}"), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quatro.state.assemble", None)  # said before anything is loaded
+        with pytest.raises(DataError, match=r"policy.lora.rank was None, is 4"):
+            resume()
     file.write_text(text, encoding="utf-8")
     weights = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(weights[:-4] + bytes(4))

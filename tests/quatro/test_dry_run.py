@@ -41,6 +41,8 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
         memory.gradients + memory.activations + memory.logits, memory.kv_cache
     )
     assert describe(tiny_config("kl.beta=0")).memory.reference == 0
+    assert memory.snapshots == 0
+    assert describe(tiny_config("inner_updates=auto", "audit_rollouts=1")).memory.snapshots == 8 * num_parameters
 
 
 def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):

@@ -110,12 +110,12 @@ def test_other_errors_of_the_forward_pass_are_not_tried_again(tiny_config, ragge
     assert policy.microbatch_tokens == config.microbatch_tokens
 
 
-def test_a_halved_budget_is_part_of_the_optimisers_state(tiny_config):
+def test_a_halved_budget_is_part_of_a_runs_state(tiny_config):
     policy = build(tiny_config("microbatch_tokens=80"))
     policy.microbatch_tokens = 40
     resumed, other = build(tiny_config("microbatch_tokens=80")), build(tiny_config("microbatch_tokens=64"))
     for twin in (resumed, other):
-        twin.load_optimizer_state(*policy.optimizer_state())
+        twin.load_budget_state(policy.budget_state())
     assert resumed.microbatch_tokens == 40
     assert other.microbatch_tokens == 64  # configured anew since: that is what counts
 

@@ -77,6 +77,16 @@ def test_a_position_inside_an_iteration_needs_as_many_ranks(stopped_inside):
     assert "start 2 to go on with it" in text
 
 
+def test_memory_that_ran_out_on_one_rank_is_remembered_there(trained, essence):
+    oom = {"oom_in": {"rank": 1, "call": "forward", "count": 4}}
+    trained.run([trained.job("oom", **oom), trained.job("oom-cut", **oom, stop_after=1)], size=2)
+    state = json.loads((trained.folder / "oom-cut/checkpoints/step-000001/state.json").read_text(encoding="utf-8"))
+    assert [budget["used"] for budget in state["microbatch_tokens"]] == [300, 150]
+    trained.run([{"path": str(trained.folder / "oom-cut"), "resume": True}], size=2)
+    assert essence(trained.rows("oom-cut")) == essence(trained.rows("oom"))
+    assert trained.furthest("oom-cut", "oom") == 0.0
+
+
 def test_all_ranks_decline_a_step_that_is_not_finite(trained):
     assert [row["grad/skipped_steps"] for row in trained.rows("nan")] == [4, 4]
     trained.assert_nothing_learnt("nan")

@@ -1,8 +1,9 @@
 """One rank of a launch in which several runs are trained one after another: `worker.py JOBS.json`.
 
-A job is {"path", "settings", "method", "resume", "stop_after", "stop_in"}; the last asks one rank to stop at the Nth
-call of a method, {"rank", "call", "count"}. What DeepSpeed keeps whole under ZeRO-3 because it is
-small is sharded all the same: models of tests are small. Ends as `quatro` does: a message and an exit code.
+A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in"}; the last two ask one rank to
+stop, or leave it without memory, at the Nth call of a method: {"rank", "call", "count"}. What DeepSpeed keeps whole
+under ZeRO-3 because it is small is sharded all the same: models of tests are small. Ends as `quatro` does: a message
+and an exit code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ from quatro_cli import errors
 deepspeed.WHOLE_ELEMENTS = 0
 
 
-CALLS = {"update": (Policy, "update"), "generate": (TransformersEngine, "_draw")}
+CALLS = {"update": (Policy, "update"), "forward": (Policy, "forward"), "generate": (TransformersEngine, "_draw")}
 
 
 @contextlib.contextmanager
-def stopping(stop: StopRequest, asked: Mapping[str, Any] | None, rank: int) -> Iterator[None]:
-    """A signal to this rank alone, at a moment known beforehand."""
+def at_call(asked: Mapping[str, Any] | None, rank: int, act: Callable[[], None]) -> Iterator[None]:
+    """``act()`` on this rank alone, at a moment known beforehand."""
     if asked is None or asked["rank"] != rank:
         yield
         return
@@ -48,7 +49,7 @@ def stopping(stop: StopRequest, asked: Mapping[str, Any] | None, rank: int) -> I
         nonlocal num_calls
         num_calls += 1
         if num_calls == asked["count"]:
-            stop.request(signal.SIGTERM)
+            act()
         return original(*arguments, **options)
 
     setattr(owner, name, call)
@@ -69,7 +70,13 @@ def work(job: Mapping[str, Any], world: World) -> None:
         if metrics["step"] == last:
             stop.request()
 
-    with stopping(stop, job.get("stop_in"), world.rank):
+    def end_of_memory() -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with (
+        at_call(job.get("stop_in"), world.rank, lambda: stop.request(signal.SIGTERM)),
+        at_call(job.get("oom_in"), world.rank, end_of_memory),
+    ):
         if world.is_first:
             with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:
                 world.barrier("the run directory")
