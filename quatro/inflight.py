@@ -1,4 +1,4 @@
-"""An iteration that was stopped inside its inner loop: its rollouts and how far it had come, for a checkpoint.
+"""An iteration that was stopped once it had rollouts: they and how far it had come, for a checkpoint.
 
 Advantages, padding and reference log-probabilities follow from the rollouts and are computed again.
 """
@@ -48,7 +48,8 @@ class Inflight:
         plain: dict[str, Any] = {"lr": self.lr, "progress": progress}
         if self.budget is not None:
             tensors |= {f"budget/{number:06d}": value for number, value in enumerate(self.budget.before)}
-            plain["budget"] = [self.budget.kl_before.hex(), self.budget.num_checks]
+            _, kl_before, num_checks, kept_share, is_reached = self.budget
+            plain["budget"] = [kl_before.hex(), num_checks, kept_share.hex(), is_reached]
         parts = {"learnt": self.learnt} if self.drawn is self.learnt else {"learnt": self.learnt, "drawn": self.drawn}
         for name, drawn in parts.items():
             more, plain[name] = _drawn_state(drawn, number_of)
@@ -86,8 +87,8 @@ class Inflight:
         )
         budget = None
         if "budget" in plain:
-            kl_before, num_checks = plain["budget"]
-            budget = BudgetState(before, float.fromhex(kl_before), num_checks)
+            kl_before, num_checks, kept_share, is_reached = plain["budget"]
+            budget = BudgetState(before, float.fromhex(kl_before), num_checks, float.fromhex(kept_share), is_reached)
         return cls(learnt, drawn, progress, plain["lr"], snapshot, budget)
 
 

@@ -40,9 +40,13 @@ class StoppedInside(Exception):
 
 @dataclass(frozen=True)
 class InnerResult:
-    """``old_logp_BT`` is log pi_old of every token; ``entropy`` the token mean at pi_old (K = 1: while learning)."""
+    """``entropy`` is the token mean at pi_old (K = 1: while learning); ``progress`` and ``budget`` how it came to that.
 
-    old_logp_BT: Tensor
+    `progress.old_logp_BT` is log pi_old of every token.
+    """
+
+    progress: InnerProgress
+    budget: BudgetState | None
     entropy: float
     metrics: dict[str, float]
 
@@ -130,7 +134,7 @@ class InnerLoop:
         progress = InnerProgress.begin(rows) if progress is None else progress
         rows = rows.with_batch(old_logp_BT=progress.old_logp_BT)
         minibatches = list(rows.minibatches(self.config.minibatch_prompts))
-        for epoch in range(progress.epoch, self.config.most_inner_updates):
+        for epoch in range(progress.epoch, 0 if progress.is_done else self.config.most_inner_updates):
             if progress.num_minibatches == 0:
                 progress.num_applied_before = progress.num_applied
             for index in minibatches[progress.num_minibatches :]:
@@ -142,13 +146,14 @@ class InnerLoop:
             # A pass without a step would be followed by more of its kind.
             if budget is not None and (progress.num_applied == progress.num_applied_before or budget.is_spent(rows)):
                 break
+        progress.is_done = 1
         metrics = progress.metrics(rows, self.policy.world)
         if self.old_logp != "engine":
             metrics |= mismatch(engine_logp_BT, progress.old_logp_BT, rows.batch.mask_BT, self.policy.world)
         if budget is not None:
             metrics |= budget.metrics
         entropy = progress.entropy(rows.batch.mask_BT, self.policy.world)
-        return InnerResult(progress.old_logp_BT, entropy, metrics)
+        return InnerResult(progress, None if budget is None else budget.state, entropy, metrics)
 
     def _take_step(
         self,

@@ -16,7 +16,7 @@ from quatro.collate import Rows
 from quatro.types import Metric
 from quatro.world import World
 
-COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
+COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped", "is_done")
 
 
 @dataclass
@@ -34,6 +34,7 @@ class InnerProgress:
     num_applied: int = 0
     num_applied_before: int = 0  # this pass
     num_skipped: int = 0
+    is_done: int = 0  # 1 once no step is to follow
     merged: dict[str, Metric] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)

@@ -24,11 +24,13 @@ MAX_TRIES = 6
 
 
 class BudgetState(NamedTuple):
-    """Between two passes: the weights ``before`` the last one, their KL, and the forward passes spent on measuring."""
+    """Between two passes: the weights ``before`` the last one, their KL, and what `KlBudget.metrics` tells."""
 
     before: list[Tensor]
-    kl_before: float
-    num_checks: int
+    kl_before: float = 0.0
+    num_checks: int = 0
+    kept_share: float = 1.0
+    is_reached: bool = False
 
 
 class KlBudget:
@@ -43,14 +45,13 @@ class KlBudget:
     def __init__(self, policy: Policy, radius: float, state: BudgetState | None = None) -> None:
         self.policy = policy
         self.radius = radius
-        self.kept_share = 1.0
-        self.is_reached = False
-        self._before, self._kl_before, self.num_checks = state or BudgetState(policy.snapshot(), 0.0, 0)
+        state = state or BudgetState(policy.snapshot())
+        self._before, self._kl_before, self.num_checks, self.kept_share, self.is_reached = state
 
     @property
     def state(self) -> BudgetState:
-        """What another budget needs to go on from here, while it is not spent."""
-        return BudgetState(self._before, self._kl_before, self.num_checks)
+        """What another budget needs to go on from here."""
+        return BudgetState(self._before, self._kl_before, self.num_checks, self.kept_share, self.is_reached)
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -43,8 +43,8 @@ def train(
     """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics.
 
     Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank: after the optimiser step under
-    way, or among the responses being drawn, which a resume draws again. Either way with a checkpoint. ``observer`` is
-    shown the metrics of each iteration.
+    way, or among responses being drawn (an evaluation's too), which a resume draws again. Either way with a
+    checkpoint. ``observer`` is shown the metrics of each iteration.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
@@ -114,7 +114,7 @@ def iteration(
     ``method`` is the one in force; ``resumed`` are the rollouts that a stop found inside the inner loop.
 
     Raises:
-        Interrupted: ``stop`` was requested before the last optimiser step.
+        Interrupted: ``stop`` was requested among the responses, before the last optimiser step or in the evaluation.
     """
     config, policy = parts.config, parts.policy
 
@@ -145,7 +145,7 @@ def iteration(
             learnt = inner.run(step, method, rows, engine_logp_BT, **options)
         except StoppedInside as at:
             raise Interrupted(Inflight(learnt_from, everything, at.progress, lr, snapshot, at.budget)) from None
-    rows = rows.with_batch(old_logp_BT=learnt.old_logp_BT)
+    rows = rows.with_batch(old_logp_BT=learnt.progress.old_logp_BT)
 
     metrics: Metrics = {"step": float(step), "lr": lr}
     metrics |= {**rollout_metrics(everything), **advantages.metrics, **learnt.metrics}
@@ -161,7 +161,11 @@ def iteration(
         if snapshot:
             metrics |= trust_region.audit_fresh(step, parts, prompts, snapshot)
     with timer("eval"):
-        metrics |= evaluation.maybe(step)
+        try:
+            metrics |= evaluation.maybe(step, stop)
+        except Interrupted:
+            at_end = Inflight(learnt_from, everything, learnt.progress, lr, snapshot, learnt.budget)
+            raise Interrupted(at_end) from None
     with timer("log"):
         if config.save_rollouts:
             run.write_rollouts(step, rollout_records(learnt_from, advantages.value_B))

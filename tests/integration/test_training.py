@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from evals.errors import DataError, DivergedError
 from quatro.checkpoint import complete_checkpoints
 from quatro.inner_loop import InnerLoop
+from quatro.policy.local import LocalPolicy
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
@@ -62,6 +63,9 @@ def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings, run_train
     assert same_weights(weights_of(tmp_path / "whole", 6), weights_of(tmp_path / "cut", 6))
 
 
+EVALUATED = ("eval.every=1", "eval.benchmark=countdown", "eval.n=1")
+
+
 class StopAfter(StopRequest):
     """Asks for a stop when it has been looked at ``looks`` times, as a signal at that moment would."""
 
@@ -77,7 +81,14 @@ class StopAfter(StopRequest):
 
 @pytest.mark.parametrize(
     "extra",
-    [[], ["audit_rollouts=2", "method.log_ratio=none"], ["method.name=dapo"], ["inner_updates=auto", "method.delta=5"]],
+    [
+        [],
+        ["audit_rollouts=2", "method.log_ratio=none"],
+        ["method.name=dapo"],
+        ["inner_updates=auto", "method.delta=5"],
+        ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
+        ["inner_updates=1", *EVALUATED],
+    ],
 )
 def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
     tmp_path, settings, extra, run_training, rows_of, essence, weights_of
@@ -148,6 +159,27 @@ def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_pa
         train(run.config, run)
     assert [path.name for path in complete_checkpoints(cut)] == ["step-000001", "step-000002", "step-000003"]
     assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
+
+
+def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_training, rows_of, essence):
+    from quatro.evaluation import Evaluation
+
+    stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
+    maybe = Evaluation.maybe
+
+    def stop_in_the_second(self: Any, step: int, asked: StopRequest | None) -> Any:
+        if step == 2:
+            stop.request()
+        return maybe(self, step, asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "maybe", stop_in_the_second)
+        run_training(tmp_path / "cut", settings, stop=stop)
+    assert len(rows_of(tmp_path / "cut")) == 1
+    with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", None)  # nothing is learnt again
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
 
 
 def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
@@ -283,7 +315,7 @@ def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
 
 
 def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch, run_training, weights_of):
-    from quatro.policy.local import LocalPolicy, Update
+    from quatro.policy.local import Update
 
     original = LocalPolicy.update
     calls = iter(range(10_000))
