@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.benchmarks import registry
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, QuatroError, UsageError
 from evals.results import Result, read_result
 from quatro import checkpoint
 from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
-from quatro.policy.loading import ADAPTER_CONFIG
+from quatro.policy.loading import ADAPTER_CONFIG, base_of
 from quatro.run_summary import checkpoint_steps
 from quatro.rundir import read_json, step_name
+from quatro.sample import refuse_other_base, unfinished_note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +57,8 @@ def export(
     Raises:
         UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds
             something.
-        DataError: the run has no checkpoint, or a file of it is missing, extra or changed.
+        DataError: the run has no checkpoint, a file of it is missing, extra or changed, or the model that an adapter
+            was trained on is another now.
         MissingError: the model that an adapter was trained on is not here.
         OSError: the folder cannot be written; nothing of it is left.
     """
@@ -71,16 +73,20 @@ def export(
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is no whole model: it has no config.json")
+    needed = _merged_bytes(found.model, dtype) if is_adapter else _copied_bytes(found.model, dtype)
+    refuse_other_base(found)
+    if (note := unfinished_note(found)) is not None:
+        logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)
-    if not is_adapter:
-        _refuse_full_disk(found.model, final.parent, dtype)
+    _refuse_full_disk(needed + SPARE_BYTES, final.parent)
     _remove_rubbish(final)
     partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         partial.mkdir()
         write = _write_merged if is_adapter else _write_model
         stored = write(found.model, partial, dtype, progress)
-        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored)
+        is_inside = "inflight" in found.state
+        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=is_inside)
         write_text(partial / "README.md", model_card(facts))
         fsync_directory(partial)
         os.rename(partial, final)  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
@@ -111,13 +117,27 @@ def _checkpoint_of(run: Path, step: int | None) -> Path:
     return run / "checkpoints" / step_name(step)
 
 
-def _refuse_full_disk(source: Path, parent: Path, dtype: str | None) -> None:
-    """Better now than after half an hour of copying; a disk that fills up meanwhile is found out by the writes."""
-    needed = SPARE_BYTES
+def _copied_bytes(source: Path, dtype: str | None) -> int:
+    needed = 0
     for path in source.rglob("*"):
         if path.is_file():
             is_halved = path.suffix == ".safetensors" and dtype in ("bfloat16", "float16")
             needed += path.stat().st_size // (2 if is_halved else 1)
+    return needed
+
+
+def _merged_bytes(adapter: Path, dtype: str | None) -> int:
+    """Of the weights of the whole model; what stands beside them is small."""
+    import torch
+
+    from quatro.policy.loading import load_shape
+
+    itemsize = getattr(torch, dtype or "float32").itemsize
+    return int(sum(parameter.numel() for parameter in load_shape(str(adapter)).parameters()) * itemsize)
+
+
+def _refuse_full_disk(needed: int, parent: Path) -> None:
+    """Better now than after half an hour of copying; a disk that fills up meanwhile is found out by the writes."""
     free = shutil.disk_usage(parent).free
     if free < needed:
         message = f"No space left on device ({needed:,} bytes are needed, {free:,} are free)"
@@ -285,8 +305,8 @@ def _copy(source: Path, target: Path) -> None:
 # ---- what the card says
 
 
-def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str) -> Facts:
-    """What a run directory knows about its checkpoint of ``step``.
+def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
+    """What a run directory knows about its checkpoint of ``step``; ``is_inside``: saved inside the iteration after it.
 
     Raises:
         DataError: metrics.jsonl or environment.json cannot be read.
@@ -297,12 +317,21 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str)
         config=config,
         step=step,
         dtype=dtype,
-        base_model=_hub_id(config.model),
+        is_inside=is_inside,
+        base_model=_base_model(config.model),
         datasets=_datasets(config.data.prompts),
         rows=_metrics_until(run, step),
         results=_results(run, step),
         environment=read_json(environment) if environment.exists() else {},
     )
+
+
+def _base_model(model: str) -> str | None:
+    """The id on the Hub of ``model``, or of the model below the adapter that it is."""
+    try:
+        return _hub_id(base_of(model))
+    except QuatroError:  # it was there when the run began
+        return None
 
 
 def _hub_id(model: str) -> str | None:

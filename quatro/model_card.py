@@ -46,15 +46,16 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm
 class Facts:
     """What a card is made of.
 
-    ``base_model`` and ``datasets`` are Hub ids, None and empty where there are none; ``rows`` are those of
-    metrics.jsonl up to ``step``; ``results`` come with the name of where they were found; ``environment`` is what
-    environment.json holds.
+    ``is_inside``: the checkpoint was saved inside the iteration after ``step``. ``base_model`` and ``datasets`` are
+    Hub ids, None and empty where there are none; ``rows`` are those of metrics.jsonl up to ``step``; ``results`` come
+    with the name of where they were found; ``environment`` is what environment.json holds.
     """
 
     name: str
     config: Config
     step: int
     dtype: str
+    is_inside: bool = False
     base_model: str | None = None
     datasets: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
@@ -98,13 +99,17 @@ def _introduction(facts: Facts) -> str:
     radius = config.method.kl_radius
     delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
     title = METHOD_TITLES.get(config.method.name, _public(config.method.name))
+    reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
     lines = [
         f"# {_text(facts.name)}",
         "",
         f"{_code(_base_name(facts))} fine-tuned by reinforcement learning with {_text(title)}{delta}: "
-        f"{facts.step} of {config.steps} iterations on {_code(_public(config.data.prompts))}, "
+        f"{reached} of {config.steps} iterations on {_code(_public(config.data.prompts))}, "
         f"rewarded by {_code(_public(config.reward))}. Weights are stored as {facts.dtype}.",
     ]
+    if (lora := config.policy.lora) is not None:
+        adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
+        lines += ["", f"{adapter} was trained and merged into the base model."]
     if config.method.name == "quatro":
         lines += ["", f"The method is that of the paper {PAPER}."]
     if not config.model.startswith("embedded:"):
@@ -255,12 +260,13 @@ def _making(facts: Facts) -> str:
     versions |= {"python": environment.get("python")} | {name: packages.get(name) for name in PACKAGES}
     versions |= {"device": environment.get("device")}
     rows = [[_text(name), _code(str(value))] for name, value in versions.items() if value]
+    place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
     return "\n".join(
         [
             "## How it was made",
             "",
-            f"Trained with `quatro train`, written by `quatro export` from the checkpoint of iteration {facts.step} "
-            "after its hashes were verified.",
+            f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
+            "were verified.",
             *(["", *_table(["software", "version"], rows)] if rows else []),
         ]
     )

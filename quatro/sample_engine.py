@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.errors import MissingError, UsageError
@@ -14,6 +17,8 @@ from evals.errors import MissingError, UsageError
 if TYPE_CHECKING:
     from quatro.rollout.engine import Engine, Sampler
     from quatro.types import Sampling
+
+logger = logging.getLogger(__name__)
 
 EngineName = Literal["transformers", "vllm"]
 ENGINES: tuple[EngineName, ...] = ("transformers", "vllm")
@@ -91,34 +96,57 @@ def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
 
     Raises:
         MissingError, UsageError, DataError: what the engines raise about the model.
+        OSError: the merged model that vLLM needs of an adapter cannot be written; TMPDIR says where.
     """
-    if gpus:
-        from quatro.rollout.sharded import ShardedSampler
+    with _whole_model(recipe) as whole:
+        if gpus:
+            from quatro.rollout.sharded import ShardedSampler
 
-        environments = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
-        sampler: ShardedSampler | Engine = ShardedSampler(functools.partial(make_engine, recipe), environments)
-    else:
-        sampler = make_engine(recipe)
-    try:
-        yield sampler
-    finally:
-        sampler.close()
+            environments = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
+            sampler: ShardedSampler | Engine = ShardedSampler(functools.partial(make_engine, whole), environments)
+        else:
+            sampler = make_engine(whole)
+        try:
+            yield sampler
+        finally:
+            sampler.close()
+
+
+@contextlib.contextmanager
+def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
+    """``recipe``, or where vLLM is to draw from an adapter, that of the merged model in a folder that is there inside.
+
+    Merged once, however many GPUs draw, and loaded by vLLM like any other model.
+    """
+    import torch
+
+    from quatro.policy.loading import base_of, load_model, load_tokenizer
+    from quatro.policy.local import save_folder
+
+    if recipe.engine != "vllm" or base_of(recipe.weights) == recipe.weights:
+        yield recipe
+        return
+    with tempfile.TemporaryDirectory(prefix="quatro-merged-") as folder:
+        logger.info("merging the adapter %s into %s", recipe.weights, folder)
+        model = load_model(recipe.weights, getattr(torch, recipe.dtype), "cpu")
+        save_folder(model, Path(folder), load_tokenizer(recipe.weights))
+        del model  # its memory is vLLM's on a machine without a GPU
+        yield replace(recipe, weights=folder)
 
 
 def make_engine(recipe: Recipe) -> Engine:
-    """The engine of ``recipe`` in this process."""
+    """The engine of ``recipe`` in this process; vLLM's takes no adapter, see `open_sampler`."""
     import torch
 
-    from quatro.policy.loading import base_of, load_model, load_tokenizer, stop_ids
+    from quatro.policy.loading import load_model, load_tokenizer, stop_ids
 
     tokenizer = load_tokenizer(recipe.weights)
     if recipe.engine == "vllm":
         from quatro.rollout.vllm import VllmEngine
 
-        base = base_of(recipe.weights)
-        shape = _shape(base)
-        engine = VllmEngine(
-            base,
+        shape = _shape(recipe.weights)
+        return VllmEngine(
+            recipe.weights,
             tokenizer,
             shape=shape.config,
             eos_ids=stop_ids(tokenizer, shape),
@@ -127,10 +155,6 @@ def make_engine(recipe: Recipe) -> Engine:
             gpu_memory_utilization=GPU_MEMORY_UTILIZATION,
             collect_logp=False,
         )
-        if base != recipe.weights:
-            merged = load_model(recipe.weights, torch.float32, "cpu")
-            engine.sync(lambda: ((name, weight.detach()) for name, weight in merged.named_parameters()))
-        return engine
     from quatro.rollout.transformers import TransformersEngine
 
     model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)

@@ -21,7 +21,7 @@ from quatro.policy.local import LocalPolicy
 from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
-from quatro.sample import fingerprint
+from quatro.sample import model_digest
 from quatro.trackers import require_trackers
 from quatro.types import Prompt, Sampling
 from quatro.world import World
@@ -92,7 +92,7 @@ def assemble(
             max_new_tokens=config.rollout.max_new_tokens,
         ),
         fingerprints={
-            "reference model": fingerprint(Path(folder)) if Path(folder).is_dir() else folder,
+            "reference model": model_digest(folder),
             "prompts": digest_prompts(prompts.prompts),
         },
     )

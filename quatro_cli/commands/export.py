@@ -21,7 +21,11 @@ def export(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option("--dtype", help="float32, bfloat16 or float16. Default: the weights as they are, bit by bit."),
+        typer.Option(
+            "--dtype",
+            help="float32, bfloat16 or float16. Default: the weights as they are, bit by bit; of an adapter, the "
+            "merged ones in float32.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

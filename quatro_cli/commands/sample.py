@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from evals.benchmarks import Problem
+    from quatro.checkpoint import Checkpoint
     from quatro.rollout.engine import Sampler
     from quatro.sample import Progress
     from quatro.sample_engine import EngineName
@@ -35,6 +36,7 @@ class _Model:
     load: str
     source: Source
     run: Path | None = None
+    checkpoint: Checkpoint | None = None
     step: int | None = None
     template: str | None = None
     max_tokens: int | None = None
@@ -168,12 +170,14 @@ def _draw(
 
     from quatro.data import to_prompt
     from quatro.policy.loading import context_limit, load_config, load_tokenizer
-    from quatro.sample import fingerprint, refuse_long_prompts
+    from quatro.sample import model_digest, refuse_long_prompts, refuse_other_base
     from quatro.sample_engine import Recipe, open_sampler, rows_per_call
     from quatro.setup import find_device
 
     weights = _weights(found)
     tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
+    if found.checkpoint is not None:
+        refuse_other_base(found.checkpoint)
     prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
     for rows in prompts.values():
         refuse_long_prompts(rows, context)
@@ -188,12 +192,13 @@ def _draw(
     )
     source = replace(
         found.source,
-        fingerprint=fingerprint(Path(weights)) if Path(weights).is_dir() else None,
+        fingerprint=model_digest(weights),
         dtype=recipe.dtype,
         device=_device_name(device),
         engine=engine,
     )
-    with open_sampler(recipe, gpus) as sampler, _keeping(folder):
+    # Around the engine: SIGTERM must end it, and remove a merged model, as Ctrl-C does.
+    with _keeping(folder), open_sampler(recipe, gpus) as sampler:
         for task in tasks:
             num_rows = rows_per_call(recipe, task.sampling, len(gpus))
             _draw_task(task, prompts[task.name], sampler, n, seed, source, folder, grade, num_rows)
@@ -254,7 +259,8 @@ def _keeping(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        output.info(f"the samples in {folder} are kept; type the same command to draw the rest")
+        if folder.exists():
+            output.info(f"the samples in {folder} are kept; type the same command to draw the rest")
         raise
     finally:
         if previous is not None:
@@ -293,15 +299,19 @@ def _find_model(name: str) -> _Model:
         return _Model(name, Source(model=name))
     from quatro.checkpoint import load
     from quatro.config import load_config
+    from quatro.sample import unfinished_note
 
     config = load_config(path)
     checkpoint = load(path)
+    if (note := unfinished_note(checkpoint)) is not None:
+        output.warn(note)
     method = config.method
     label = method.name if method.kl_radius is None else f"{method.name} delta={method.kl_radius:g}"
     return _Model(
         load=str(checkpoint.model),
         source=Source(model=config.model, method=label),
         run=path,
+        checkpoint=checkpoint,
         step=checkpoint.step,
         template=config.data.template,
         max_tokens=config.rollout.max_new_tokens,

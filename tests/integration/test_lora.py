@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
-from evals.errors import MissingError
+from evals.errors import DataError, MissingError
+from quatro import checkpoint
 from quatro.config import load_config
-from quatro.export import export
+from quatro.export import SPARE_BYTES, export
 from quatro.policy.loading import load_model, load_tokenizer, stop_ids
 from quatro.rollout.transformers import TransformersEngine
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
 from quatro.types import Prompt, Sampling
+from quatro_cli.app import app
 
 
 @pytest.fixture
@@ -43,10 +51,11 @@ def test_an_adapter_learns_and_knows_its_distance_from_the_base(tmp_path, settin
 def test_a_stop_at_any_moment_changes_nothing(
     tmp_path, settings, run_training, rows_of, essence, weights_of, monkeypatch, more
 ):
-    """Stops inside and between iterations; the resumed runs end in the same bytes."""
+    """Among the responses, between optimiser steps and after an iteration; the resumed runs end in the same bytes."""
     settings = [*settings, *more, "steps=2"]
     whole = run_training(tmp_path / "whole", settings)
-    for moment in (2, 5, 7):
+    steps, num_inside = set(), 0
+    for moment in (2, 11, 13, 16):
         stop, looks, cut = StopRequest(), [], tmp_path / f"cut-{moment}"
 
         def look(self, looks=looks, moment=moment):
@@ -56,12 +65,17 @@ def test_a_stop_at_any_moment_changes_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(StopRequest, "requested", property(look))
             run_training(cut, settings, stop=stop)
+        newest = checkpoint.load(cut)
+        steps.add(newest.step)
+        num_inside += "inflight" in newest.state
         with RunDir.open(cut) as run:
             train(load_config(cut), run)
         assert essence(rows_of(cut)) == essence(whole)
         one, other = weights_of(tmp_path / "whole", 2), weights_of(cut, 2)
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
+    assert steps == {0, 1}
+    assert num_inside
 
 
 def drawn(folder) -> list[tuple[int, ...]]:
@@ -87,14 +101,87 @@ def test_the_export_is_a_plain_model_that_answers_like_the_run(tmp_path, setting
     assert "policy.lora.rank" in texts["README.md"]
     halved = export(tmp_path / "run", tmp_path / "half", step=3, dtype="bfloat16")
     assert (halved.step, halved.dtype) == (3, "bfloat16")
-    assert {p.dtype for p in load_model(str(tmp_path / "half"), "auto", "cpu").parameters()} == {torch.bfloat16}
+    # A loader casts to what config.json says, whatever the file holds.
+    assert {w.dtype for w in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "half" / "config.json").read_text(encoding="utf-8"))["dtype"] == "bfloat16"
 
 
-def test_an_export_whose_base_is_gone_says_so_and_leaves_nothing(tmp_path, settings, run_training, tiny_folder):
-    import shutil
+@pytest.fixture
+def base(tmp_path, tiny_folder):
+    """A base of the test's own."""
+    return shutil.copytree(tiny_folder, tmp_path / "base")
 
-    base = tmp_path / "base"
-    shutil.copytree(tiny_folder, base)
+
+def change(folder) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] *= 1.5
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, base):
+    run = tmp_path / "run"
+    run_training(run, [*settings, f"model={base}", "steps=1"])
+    adapter = run / "checkpoints" / "step-000001" / "model"
+    further = tmp_path / "further"
+    run_training(further, [*settings, f"model={adapter}", "steps=2"])  # an adapter upon the adapter
+    shutil.rmtree(further / "checkpoints" / "step-000002")
+    drawing = ["-b", "countdown", "-n", "1", "-o", str(tmp_path / "samples")]
+    assert CliRunner().invoke(app, ["sample", str(adapter), *drawing]).exit_code == 0
+
+    change(base)
+    with pytest.raises(DataError, match=r"the model .*base changed since the run began .*put it back"):
+        export(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    refused = CliRunner().invoke(app, ["sample", str(run), "-b", "countdown", "-n", "1"])
+    assert refused.exit_code == 4
+    assert "base changed since the run began" in " ".join(refused.stderr.split())
+    refused = CliRunner().invoke(app, ["sample", str(adapter), *drawing])
+    assert refused.exit_code == 2
+    assert "fingerprint: there" in refused.stderr
+    with RunDir.open(further) as opened, pytest.raises(DataError, match="the reference model changed"):
+        train(load_config(further), opened)
+
+
+def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_training, monkeypatch, caplog):
+    looks, run = [], tmp_path / "run"
+
+    def look(self):
+        looks.append(1)
+        return len(looks) >= 11
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "requested", property(look))
+        run_training(run, settings, stop=StopRequest())
+    said = f"checkpoint step-000000-inside was saved inside iteration 1; `quatro train {run} --resume` finishes it"
+    with caplog.at_level(logging.WARNING):
+        export(run, tmp_path / "out")
+    assert said in caplog.text
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "stopped inside iteration 1 of 4 iterations" in card
+    asked = CliRunner().invoke(app, ["sample", str(run), "-b", "countdown", "-n", "1", "--dry-run"])
+    assert " ".join(said.split()) in " ".join(asked.stderr.split())
+    with RunDir.open(run) as opened:
+        train(load_config(run), opened)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        export(run, tmp_path / "whole")
+    assert "inside" not in caplog.text
+    assert "4 of 4 iterations" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_is_found_out_before_anything_is_merged(tmp_path, settings, run_training, base, monkeypatch):
+    run_training(tmp_path / "run", [*settings, "steps=1"])
+    size = 4 * sum(weight.numel() for weight in load_file(base / "model.safetensors").values())
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=SPARE_BYTES + size - 1))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(OSError, match=r"No space left.*are needed"):
+        export(tmp_path / "run", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    export(tmp_path / "run", tmp_path / "out", dtype="bfloat16")  # half as large
+
+
+def test_an_export_whose_base_is_gone_says_so_and_leaves_nothing(tmp_path, settings, run_training, base):
     run_training(tmp_path / "run", [*settings, f"model={base}", "steps=1"])
     shutil.rmtree(base)
     with pytest.raises(MissingError, match=r"is an adapter of the model .*base, and that folder is not here"):

@@ -269,6 +269,17 @@ def test_only_an_id_of_the_hub_is_a_base_model(tmp_path: Path, model: str, base:
     assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model == base
 
 
+def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path: Path) -> None:
+    config = load_config("quickstart", overrides=[f"model={tmp_path / 'second'}"])
+    for name, changed in (("first", "Qwen/Qwen2.5-Math-1.5B"), ("second", str(tmp_path / "first"))):
+        (tmp_path / name).mkdir()
+        document = json.dumps({"base_model_name_or_path": changed})
+        (tmp_path / name / "adapter_config.json").write_text(document, encoding="utf-8")
+    assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model == "Qwen/Qwen2.5-Math-1.5B"
+    shutil.rmtree(tmp_path / "first")
+    assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model is None
+
+
 def test_known_data_are_named_by_their_hub_id(tmp_path: Path) -> None:
     facts = gather_facts(tmp_path, load_config("math-1.5b"), 1, name="n", dtype="float32")
     assert facts.datasets == ["DigitalLearningGmbH/MATH-lighteval"]

@@ -55,6 +55,16 @@ def test_the_card_says_how_and_how_far() -> None:
     assert not re.search("secret-host|/home|unrelated", card)
 
 
+def test_the_card_of_an_adapter_and_of_half_an_iteration() -> None:
+    config = load_config("quickstart", overrides=["policy.lora.rank=4", "policy.lora.alpha=7"])
+    card = model_card(Facts("m", config, 3, "float32", is_inside=True))
+    assert "A LoRA adapter of rank 4 (alpha 7) was trained and merged into the base model." in card
+    assert "stopped inside iteration 4 of 100 iterations" in card
+    assert "from the checkpoint inside iteration 4 " in card
+    assert "iteration 3" not in card
+    assert "LoRA" not in model_card(Facts("m", load_config("quickstart"), 3, "float32"))
+
+
 def test_no_path_of_this_machine_is_on_the_card() -> None:
     settings = ["model=/home/me/models/base-7b", "data.prompts=/data/private/prompts.jsonl", "reward=math"]
     config = load_config("math-1.5b", overrides=[*settings, "eval.every=1", "eval.benchmark=/data/private/dev.jsonl"])

@@ -1,10 +1,25 @@
 """Which engine and which GPUs draw samples, and that several engines write the file of one."""
 
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import GenerationConfig
 
 from evals.errors import MissingError, UsageError
 from quatro import sample_engine
+from quatro.config_model import LoraConfig
+from quatro.policy import lora
+from quatro.policy.loading import load_model, load_tokenizer
+from quatro.policy.local import save_folder
 from quatro.rollout import vllm
 from quatro.sample import sample_benchmark
 from quatro.sample_settings import Source
@@ -85,3 +100,66 @@ def test_two_processes_write_the_bytes_of_one_engine(tmp_path, tiny_folder):
             )
         assert drawn.num_new == 21
     assert (tmp_path / "one/toy.jsonl").read_bytes() == (tmp_path / "two/toy.jsonl").read_bytes()
+
+
+@pytest.fixture
+def adapter(tiny_folder, tmp_path):
+    """The folder of an adapter that changes something, upon a model with a generation config of its own."""
+    base = shutil.copytree(tiny_folder, tmp_path / "base")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}), encoding="utf-8")
+    model = load_model(str(base), torch.float32, "cpu")
+    lora.attach(model, LoraConfig(rank=4), seed=1)
+    with torch.no_grad():
+        for layer in lora.adapted_layers(model):
+            layer.lora_B["default"].weight.fill_(0.05)
+    save_folder(model, tmp_path / "adapter", load_tokenizer(str(base)), adapter_of=str(base))
+    return tmp_path / "adapter"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt, UsageError])
+def test_vllm_is_given_an_adapter_merged_in_a_folder_that_goes_away(adapter, tmp_path, monkeypatch, dtype, ending):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before, made = sorted(os.listdir(tmp_path)), []
+
+    class Engine:
+        is_open = True
+
+        def close(self):
+            assert Path(made[0].weights).is_dir()
+            self.is_open = False
+
+    engine = Engine()
+    monkeypatch.setattr(sample_engine, "make_engine", lambda recipe: made.append(recipe) or engine)
+    recipe = sample_engine.Recipe("vllm", str(adapter), dtype, "cpu", 40)
+    expected = contextlib.nullcontext() if ending is None else pytest.raises(ending)
+    with expected, sample_engine.open_sampler(recipe, []):
+        folder = Path(made[0].weights)
+        assert made == [dataclasses.replace(recipe, weights=str(folder))]
+        assert not (folder / "adapter_config.json").exists()
+        found = load_file(folder / "model.safetensors")
+        wanted = dict(load_model(str(adapter), torch.float32, "cpu").named_parameters())
+        plain = dict(load_model(str(tmp_path / "base"), torch.float32, "cpu").named_parameters())
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name].to(getattr(torch, dtype))) for name in wanted)
+        assert not all(torch.equal(wanted[name], plain[name]) for name in wanted)
+        assert load_tokenizer(str(folder)).get_vocab() == load_tokenizer(str(adapter)).get_vocab()
+        assert GenerationConfig.from_pretrained(folder).eos_token_id == [1, 7]
+        if ending is not None:
+            raise ending
+    assert not engine.is_open
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_whole_model_and_transformers_need_no_merged_folder(adapter, tiny_folder, monkeypatch):
+    made = []
+    engine = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(sample_engine, "make_engine", lambda recipe: made.append(recipe) or engine)
+    recipes = [
+        sample_engine.Recipe(name, str(folder), "float32", "cpu", 40)
+        for name, folder in (("vllm", tiny_folder), ("transformers", adapter))
+    ]
+    for recipe in recipes:
+        with sample_engine.open_sampler(recipe, []):
+            pass
+    assert made == recipes

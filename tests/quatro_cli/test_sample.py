@@ -1,5 +1,6 @@
 """`quatro sample` from the outside: presets, several benchmarks at once, interruption. A tiny untrained model."""
 
+import contextlib
 import json
 import os
 import signal
@@ -171,6 +172,28 @@ def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_pa
     assert f"{6 * n - kept} samples drawn, {kept} were there" in rest.stderr
     runner.invoke(app, command(model, toy, tmp_path / "whole", "-n", str(n)))
     assert path.read_bytes() == (tmp_path / "whole/toy.jsonl").read_bytes()
+
+
+def test_a_sigterm_while_the_engine_is_made_ends_as_ctrl_c_does(model, toy, tmp_path, monkeypatch):
+    """What the engine has opened by then, such as the folder of a merged model, is closed."""
+    from quatro import sample_engine
+
+    closed = []
+
+    @contextlib.contextmanager
+    def opening(recipe, gpus):
+        try:
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # it would end the tests
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield
+        finally:
+            closed.append(recipe)
+
+    monkeypatch.setattr(sample_engine, "open_sampler", opening)
+    result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1"))
+    assert result.exit_code == 143
+    assert len(closed) == 1
+    assert "are kept" not in result.stderr  # there are none
 
 
 @pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
