@@ -29,6 +29,7 @@ from quatro.collate import Rows
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step
+from quatro.policy.loading import cast_weights
 from quatro.policy.local import all_weights, save_folder
 from quatro.world import World
 
@@ -67,13 +68,13 @@ class DeepSpeedPolicy(Policy):
         super().__init__(model, config, world=world)
         self.stage = config.policy.zero_stage
         dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-        self.reference = None if reference is None else reference.to(dtype).requires_grad_(False)
+        self.reference = None if reference is None else cast_weights(reference, dtype).requires_grad_(False)
         self._num_steps = 0
         self._settings = config.optimizer
         needs_copy = self.stage == 3 and config.rollout.engine == "transformers"
         if needs_copy:
             whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
-            self.sampling_model = whole.to(dtype).requires_grad_(False)
+            self.sampling_model = cast_weights(whole, dtype).requires_grad_(False)
         self.optimizer = _CarefulAdamW(
             self.trained,
             lr=self._settings.lr,

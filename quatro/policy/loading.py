@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,33 +40,75 @@ def base_of(name: str) -> str:
 
     Raises:
         MissingError: that model is not on this machine.
-        DataError: the folder is unreadable, or does not say which model it changes.
+        DataError: the folder is unreadable, does not say which model it changes, or changes itself in the end.
+        UsageError: an adapter on the Hub, which must be a folder here.
     """
-    while (changed := _changed_by(name)) is not None:
-        name = changed
-    return name
+    chain = [name]
+    while (changed := _changed_by(chain[-1])) is not None:
+        is_circle = os.path.realpath(changed) in map(os.path.realpath, chain)
+        chain.append(changed)
+        if is_circle:
+            raise DataError(
+                f"adapters that change one another in a circle: {' -> '.join(chain)}; name the model they were made "
+                f'for as "base_model_name_or_path" in the {ADAPTER_CONFIG} of one of them'
+            )
+    return chain[-1]
 
 
 def _changed_by(name: str) -> str | None:
     """The model that the adapter in the folder ``name`` changes, which may be an adapter too; None if it is none."""
     file = Path(name) / ADAPTER_CONFIG
     try:
-        if not file.is_file():
-            return None
+        is_adapter = file.is_file()
     except (OSError, ValueError):  # a name no file system takes
+        return None
+    if not is_adapter:
+        _refuse_adapter_on_hub(name)
         return None
     try:
         changed = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (ValueError, AttributeError) as error:
         raise DataError(f"{file} is not a valid adapter configuration ({error}); copy it again") from error
-    if not isinstance(changed, str) or not changed or changed == name:
+    if not isinstance(changed, str) or not changed:
         raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
     from quatro.warmstart import resolve_model
 
-    folder = resolve_model(changed)
-    if not Path(folder).exists() and not _may_be_hub_id(folder):
-        raise MissingError(f"{name} is an adapter of the model {changed}, and that folder is not here; put it back")
-    return folder
+    base = resolve_model(changed)
+    own = Path(name).resolve()
+    # An adapter that was copied together with its model names it from where both lie.
+    for place in (Path(), own, own.parent):
+        if os.path.exists(place / base):
+            return str(place / base)
+    if not _may_be_hub_id(base):
+        raise MissingError(
+            f"{name} is an adapter of the model {changed}, and that folder is not here nor beside the adapter; put it "
+            f'back, or name it as "base_model_name_or_path" in {file}'
+        )
+    return base
+
+
+def _refuse_adapter_on_hub(name: str) -> None:
+    from huggingface_hub import try_to_load_from_cache
+
+    if os.path.exists(name) or not _may_be_hub_id(name):
+        return
+    if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
+        raise UsageError(
+            f"{name} on the Hub is an adapter; type: hf download {name} --local-dir FOLDER, and give that folder"
+        )
+
+
+@contextmanager
+def _wanted_by(name: str, base: str) -> Iterator[None]:
+    """Says of a model that is missing which adapter asks for it, if one does."""
+    try:
+        yield
+    except MissingError as error:
+        if base == name:
+            raise
+        raise MissingError(
+            f"{error}; {base} is the model of the adapter {name}: {Path(name, ADAPTER_CONFIG)}"
+        ) from error
 
 
 def load_config(name: str) -> PreTrainedConfig:
@@ -76,9 +120,10 @@ def load_config(name: str) -> PreTrainedConfig:
     """
     from transformers import AutoConfig
 
-    name = base_of(name)
-    _require(name, ("config.json",), what="model")
-    return _load(name, "model configuration", lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
+    base = base_of(name)
+    with _wanted_by(name, base):
+        _require(base, ("config.json",), what="model")
+        return _load(base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False))
 
 
 def load_shape(name: str) -> PreTrainedModel:
@@ -90,11 +135,12 @@ def load_shape(name: str) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
 
-    name = base_of(name)
     config = load_config(name)
-    _require(name, WEIGHT_FILES, what="weights")
+    base = base_of(name)
+    with _wanted_by(name, base):
+        _require(base, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
-        return _load(name, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
+        return _load(base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -106,14 +152,14 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if not any(Path(name, file).is_file() for file in TOKENIZER_FILES):
-        name = base_of(name)
-    _require(name, TOKENIZER_FILES, what="tokenizer")
-    loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(name) else AutoTokenizer
-    tokenizer = _load(name, "tokenizer", lambda: loader.from_pretrained(name, trust_remote_code=False))
+    own = name if any(Path(name, file).is_file() for file in TOKENIZER_FILES) else base_of(name)
+    with _wanted_by(name, own):
+        _require(own, TOKENIZER_FILES, what="tokenizer")
+        loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(own) else AutoTokenizer
+        tokenizer = _load(own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False))
     if tokenizer.eos_token_id is None:
         raise DataError(
-            f"the tokenizer of {name} has no eos token, so no response could ever end by itself; "
+            f"the tokenizer of {own} has no eos token, so no response could ever end by itself; "
             'name one as "eos_token" in its tokenizer_config.json'
         )
     return tokenizer
@@ -124,13 +170,16 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
 
     Raises:
         MissingError: no such folder, no weights in it, or the Hub cannot be reached and has no cached copy.
-        DataError: the files are unreadable, or weights of the architecture are absent from them.
+        DataError: the files are unreadable, weights of the architecture are absent from them, or an adapter does not
+            fit its model.
+        UsageError: an adapter on the Hub, which must be a folder here.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()
     if (changed := _changed_by(name)) is not None:
+        base_of(name)  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
     config = load_config(name)
     _require(name, WEIGHT_FILES, what="weights")
@@ -160,9 +209,56 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
         raise MissingError(f"{name} is an adapter, and reading it needs peft; type: pip install 'quatro[lora]'")
     from peft import PeftModel
 
-    model = load_model(changed, torch.float32, "cpu")
-    merged: Any = _load(name, "adapter", lambda: PeftModel.from_pretrained(model, name).merge_and_unload())
-    return merged.to(device=device, dtype=dtype).eval()
+    with _wanted_by(name, changed):
+        model = load_model(changed, torch.float32, "cpu")
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = embedding.weight if head is not None and head.weight is embedding.weight else None
+
+    def read() -> tuple[Any, Any]:
+        adapted: Any = PeftModel.from_pretrained(model, name, torch_device="cpu")
+        # Once more for the report: the first time peft warns of absent tensors and is silent about those left over.
+        return adapted, adapted.load_adapter(name, "default", torch_device="cpu")
+
+    adapted, report = _load(name, "adapter", read)
+    if tied is not None:
+        _refuse_adapted(tied, adapted, name)
+    merged: Any = _load(name, "adapter", lambda: adapted.merge_and_unload())
+    for keys, what in ((report.missing_keys, "absent from it"), (report.unexpected_keys, "unknown there")):
+        if keys:
+            first = ", ".join(key.replace(".default.", ".") for key in sorted(keys)[:3])
+            raise DataError(
+                f"the adapter in {name} does not fit {changed}: {len(keys)} tensors {what} ({first}"
+                f"{', ...' if len(keys) > 3 else ''}); name the model it was made for as "
+                f'"base_model_name_or_path" in {Path(name, ADAPTER_CONFIG)}, or copy the adapter again'
+            )
+    return cast_weights(merged, dtype).to(device).eval()
+
+
+def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
+    """Merged, the change of a head would become one of the embedding too, or the other way round."""
+    from peft.tuners.trainable_tokens import TrainableTokensLayer
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for layer, module in adapted.get_base_model().named_modules():
+        # Tokens trained on their own peft changes in both places.
+        if not isinstance(module, BaseTunerLayer) or isinstance(module, TrainableTokensLayer):
+            continue
+        if getattr(module.get_base_layer(), "weight", None) is tied:
+            raise DataError(
+                f"the adapter in {name} changes {layer}, whose weight is input embedding and head at once, so it "
+                "cannot be merged; train one that leaves it out"
+            )
+
+
+def cast_weights(model: Any, dtype: torch.dtype) -> Any:
+    """``model`` with its floating-point parameters in ``dtype``; its buffers stay as they are.
+
+    So do `from_pretrained` and DeepSpeed: rotary frequencies in bfloat16 would make another model.
+    """
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def has_plain_head(model: Any) -> bool:
@@ -261,7 +357,7 @@ def _refuse_unreachable(name: str, *, what: str) -> None:
 
     from huggingface_hub import constants, try_to_load_from_cache
 
-    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", ADAPTER_CONFIG))
+    is_cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
     if is_cached or constants.is_offline_mode() or getproxies():  # a proxy finds the host by itself
         return
     host = urlsplit(constants.ENDPOINT).hostname

@@ -46,10 +46,12 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
     anyway.
 
     Raises:
-        UsageError: no layer of the model has one of ``target_modules`` as its name.
+        UsageError: no layer of the model has one of ``target_modules`` as its name, or one that has is not linear or
+            is tied to the input embedding.
     """
     from peft import LoraConfig as PeftConfig
     from peft import inject_adapter_in_model
+    from transformers.pytorch_utils import Conv1D
 
     wanted = settings.target_modules
     peft_config = PeftConfig(
@@ -58,8 +60,11 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         target_modules=wanted if isinstance(wanted, str) else list(wanted),
         lora_dropout=0.0,  # the same weights must give the same log-probabilities
         task_type="CAUSAL_LM",
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),  # GPT-2 keeps weights transposed
     )
-    names = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+    linear = (torch.nn.Linear, Conv1D)
+    names = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, linear)})
+    embedding = model.get_input_embeddings().weight
     try:
         inject_adapter_in_model(peft_config, model, adapter_name=NAME)
     except ValueError as error:  # peft's word for a name that is not there, and for a layer it cannot adapt
@@ -68,6 +73,19 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
             f"policy.lora.target_modules {wanted}: {reason}; the model's linear layers are {', '.join(names)}, and "
             "all-linear means all but its head"
         ) from error
+    for name, layer in _named_layers(model):
+        base = layer.get_base_layer()
+        if not isinstance(base, linear):
+            raise UsageError(
+                f"policy.lora.target_modules {wanted}: {name} is of type {type(base).__name__}, and only linear layers "
+                f"can be adapted; the model's are {', '.join(names)}"
+            )
+        if base.weight is embedding:
+            # The adapter would change the head alone, and merged weights the embedding with it.
+            raise UsageError(
+                f"policy.lora.target_modules {wanted}: the weight of {name} is that of the input embedding too; leave "
+                "it out, as all-linear does"
+            )
     if wanted == "all-linear":
         # peft noted the whole path of every layer, in the order of a set: another one in every process.
         peft_config.target_modules = sorted({name.rpartition(".")[2] for name, _ in _named_layers(model)})
@@ -182,8 +200,18 @@ def load(model: Any, folder: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise DataError(f"the adapter in {folder} cannot be read: {error}") from error
     own = dict(_adapter(model))
-    if tensors.keys() != own.keys() or any(tensors[name].shape != value.shape for name, value in own.items()):
-        raise DataError(f"the adapter in {folder} does not fit the model: other layers, or another rank")
+    for name in [*own, *tensors]:
+        if name not in tensors or name not in own:
+            whose = "the model's adapter" if name in own else "the file"
+            difference = f"only {whose} has {name}"
+        elif tensors[name].shape != own[name].shape:
+            difference = f"{name} has shape {tuple(tensors[name].shape)}, the model's {tuple(own[name].shape)}"
+        else:
+            continue
+        raise DataError(
+            f"the adapter in {folder} does not fit the model: {difference}; use the policy.lora.rank, "
+            "policy.lora.target_modules and model that it was trained with"
+        )
     for name, value in own.items():
         value.copy_(tensors[name])
 

@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from evals.errors import DataError, MissingError
-from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
+from evals.errors import DataError, MissingError, UsageError
+from quatro.policy.loading import cast_weights, context_limit, load_config, load_model, load_tokenizer, stop_ids
 
 WORDS = ("<pad>", "<eos>", "ab", "a", "b", " ", "<|im_end|>")
 
@@ -52,6 +52,18 @@ def test_weights_come_back_in_the_dtype_asked_for_and_in_eval_mode(folder):
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
     assert not model.training
     assert {p.dtype for p in load_model(str(folder), torch.bfloat16, "cpu").parameters()} == {torch.bfloat16}
+
+
+@torch.no_grad()
+def test_weights_that_are_cast_make_the_model_that_is_loaded_in_that_dtype(folder):
+    make_model(tie_word_embeddings=True).save_pretrained(folder)
+    cast = cast_weights(load_model(str(folder), torch.float32, "cpu"), torch.bfloat16)
+    loaded = load_model(str(folder), torch.bfloat16, "cpu")
+    ids = torch.arange(8)[None]
+    assert {p.dtype for p in cast.parameters()} == {torch.bfloat16}
+    assert {n: b.dtype for n, b in cast.named_buffers()} == {n: b.dtype for n, b in loaded.named_buffers()}
+    assert torch.equal(cast(input_ids=ids).logits, loaded(input_ids=ids).logits)
+    assert cast.lm_head.weight is cast.model.embed_tokens.weight
 
 
 @pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
@@ -169,3 +181,15 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(load, monkeypatch, tmp_pat
     monkeypatch.setattr("urllib.request.getproxies", dict)
     with pytest.raises(MissingError, match=r"huggingface\.co cannot be reached.*hf download org/model"):
         load("org/model")
+
+
+@pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
+def test_an_adapter_on_the_hub_is_to_be_made_a_folder_first(load, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "models--org--adapter" / "snapshots" / "abc"
+    (tmp_path / "models--org--adapter" / "refs").mkdir(parents=True)
+    (tmp_path / "models--org--adapter" / "refs" / "main").write_text("abc")
+    snapshot.mkdir(parents=True)
+    (snapshot / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match="org/adapter on the Hub is an adapter; type: hf download org/adapter --local"):
+        load("org/adapter")

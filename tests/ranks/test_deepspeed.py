@@ -97,11 +97,18 @@ def test_bfloat16_learns_and_is_finite(trained, number):
     assert all(row["optimizer_steps"] == 4 for row in rows)
     assert all(math.isfinite(row["grad/norm"]) and row["grad/norm"] > 0 for row in rows)
     assert rows[0]["log_ratio/before_max"] == 0.0
+    assert rows[0]["kl/reference"] == 0.0  # policy and reference are the same model yet, to the last bit of a buffer
     assert rows[0]["entropy/token_mean"] == pytest.approx(plain[0]["entropy/token_mean"], abs=0.05)
     # float32 masters: with bfloat16's 8 bits a step of 1e-4 would be lost in most weights.
     masters = load_file(trained.folder / f"bfloat16-{number}" / "checkpoints/step-000003/tensors.safetensors")
     assert all(value.dtype.is_floating_point for name, value in masters.items() if name.endswith("/master"))
     assert any((value != value.bfloat16().float()).any() for name, value in masters.items() if name.endswith("/master"))
+
+
+def test_the_sampling_copy_is_the_policy_in_bfloat16_too(trained):
+    two, three = trained.rows("bfloat16-2")[0], trained.rows("bfloat16-3")[0]
+    assert two["mismatch/dlogp_abs_mean"] > 0
+    assert three["mismatch/dlogp_abs_mean"] == pytest.approx(two["mismatch/dlogp_abs_mean"], rel=0.05)
 
 
 @pytest.mark.parametrize("number", [2, 3])
