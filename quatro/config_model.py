@@ -213,11 +213,11 @@ class Config(Block):
         description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
-        "bfloat16", description="number format of the computation; weights and their updates are kept in float32"
+        "bfloat16", description="number format of the computation; trained weights and updates are kept in float32"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order and sampling")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order, sampling and a new adapter")
     steps: int = Field(100, ge=1, description="iterations; each draws one batch of rollouts")
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"

@@ -23,12 +23,10 @@ from evals.records import Sample, SampleWriter
 from evals.whole_file import file_stem
 from quatro.atomic import write_bytes
 from quatro.checkpoint import Checkpoint, complete_checkpoints
-from quatro.policy.loading import ADAPTER_CONFIG, base_of
+from quatro.policy.loading import adapter_chain
 from quatro.rollout.streams import sample_seed
-from quatro.rundir import read_json
 from quatro.sample_settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
-from quatro.warmstart import resolve_model
 
 if TYPE_CHECKING:
     from quatro.rewards import Reward
@@ -189,25 +187,6 @@ def _duration(seconds: float) -> str:
 # ---- which model it is
 
 
-class HubDigest(str):
-    """``NAME@COMMIT``, or NAME alone where the commit is not known: then it may be any.
-
-    Runs that began before commits were noted have the bare name and samples have nothing; both can go on.
-    """
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, str):
-            return other is None
-        (name, _, commit), (other_name, _, other_commit) = self.partition("@"), other.partition("@")
-        return name == other_name and (commit == other_commit or not commit or not other_commit)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.partition("@")[0])
-
-
 def model_digest(name: str) -> str:
     """Tells two versions of a model apart, which is a folder or Hub id; that of an adapter covers all below it.
 
@@ -215,13 +194,13 @@ def model_digest(name: str) -> str:
         MissingError: the model that an adapter changes is not on this machine.
         DataError: an adapter's folder is unreadable.
     """
-    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in _chain(name)]
+    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
 def refuse_other_base(found: Checkpoint) -> None:
     """Raises DataError if the checkpoint is an adapter and the model below it is not the one that it was trained on."""
-    below = _chain(str(found.model))[1:]
+    below = adapter_chain(str(found.model))[1:]
     then = found.state.get("inputs", {}).get("reference model")
     if below and then is not None and then != (now := model_digest(below[0])):
         raise DataError(
@@ -240,19 +219,12 @@ def unfinished_note(found: Checkpoint) -> str | None:
     return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
 
 
-def _chain(name: str) -> list[str]:
-    """``name``, and of an adapter what it changes, down to the model at the end."""
-    base, chain = base_of(name), [name]
-    while chain[-1] != base:
-        chain.append(resolve_model(read_json(Path(chain[-1]) / ADAPTER_CONFIG)["base_model_name_or_path"]))
-    return chain
-
-
-def _hub_digest(name: str) -> HubDigest:
+def _hub_digest(name: str) -> str:
+    """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
     from huggingface_hub import try_to_load_from_cache
 
     file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
-    return HubDigest(f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name)
+    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
 
 
 def _folder_digest(model_folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -39,9 +40,18 @@ def base_of(name: str) -> str:
     """``name`` itself, or for the folder of an adapter the model that it changes in the end, as a folder or Hub id.
 
     Raises:
+        As `adapter_chain`.
+    """
+    return adapter_chain(name)[-1]
+
+
+def adapter_chain(name: str) -> list[str]:
+    """``name``, and of an adapter what it changes, down to the model at the end.
+
+    Raises:
         MissingError: that model is not on this machine.
-        DataError: the folder is unreadable, does not say which model it changes, or changes itself in the end.
-        UsageError: an adapter on the Hub, which must be a folder here.
+        DataError: a folder is unreadable, or does not say which model it changes, or they change one another.
+        UsageError: an adapter that is on the Hub, and not in a folder.
     """
     chain = [name]
     while (changed := _changed_by(chain[-1])) is not None:
@@ -52,7 +62,7 @@ def base_of(name: str) -> str:
                 f"adapters that change one another in a circle: {' -> '.join(chain)}; name the model they were made "
                 f'for as "base_model_name_or_path" in the {ADAPTER_CONFIG} of one of them'
             )
-    return chain[-1]
+    return chain
 
 
 def _changed_by(name: str) -> str | None:
@@ -231,7 +241,8 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
                 f"{', ...' if len(keys) > 3 else ''}); name the model it was made for as "
                 f'"base_model_name_or_path" in {Path(name, ADAPTER_CONFIG)}, or copy the adapter again'
             )
-    return cast_weights(merged, dtype).to(device).eval()
+    # peft left them frozen.
+    return cast_weights(merged, dtype).to(device).requires_grad_(True).eval()
 
 
 def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
@@ -371,8 +382,7 @@ def _refuse_unreachable(name: str, *, what: str) -> None:
 
 
 def _may_be_hub_id(name: str) -> bool:
-    parts = name.split("/")
-    return len(parts) <= 2 and all(parts) and not name.startswith((".", "~", "/")) and "\\" not in name
+    return len(name) <= 96 and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name, re.ASCII) is not None
 
 
 def _is_plain_tokenizer(name: str) -> bool:

@@ -24,7 +24,7 @@ Snapshot = list[Tensor]
 
 
 class LocalPolicy(Policy):
-    """Weights and AdamW in float32 on one device; several ranks hold a copy each and add up their gradients."""
+    """Trained weights and AdamW in float32 on one device; several ranks hold a copy each and add up their gradients."""
 
     def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
         super().__init__(model, config, world=world)

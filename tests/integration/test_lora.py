@@ -181,6 +181,16 @@ def test_a_full_disk_is_found_out_before_anything_is_merged(tmp_path, settings, 
     export(tmp_path / "run", tmp_path / "out", dtype="bfloat16")  # half as large
 
 
+def test_a_run_may_begin_with_an_adapter_and_train_all_weights(tmp_path, settings, run_training, tiny_folder):
+    run_training(tmp_path / "first", [*settings, "steps=1"])
+    adapter = tmp_path / "first" / "checkpoints" / "step-000001" / "model"
+    run_training(tmp_path / "second", [*settings, f"model={adapter}", "policy.lora=null", "steps=1"])
+    before = load_model(str(adapter), torch.float32, "cpu").state_dict()
+    after = load_model(str(tmp_path / "second/checkpoints/step-000001/model"), torch.float32, "cpu").state_dict()
+    assert before.keys() == after.keys()
+    assert all(0 < float((before[name] - after[name]).abs().max()) < 0.2 for name in ("model.norm.weight",))
+
+
 def test_an_export_whose_base_is_gone_says_so_and_leaves_nothing(tmp_path, settings, run_training, base):
     run_training(tmp_path / "run", [*settings, f"model={base}", "steps=1"])
     shutil.rmtree(base)

@@ -399,20 +399,16 @@ def cached_model(tmp_path, monkeypatch):
 
 
 def test_the_digest_of_a_hub_id_is_its_commit(cached_model, tmp_path):
-    assert str(model_digest("some/model")) == "some/model"
-    assert json.loads(json.dumps([model_digest(cached_model("aa1"))])) == ["some/model@aa1"]
+    assert model_digest("some/model") == "some/model"
+    assert model_digest(cached_model("aa1")) == "some/model@aa1"
     adapter = make_adapter(tmp_path / "adapter", "some/model")
     before = model_digest(str(adapter))
     cached_model("bb2")
     assert model_digest(str(adapter)) != before
 
 
-@pytest.mark.parametrize(
-    ("then", "is_same"),
-    [("some/model@aa1", True), ("some/model", True), ("some/model@bb2", False), ("some/other", False)],
-)
+@pytest.mark.parametrize(("then", "is_same"), [("some/model@aa1", True), ("some/model@bb2", False)])
 def test_a_run_goes_on_with_the_commit_it_began_with(cached_model, then, is_same):
-    """Or with any, if it began before commits were noted."""
     parts = SimpleNamespace(fingerprints={"reference model": model_digest(cached_model("aa1"))})
     state = {"inputs": {"reference model": then}}
     with contextlib.nullcontext() if is_same else pytest.raises(DataError, match="the reference model changed"):
@@ -424,7 +420,6 @@ def test_samples_go_on_with_the_commit_they_began_with(cached_model, tmp_path):
         source = Source(model="some/model", fingerprint=fingerprint)
         claim_folder(tmp_path / "s", "toy", n=1, sampling=Sampling(), seed=0, template="plain", source=source)
 
-    claim(None)  # of an earlier version
     claim(model_digest(cached_model("aa1")))
     assert json.loads((tmp_path / "s" / "sampling.json").read_text(encoding="utf-8"))["fingerprint"] == "some/model@aa1"
     with pytest.raises(UsageError, match="fingerprint: there some/model@aa1, asked some/model@bb2"):
