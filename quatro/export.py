@@ -21,7 +21,7 @@ from quatro import checkpoint
 from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
-from quatro.policy.loading import ADAPTER_CONFIG, base_of
+from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.run_summary import checkpoint_steps
 from quatro.rundir import read_json, step_name
 from quatro.sample import refuse_other_base, unfinished_note

@@ -23,7 +23,7 @@ from evals.records import Sample, SampleWriter
 from evals.whole_file import file_stem
 from quatro.atomic import write_bytes
 from quatro.checkpoint import Checkpoint, complete_checkpoints
-from quatro.policy.loading import adapter_chain
+from quatro.policy.adapters import adapter_chain
 from quatro.rollout.streams import sample_seed
 from quatro.sample_settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling

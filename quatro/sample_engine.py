@@ -120,7 +120,8 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
     """
     import torch
 
-    from quatro.policy.loading import base_of, load_model, load_tokenizer
+    from quatro.policy.adapters import base_of
+    from quatro.policy.loading import load_model, load_tokenizer
     from quatro.policy.local import save_folder
 
     if recipe.engine != "vllm" or base_of(recipe.weights) == recipe.weights:

@@ -15,8 +15,9 @@ from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
 from quatro.policy import lora
+from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
-from quatro.policy.loading import base_of, context_limit, load_config, load_model, load_tokenizer, stop_ids
+from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
 from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward

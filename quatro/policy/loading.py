@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError, UsageError
+from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +24,6 @@ PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
-ADAPTER_CONFIG = "adapter_config.json"  # makes a folder an adapter of peft's: a change to the model that it names
-
 # Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
 LOGIT_SCALES = (
     *("final_logit_softcapping", "logit_softcapping", "logits_soft_cap", "logit_scale", "logits_scale"),
@@ -34,78 +31,6 @@ LOGIT_SCALES = (
 )
 
 T = TypeVar("T")
-
-
-def base_of(name: str) -> str:
-    """``name`` itself, or for the folder of an adapter the model that it changes in the end, as a folder or Hub id.
-
-    Raises:
-        As `adapter_chain`.
-    """
-    return adapter_chain(name)[-1]
-
-
-def adapter_chain(name: str) -> list[str]:
-    """``name``, and of an adapter what it changes, down to the model at the end.
-
-    Raises:
-        MissingError: that model is not on this machine.
-        DataError: a folder is unreadable, or does not say which model it changes, or they change one another.
-        UsageError: an adapter that is on the Hub, and not in a folder.
-    """
-    chain = [name]
-    while (changed := _changed_by(chain[-1])) is not None:
-        is_circle = os.path.realpath(changed) in map(os.path.realpath, chain)
-        chain.append(changed)
-        if is_circle:
-            raise DataError(
-                f"adapters that change one another in a circle: {' -> '.join(chain)}; name the model they were made "
-                f'for as "base_model_name_or_path" in the {ADAPTER_CONFIG} of one of them'
-            )
-    return chain
-
-
-def _changed_by(name: str) -> str | None:
-    """The model that the adapter in the folder ``name`` changes, which may be an adapter too; None if it is none."""
-    file = Path(name) / ADAPTER_CONFIG
-    try:
-        is_adapter = file.is_file()
-    except (OSError, ValueError):  # a name no file system takes
-        return None
-    if not is_adapter:
-        _refuse_adapter_on_hub(name)
-        return None
-    try:
-        changed = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{file} is not a valid adapter configuration ({error}); copy it again") from error
-    if not isinstance(changed, str) or not changed:
-        raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
-    from quatro.warmstart import resolve_model
-
-    base = resolve_model(changed)
-    own = Path(name).resolve()
-    # An adapter that was copied together with its model names it from where both lie.
-    for place in (Path(), own, own.parent):
-        if os.path.exists(place / base):
-            return str(place / base)
-    if not _may_be_hub_id(base):
-        raise MissingError(
-            f"{name} is an adapter of the model {changed}, and that folder is not here nor beside the adapter; put it "
-            f'back, or name it as "base_model_name_or_path" in {file}'
-        )
-    return base
-
-
-def _refuse_adapter_on_hub(name: str) -> None:
-    from huggingface_hub import try_to_load_from_cache
-
-    if os.path.exists(name) or not _may_be_hub_id(name):
-        return
-    if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
-        raise UsageError(
-            f"{name} on the Hub is an adapter; type: hf download {name} --local-dir FOLDER, and give that folder"
-        )
 
 
 @contextmanager
@@ -188,7 +113,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()
-    if (changed := _changed_by(name)) is not None:
+    if (changed := changed_by(name)) is not None:
         base_of(name)  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
     config = load_config(name)
@@ -354,7 +279,7 @@ def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
             )
     elif exists:
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
-    elif not _may_be_hub_id(name):
+    elif not may_be_hub_id(name):
         raise MissingError(f"no folder {name} here; give the folder of a {what}, a Hub id, or embedded:countdown")
     else:
         _refuse_unreachable(name, what=what)
@@ -379,10 +304,6 @@ def _refuse_unreachable(name: str, *, what: str) -> None:
             f"the {what} {name!r} is neither a folder here nor in the Hub's cache, and {host} cannot be reached "
             f"({error.strerror or error}); on a machine with network run `hf download {name}`, or give a local folder"
         ) from error
-
-
-def _may_be_hub_id(name: str) -> bool:
-    return len(name) <= 96 and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name, re.ASCII) is not None
 
 
 def _is_plain_tokenizer(name: str) -> bool:

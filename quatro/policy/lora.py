@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, DivergedError, MissingError, UsageError
-from quatro.policy.loading import ADAPTER_CONFIG
+from quatro.policy.adapters import ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from quatro.config_model import LoraConfig

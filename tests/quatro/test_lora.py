@@ -18,7 +18,8 @@ from evals.errors import DataError, DivergedError, MissingError, UsageError
 from quatro.config_model import LoraConfig
 from quatro.objective import make_objective
 from quatro.policy import lora
-from quatro.policy.loading import base_of, load_config, load_model, load_shape, load_tokenizer
+from quatro.policy.adapters import base_of
+from quatro.policy.loading import load_config, load_model, load_shape, load_tokenizer
 from quatro.policy.local import save_folder
 from quatro.setup import make_policy
 from quatro.world import World
