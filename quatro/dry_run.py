@@ -9,6 +9,7 @@ from quatro import warmstart
 from quatro.config import Config, config_to_yaml
 from quatro.data import PromptSet, load_prompts
 from quatro.health import startup_warnings
+from quatro.policy.adapters import base_of
 from quatro.ranks import check_ranks
 from quatro.types import Prompt
 
@@ -121,6 +122,9 @@ def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
         )
+    folder = warmstart.resolve_model(config.model) if warmstart.is_cached(config.model) else config.model
+    if (base := base_of(folder)) != folder:
+        notes.append(f"{config.model} is an adapter: the run, and its KL term, begin with {base} and it merged in")
     is_local = config.policy.kind == "local"
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = f"{kept} kept in float32" if is_local else "float32 masters in the optimiser's shards"

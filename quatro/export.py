@@ -23,7 +23,7 @@ from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.run_summary import checkpoint_steps
-from quatro.rundir import read_json, step_name
+from quatro.rundir import INSIDE, read_json, step_name
 from quatro.sample import refuse_other_base, unfinished_note
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         base_model=_base_model(config.model),
         datasets=_datasets(config.data.prompts),
         rows=_metrics_until(run, step),
-        results=_results(run, step),
+        results=_results(run, step, is_inside=is_inside),
         environment=read_json(environment) if environment.exists() else {},
     )
 
@@ -363,7 +363,7 @@ def _metrics_until(run: Path, step: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _results(run: Path, step: int) -> list[tuple[str, Result]]:
+def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result]]:
     """Result documents in results/ and beside the samples, each with the name of its file or tag.
 
     Those of another checkpoint are left out: a tag names its step, and without one it was the newest.
@@ -374,6 +374,8 @@ def _results(run: Path, step: int) -> list[tuple[str, Result]]:
         place = path.stem if path.parent.name == "results" else path.parent.name
         named = re.search(r"step([0-9]{6,})", f"{path.parent.name} {path.stem}")
         is_of_step = int(named.group(1)) == step if named is not None else is_newest
+        if named is not None and place.endswith(INSIDE) != is_inside:
+            continue
         if path.name == "sampling.json" or not is_of_step:
             continue
         try:

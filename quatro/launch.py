@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from evals.errors import QuatroError
+from evals.errors import DataError, MissingError, QuatroError, UsageError
+from quatro.atomic import write_json
+from quatro.rundir import RunDir, read_status
 
 if TYPE_CHECKING:
-    from quatro.rundir import RunDir
     from quatro.stop import StopRequest
     from quatro.world import World
 
@@ -39,6 +40,7 @@ def launch(
     logger = logging.getLogger("quatro")
     handler = run.log_handler()
     logger.addHandler(handler)
+    before, num_bytes = read_status(run.path), run.metrics_bytes
     try:
         run.set_status("running")
         with Trackers(run) as trackers:
@@ -60,8 +62,13 @@ def launch(
         )
         handler.handle(record)
         reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
+        # A resume that was refused has changed nothing: what the run was before, it still is.
+        is_refused = isinstance(error, UsageError | DataError | MissingError) and run.metrics_bytes == num_bytes
         with contextlib.suppress(OSError):
-            run.set_status("failed", reason=reason)
+            if is_refused and before.get("status") in ("done", "interrupted"):
+                write_json(run.path / "status.json", before)
+            else:
+                run.set_status("failed", reason=reason)
         raise
     finally:
         logger.removeHandler(handler)

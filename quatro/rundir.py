@@ -88,6 +88,8 @@ class RunDir:
         try:
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
+            for unfinished in [*path.glob(".*.tmp"), *path.glob("rollouts/.*.tmp")]:  # of a process that was killed
+                unfinished.unlink()
             run = cls(path, load_config(path), lock)
             run._record_resume(argv)
         except BaseException:

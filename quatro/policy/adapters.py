@@ -66,9 +66,14 @@ def changed_by(name: str) -> str | None:
         if os.path.exists(place / base):
             return str(place / base)
     if not may_be_hub_id(base):
+        # A checkpoint's files are under a manifest: no line of them can be changed.
+        is_free = not (Path(name).parent / "manifest.json").exists()
+        advice = (
+            f', or name it as "base_model_name_or_path" in {file}' if is_free else f" (`ln -s NEW {changed}` will do)"
+        )
         raise MissingError(
             f"{name} is an adapter of the model {changed}, and that folder is not here nor beside the adapter; put it "
-            f'back, or name it as "base_model_name_or_path" in {file}'
+            f"back{advice}"
         )
     return base
 

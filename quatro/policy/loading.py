@@ -280,12 +280,12 @@ def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
     elif exists:
         raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
     elif not may_be_hub_id(name):
-        raise MissingError(f"no folder {name} here; give the folder of a {what}, a Hub id, or embedded:countdown")
+        raise MissingError(f"no folder {name} here; give the folder of a model, a Hub id, or embedded:countdown")
     else:
-        _refuse_unreachable(name, what=what)
+        _refuse_unreachable(name)
 
 
-def _refuse_unreachable(name: str, *, what: str) -> None:
+def _refuse_unreachable(name: str) -> None:
     """Without a network, and nothing in the cache, the Hub's library tries for a minute before it says so."""
     import socket
     from urllib.parse import urlsplit
@@ -301,8 +301,9 @@ def _refuse_unreachable(name: str, *, what: str) -> None:
         socket.getaddrinfo(host, 443)
     except OSError as error:
         raise MissingError(
-            f"the {what} {name!r} is neither a folder here nor in the Hub's cache, and {host} cannot be reached "
-            f"({error.strerror or error}); on a machine with network run `hf download {name}`, or give a local folder"
+            f"the model {name!r} is neither a folder here nor in the Hub's cache, and {host} cannot be reached "
+            f"({error.strerror or error}); on a machine with network run `hf download {name}`, or give a local folder "
+            "(to train: -s model=FOLDER)"
         ) from error
 
 

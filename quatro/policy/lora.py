@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,10 +33,7 @@ PREFIX = "base_model.model."  # peft's names begin with the wrapper that it puts
 def require() -> None:
     """Raises MissingError where peft is not installed."""
     if find_spec("peft") is None:
-        raise MissingError(
-            "policy.lora needs a package that is not installed; type: pip install 'quatro[lora]', or use -s "
-            "policy.lora=null"
-        )
+        raise MissingError("policy.lora needs peft, which is not installed; type: pip install 'quatro[lora]'")
 
 
 def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.dtype | None = None) -> None:
@@ -46,8 +43,8 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
     anyway.
 
     Raises:
-        UsageError: no layer of the model has one of ``target_modules`` as its name, or one that has is not linear or
-            is tied to the input embedding.
+        UsageError: one of ``target_modules`` is the name of no layer, or of one that is not linear or is tied to the
+            input embedding.
     """
     from peft import LoraConfig as PeftConfig
     from peft import inject_adapter_in_model
@@ -62,30 +59,13 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         task_type="CAUSAL_LM",
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),  # GPT-2 keeps weights transposed
     )
-    linear = (torch.nn.Linear, Conv1D)
-    names = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, linear)})
-    embedding = model.get_input_embeddings().weight
+    if wanted != "all-linear":
+        _check_targets(model, wanted, (torch.nn.Linear, Conv1D))
     try:
         inject_adapter_in_model(peft_config, model, adapter_name=NAME)
-    except ValueError as error:  # peft's word for a name that is not there, and for a layer it cannot adapt
+    except ValueError as error:  # a model without linear layers beside its head
         reason = " ".join(str(error).split())[:200]
-        raise UsageError(
-            f"policy.lora.target_modules {wanted}: {reason}; the model's linear layers are {', '.join(names)}, and "
-            "all-linear means all but its head"
-        ) from error
-    for name, layer in _named_layers(model):
-        base = layer.get_base_layer()
-        if not isinstance(base, linear):
-            raise UsageError(
-                f"policy.lora.target_modules {wanted}: {name} is of type {type(base).__name__}, and only linear layers "
-                f"can be adapted; the model's are {', '.join(names)}"
-            )
-        if base.weight is embedding:
-            # The adapter would change the head alone, and merged weights the embedding with it.
-            raise UsageError(
-                f"policy.lora.target_modules {wanted}: the weight of {name} is that of the input embedding too; leave "
-                "it out, as all-linear does"
-            )
+        raise UsageError(f"policy.lora cannot adapt model type {model.config.model_type!r}: {reason}") from error
     if wanted == "all-linear":
         # peft noted the whole path of every layer, in the order of a set: another one in every process.
         peft_config.target_modules = sorted({name.rpartition(".")[2] for name, _ in _named_layers(model)})
@@ -102,6 +82,26 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         for parameter in model.parameters():
             if not parameter.requires_grad:
                 parameter.data = parameter.data.to(frozen_dtype)
+
+
+def _check_targets(model: Any, wanted: Sequence[str], linear: tuple[type, ...]) -> None:
+    embedding = model.get_input_embeddings().weight
+    for target in wanted:
+        named: dict[str, Any] = {n: m for n, m in model.named_modules() if n == target or n.endswith(f".{target}")}
+        problem = None
+        if not named:
+            problem = "the model has no such layer"
+        for name, layer in named.items():
+            if not isinstance(layer, linear):
+                problem = f"{name} is of type {type(layer).__name__}, and only linear layers can be adapted"
+            elif layer.weight is embedding:
+                # The adapter would change the head alone, and merged weights the embedding with it.
+                problem = f"the weight of {name} is that of the input embedding too; leave it out, as all-linear does"
+        if problem is not None:
+            names = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, linear)})
+            raise UsageError(
+                f"policy.lora.target_modules: found {target}, and {problem}; the linear layers are {', '.join(names)}"
+            )
 
 
 def adapted_layers(model: Any) -> list[Any]:

@@ -41,6 +41,11 @@ class _Model:
     template: str | None = None
     max_tokens: int | None = None
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the checkpoint was saved inside an iteration."""
+        return self.checkpoint is not None and "inflight" in self.checkpoint.state
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -122,7 +127,9 @@ def sample(
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
     if tag is not None and file_stem(tag) != tag:
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
-    folder = out or _default_folder(model, found) / (tag or default_tag(tasks[0].sampling, step=found.step))
+    folder = out or _default_folder(model, found) / (
+        tag or default_tag(tasks[0].sampling, step=found.step, is_inside=found.is_inside)
+    )
     check_sampling(drawer, tasks[0].sampling)
     for line in replaced:
         output.info(line)
@@ -292,12 +299,17 @@ def _weights(found: _Model) -> str:
 
 
 def _find_model(name: str) -> _Model:
+    from quatro.checkpoint import MANIFEST, MODEL, load
     from quatro.sample_settings import Source
 
     path = Path(name)
     if not (path / "config.yaml").is_file():
-        return _Model(name, Source(model=name))
-    from quatro.checkpoint import load
+        folder = path if (path / MANIFEST).is_file() else path.parent
+        if folder != path and not (path.name == MODEL and (folder / MANIFEST).is_file()):
+            return _Model(name, Source(model=name))
+        # A checkpoint, or the model in it: what it knows of its base is worth as much without the run.
+        checkpoint = load(folder)
+        return _Model(str(checkpoint.model), Source(model=name), checkpoint=checkpoint)
     from quatro.config import load_config
     from quatro.sample import unfinished_note
 

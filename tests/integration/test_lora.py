@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 from evals.errors import DataError, MissingError
 from quatro import checkpoint
+from quatro.atomic import write_json
 from quatro.config import load_config
 from quatro.export import SPARE_BYTES, export
+from quatro.launch import launch
 from quatro.policy.loading import load_model, load_tokenizer, stop_ids
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rundir import RunDir
+from quatro.rundir import RunDir, read_status
 from quatro.stop import StopRequest
 from quatro.train import train
 from quatro.types import Prompt, Sampling
@@ -126,20 +128,25 @@ def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, b
     run_training(further, [*settings, f"model={adapter}", "steps=2"])  # an adapter upon the adapter
     shutil.rmtree(further / "checkpoints" / "step-000002")
     drawing = ["-b", "countdown", "-n", "1", "-o", str(tmp_path / "samples")]
-    assert CliRunner().invoke(app, ["sample", str(adapter), *drawing]).exit_code == 0
+    loose = shutil.copytree(adapter, tmp_path / "loose")
+    assert CliRunner().invoke(app, ["sample", str(loose), *drawing]).exit_code == 0
 
     change(base)
     with pytest.raises(DataError, match=r"the model .*base changed since the run began .*put it back"):
         export(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    refused = CliRunner().invoke(app, ["sample", str(run), "-b", "countdown", "-n", "1"])
-    assert refused.exit_code == 4
-    assert "base changed since the run began" in " ".join(refused.stderr.split())
-    refused = CliRunner().invoke(app, ["sample", str(adapter), *drawing])
+    for place in (run, adapter.parent, adapter):
+        refused = CliRunner().invoke(app, ["sample", str(place), "-b", "countdown", "-n", "1"])
+        assert refused.exit_code == 4
+        assert "base changed since the run began" in " ".join(refused.stderr.split())
+    refused = CliRunner().invoke(app, ["sample", str(loose), *drawing])
     assert refused.exit_code == 2
     assert "fingerprint: there" in refused.stderr
+    before = {**read_status(further), "status": "done"}
+    write_json(further / "status.json", before)
     with RunDir.open(further) as opened, pytest.raises(DataError, match="the reference model changed"):
-        train(load_config(further), opened)
+        launch(opened)
+    assert read_status(further) == before  # refused, and otherwise as it was
 
 
 def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_training, monkeypatch, caplog):

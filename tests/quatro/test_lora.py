@@ -297,8 +297,8 @@ def test_two_processes_save_the_same_bytes(tiny_folder, tmp_path):
 
 
 def test_layers_that_are_not_there_are_named_beside_those_that_are(base):
-    with pytest.raises(UsageError, match=r"target_modules.*\('query',\).*down_proj, gate_proj"):
-        lora.attach(base, LoraConfig(target_modules=("query",)), seed=0)
+    with pytest.raises(UsageError, match=r"target_modules: found query, and .* no such layer.*down_proj, gate_proj"):
+        lora.attach(base, LoraConfig(target_modules=("q_proj", "query")), seed=0)
 
 
 def test_named_layers_are_adapted_and_no_others(base):

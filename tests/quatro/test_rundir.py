@@ -205,6 +205,16 @@ def test_rollouts_of_later_steps_are_removed_at_resume(run: RunDir) -> None:
     )
 
 
+def test_half_written_files_of_a_killed_process_are_removed_when_the_run_is_opened(run: RunDir) -> None:
+    run.close()
+    rubbish = [run.path / ".status.json.99.tmp", run.path / "rollouts" / ".step-000001.jsonl.99.tmp"]
+    for path in rubbish:
+        path.write_text("{", encoding="utf-8")
+    RunDir.open(run.path).close()
+    assert not any(path.exists() for path in rubbish)
+    assert (run.path / "status.json").exists()
+
+
 def test_the_log_takes_any_text(run: RunDir) -> None:
     # Straight into the handler: pytest would keep what a logger says, and cannot send it between processes.
     handler = run.log_handler()
