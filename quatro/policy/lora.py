@@ -94,7 +94,7 @@ def _check_targets(model: Any, wanted: Sequence[str], linear: tuple[type, ...]) 
         for name, layer in named.items():
             if not isinstance(layer, linear):
                 problem = f"{name} is of type {type(layer).__name__}, and only linear layers can be adapted"
-            elif layer.weight is embedding:
+            elif getattr(layer, "weight", None) is embedding:
                 # The adapter would change the head alone, and merged weights the embedding with it.
                 problem = f"the weight of {name} is that of the input embedding too; leave it out, as all-linear does"
         if problem is not None:
