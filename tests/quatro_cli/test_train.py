@@ -146,7 +146,8 @@ def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_
     assert status(run) == "interrupted"
     done = len(metrics(run))
     assert 0 < done < 60
-    assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{done:06d}"]
+    (saved,) = (run / "checkpoints").glob("step-*")
+    assert saved.name in (f"step-{done:06d}", f"step-{done:06d}-inside")  # wherever the signal came
 
     assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
     runner.invoke(app, ["train", "quickstart", *several, "-o", str(whole)])
