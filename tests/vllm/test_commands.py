@@ -165,7 +165,7 @@ def test_under_torchrun_each_rank_has_an_engine_and_the_trainers_group_outlives_
     script = tmp_path / "ranks.py"
     script.write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29611",
+        [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone",
          str(script), str(tiny_folder)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
