@@ -46,6 +46,11 @@ class Checkpoint:
         """The folder that the writer given to `save` filled."""
         return self.path / MODEL
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether it was saved inside the iteration after ``step``."""
+        return "inflight" in self.state
+
     def tensors(self) -> dict[str, Tensor]:
         """The tensors beside the model, on the CPU."""
         from safetensors.torch import load_file

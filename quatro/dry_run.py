@@ -122,8 +122,7 @@ def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
         )
-    folder = warmstart.resolve_model(config.model) if warmstart.is_cached(config.model) else config.model
-    if (base := base_of(folder)) != folder:
+    if (base := base_of(config.model)) != config.model:
         notes.append(f"{config.model} is an adapter: the run, and its KL term, begin with {base} and it merged in")
     is_local = config.policy.kind == "local"
     kept = "weights" if config.policy.lora is None else "the adapter's weights"

@@ -85,8 +85,7 @@ def export(
         partial.mkdir()
         write = _write_merged if is_adapter else _write_model
         stored = write(found.model, partial, dtype, progress)
-        is_inside = "inflight" in found.state
-        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=is_inside)
+        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
         write_text(partial / "README.md", model_card(facts))
         fsync_directory(partial)
         os.rename(partial, final)  # takes the place of an empty folder, and fails if somebody has filled it meanwhile

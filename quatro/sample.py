@@ -211,7 +211,7 @@ def refuse_other_base(found: Checkpoint) -> None:
 
 def unfinished_note(found: Checkpoint) -> str | None:
     """What there is to say of a checkpoint that a stop made inside an iteration, None of any other."""
-    if "inflight" not in found.state:
+    if not found.is_inside:
         return None
     run = found.path.parents[1]
     is_newest = complete_checkpoints(run)[-1].name == found.path.name

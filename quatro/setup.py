@@ -101,8 +101,7 @@ def assemble(
 
 def require_adapters(config: Config) -> None:
     """Raises MissingError where an adapter is to be trained or begun with, and peft is not installed."""
-    is_embedded = config.model in warmstart.EMBEDDED
-    if config.policy.lora is not None or not (is_embedded or base_of(config.model) == config.model):
+    if config.policy.lora is not None or base_of(config.model) != config.model:
         lora.require()
 
 

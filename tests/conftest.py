@@ -105,13 +105,23 @@ def vector_metric(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def text_vectors() -> list[dict[str, Any]]:
+def ucc_vectors() -> Callable[[str], list[dict[str, Any]]]:
+    """``ucc_vectors(key)``: the public vectors that hold it."""
+
+    def read(key: str) -> list[dict[str, Any]]:
+        folder = os.environ.get("QUATRO_UCC_VECTORS")
+        if not folder:
+            pytest.skip("QUATRO_UCC_VECTORS is not set")
+        files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
+        vectors = [vector for vector in files if key in vector]
+        if not vectors:
+            pytest.skip(f"{folder} holds no file with {key}")
+        return vectors
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def text_vectors(ucc_vectors: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The public vectors that hold texts."""
-    folder = os.environ.get("QUATRO_UCC_VECTORS")
-    if not folder:
-        pytest.skip("QUATRO_UCC_VECTORS is not set")
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
-    vectors = [vector for vector in files if "texts" in vector]
-    if not vectors:
-        pytest.skip(f"{folder} holds no file with texts")
-    return vectors
+    return ucc_vectors("texts")

@@ -186,13 +186,13 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
             )
 
 
-def cast_weights(model: Any, dtype: torch.dtype) -> Any:
-    """``model`` with its floating-point parameters in ``dtype``; its buffers stay as they are.
+def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -> Any:
+    """``model`` with its floating-point parameters, or those that need no gradient, in ``dtype``; buffers stay.
 
     So do `from_pretrained` and DeepSpeed: rotary frequencies in bfloat16 would make another model.
     """
     for parameter in model.parameters():
-        if parameter.is_floating_point():
+        if parameter.is_floating_point() and not (only_frozen and parameter.requires_grad):
             parameter.data = parameter.data.to(dtype)
     return model
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from evals.errors import DataError, DivergedError, MissingError, UsageError
 from quatro.policy.adapters import ADAPTER_CONFIG
+from quatro.policy.loading import cast_weights
 
 if TYPE_CHECKING:
     from quatro.config_model import LoraConfig
@@ -79,9 +80,7 @@ def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.d
         # In the computation's autocast A takes what the layer takes; a float32 copy of it would only cost memory.
         layer.cast_input_dtype_enabled = frozen_dtype is None
     if frozen_dtype is not None:
-        for parameter in model.parameters():
-            if not parameter.requires_grad:
-                parameter.data = parameter.data.to(frozen_dtype)
+        cast_weights(model, frozen_dtype, only_frozen=True)
 
 
 def _check_targets(model: Any, wanted: Sequence[str], linear: tuple[type, ...]) -> None:

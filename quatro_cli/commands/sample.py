@@ -41,11 +41,6 @@ class _Model:
     template: str | None = None
     max_tokens: int | None = None
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether the checkpoint was saved inside an iteration."""
-        return self.checkpoint is not None and "inflight" in self.checkpoint.state
-
 
 @dataclass(frozen=True)
 class _Task:
@@ -127,9 +122,9 @@ def sample(
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
     if tag is not None and file_stem(tag) != tag:
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
-    folder = out or _default_folder(model, found) / (
-        tag or default_tag(tasks[0].sampling, step=found.step, is_inside=found.is_inside)
-    )
+    is_inside = found.checkpoint is not None and found.checkpoint.is_inside
+    default = default_tag(tasks[0].sampling, step=found.step, is_inside=is_inside)
+    folder = out or _default_folder(model, found) / (tag or default)
     check_sampling(drawer, tasks[0].sampling)
     for line in replaced:
         output.info(line)

@@ -1,12 +1,9 @@
 """Estimators against enumeration of every draw, and against identities that hold for any counts."""
 
-import json
 import math
-import os
 from collections import Counter
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,15 +184,8 @@ def test_a_breach_of_an_identity_is_noticed(change, identity):
         )
 
 
-def test_public_vectors():
-    folder = os.environ.get("QUATRO_UCC_VECTORS")
-    if not folder:
-        pytest.skip("QUATRO_UCC_VECTORS is not set")
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
-    vectors = [vector for vector in files if "pass_at_k" in vector]
-    if not vectors:
-        pytest.skip(f"{folder} holds no file with pass_at_k rows")
-    for vector in vectors:
+def test_public_vectors(ucc_vectors):
+    for vector in ucc_vectors("pass_at_k"):
         for n, c, k, value in vector["pass_at_k"]:
             assert est.pass_at_k(n, c, k) == pytest.approx(float(value), rel=1e-12, abs=1e-13)
         for n, sizes, k, value in vector.get("ucc_at_k", []):
