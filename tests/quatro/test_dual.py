@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
@@ -31,6 +31,8 @@ def test_tilted_rollouts_sit_on_the_trust_region(rewards, delta):
 
 
 @given(REWARDS, DELTAS)
+@example([0.0, 5e-324], 0.25)
+@example([0.0, 5e-324], 1.0)
 @settings(deadline=None, max_examples=100)
 def test_advantage_is_the_papers_formula(rewards, delta):
     dual = solve_dual(np.array([rewards]), delta, advantage_floor=None)
@@ -38,6 +40,12 @@ def test_advantage_is_the_papers_formula(rewards, delta):
         assert dual.lam[0] == 0
         assert math.isnan(dual.mu[0])
         return
+    if dual.lam[0] < 1e-280:
+        # Rewards that differ by 5e-324 have a lambda without digits to divide by, and the advantages of any multiple.
+        rewards = [reward * 2.0**700 for reward in rewards]
+        multiple = solve_dual(np.array([rewards]), delta, advantage_floor=None)
+        np.testing.assert_allclose(multiple.advantage, dual.advantage, rtol=1e-12)
+        dual = multiple
     lam, mu = dual.lam[0], dual.mu[0]
     scale = max(1.0, np.abs(rewards).max() / lam)
     np.testing.assert_allclose((np.array(rewards) - mu) / lam - 1.0, dual.advantage[0], atol=1e-12 * scale)
