@@ -1,7 +1,7 @@
 """The registry of benchmarks, ours and the user's, and the problems of one by name or from a file.
 
 One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a user's own are in the file that
-`$QUATRO_BENCHMARKS` names, else in `./benchmarks.toml`, and look the same:
+`$QUATRO_BENCHMARKS` names, else in `./quatro-benchmarks.toml`, and look the same:
 
     [gsm8k]
     title = "GSM8K"
@@ -13,6 +13,7 @@ One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a u
 
 from __future__ import annotations
 
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -32,7 +33,9 @@ from evals.strict_json import shown
 
 __all__ = ["Benchmark", "HubSource", "Problem", "content_hash", "load_problems", "registry", "user_file"]
 
-USER_FILE = "benchmarks.toml"
+logger = logging.getLogger(__name__)
+
+USER_FILE = "quatro-benchmarks.toml"
 _Text = Annotated[str, Field(min_length=1)]
 
 
@@ -142,6 +145,7 @@ def registry() -> Mapping[str, Benchmark]:
     """
     path = user_file()
     if path is None:
+        _note_misnamed(Path("benchmarks.toml").absolute())
         return _ours()
     try:
         stamp = os.stat(path)
@@ -151,11 +155,22 @@ def registry() -> Mapping[str, Benchmark]:
 
 
 def user_file() -> Path | None:
-    """The TOML file with the user's own benchmarks: ``$QUATRO_BENCHMARKS``, else ``./benchmarks.toml`` if there."""
+    """The TOML file with the user's own benchmarks: ``$QUATRO_BENCHMARKS``, else ``./quatro-benchmarks.toml``."""
     named = os.environ.get("QUATRO_BENCHMARKS")
     if named:
         return Path(named).absolute()
     return Path(USER_FILE).absolute() if os.path.isfile(USER_FILE) else None
+
+
+@cache
+def _note_misnamed(path: Path) -> None:
+    """Warns of a file of our form whose name has no ``quatro-``; one of another project is none of our business."""
+    try:
+        is_ours = os.path.isfile(path) and len(_with_users(path, 0, 0)) > len(_ours())
+    except UsageError:
+        return
+    if is_ours:
+        logger.warning("%s is not read: rename it to %s, or let QUATRO_BENCHMARKS name it", path, USER_FILE)
 
 
 @cache

@@ -23,8 +23,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a benchmark; 
 def _benchmarks() -> None:
     """Look at benchmarks and fetch them into the cache.
 
-    Your own benchmark is a .jsonl file (problem, answer, id), used by its path, or an entry of ./benchmarks.toml or
-    of the file that QUATRO_BENCHMARKS names, used by its name.
+    Your own benchmark is a .jsonl file (problem, answer, id), used by its path, or an entry of
+    ./quatro-benchmarks.toml or of the file that QUATRO_BENCHMARKS names, used by its name.
 
     \b
       [gsm8k]

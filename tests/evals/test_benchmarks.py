@@ -182,9 +182,9 @@ def test_the_file_in_the_working_directory_is_found_too(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("QUATRO_BENCHMARKS", raising=False)
     assert "mine" not in registry()
-    (tmp_path / "benchmarks.toml").write_text('[mine]\nfile = "a.jsonl"\n', encoding="utf-8")
+    (tmp_path / "quatro-benchmarks.toml").write_text('[mine]\nfile = "a.jsonl"\n', encoding="utf-8")
     assert load_problems("mine") == [Problem("mine", "1", "x", "3")]
-    (tmp_path / "benchmarks.toml").write_text('[other]\nfile = "a.jsonl"\n\n', encoding="utf-8")
+    (tmp_path / "quatro-benchmarks.toml").write_text('[other]\nfile = "a.jsonl"\n\n', encoding="utf-8")
     assert "mine" not in registry()
 
 

@@ -130,3 +130,26 @@ def test_the_real_data_are_what_the_registry_says(name):
     assert result.exit_code == 0, result.output
     assert "the registry's count and hash" in result.stderr
     assert json.loads(invoke("show", name, "--json").stdout)["copy"]["missing"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "is_noted"),
+    [
+        ("[mine\n", False),
+        ('[tool.other]\nrepeats = 3\n[[suite]]\nname = "x"\n', False),
+        ('[mine]\nfile = "mine.jsonl"\n', True),
+    ],
+    ids=["no TOML", "of another project", "of our form"],
+)
+def test_a_stray_benchmarks_toml_is_not_read_and_noted_only_where_it_has_our_form(
+    text, is_noted, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("QUATRO_BENCHMARKS", raising=False)
+    (tmp_path / "benchmarks.toml").write_text(text, encoding="utf-8")
+    shown = invoke("list")
+    assert shown.exit_code == 0, shown.output
+    assert str(tmp_path) not in shown.stdout
+    assert ("quatro-benchmarks.toml" in shown.stderr) is is_noted
+    (tmp_path / "benchmarks.toml").rename(tmp_path / "quatro-benchmarks.toml")
+    assert invoke("list").exit_code == (0 if is_noted else 2)
