@@ -37,7 +37,7 @@ def demo(
 ) -> None:
     """Fine-tune the embedded model with QUATRO and with GSPO, sample all three, print the table, draw two figures.
 
-    About four minutes on one core. Interrupted, it goes on where it was; what is finished is not done again.
+    About three minutes on one idle core. Interrupted, it goes on where it was; what is finished is not done again.
 
     \b
     Examples:
