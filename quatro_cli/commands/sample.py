@@ -143,11 +143,12 @@ def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task
     """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
     from evals.benchmarks import load_problems, registry
     from evals.countdown import MAX_ANSWER_TOKENS
+    from evals.judging import grader_name
 
     problems = load_problems(source)
     name = problems[0].benchmark
     entry = registry().get(name)
-    grader = entry.grader if entry is not None else "math"
+    grader = grader_name(name)
     if grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
         usual, longest = "plain", MAX_ANSWER_TOKENS + 1

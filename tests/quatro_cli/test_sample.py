@@ -196,6 +196,18 @@ def test_a_sigterm_while_the_engine_is_made_ends_as_ctrl_c_does(model, toy, tmp_
     assert "are kept" not in result.stderr  # there are none
 
 
+def test_a_file_of_countdown_problems_is_drawn_as_it_is_graded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("countdown-own.jsonl").write_text('{"problem": "7 2 -> 9", "answer": "7 2 -> 9"}\n', encoding="utf-8")
+
+    def settings(benchmark):
+        drawn = runner.invoke(app, ["sample", "embedded:countdown", "-b", benchmark, "--dry-run"])
+        assert drawn.exit_code == 0, drawn.output
+        return drawn.stdout.partition(" (")[2]
+
+    assert settings("countdown-own.jsonl") == settings("countdown")
+
+
 @pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
 def test_a_tag_that_leads_elsewhere_is_refused(tag):
     result = runner.invoke(app, ["sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run"])
