@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
+from evals.strict_json import parse_row, read_lines
 from evals.whole_file import write_whole
 
 
@@ -118,8 +119,10 @@ def read_result(path: str | Path) -> Result:
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
+        _refuse_samples(Path(path))
         raise DataError(f"{path}: not a readable JSON document ({error})") from error
     if not isinstance(document, dict) or "rows" not in document:
+        _refuse_samples(Path(path))
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     try:
         return Result.model_validate(document)
@@ -127,6 +130,19 @@ def read_result(path: str | Path) -> Result:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))
         raise DataError(f"{path}: {key}: {first['msg']}, found {ascii(first['input'])[:80]}") from None
+
+
+def _refuse_samples(path: Path) -> None:
+    """Raises DataError if ``path`` is a samples file."""
+    try:
+        first = next((parse_row(line, str(path)) for _, line, _ in read_lines(path)), None)
+    except DataError:
+        return
+    if first is not None and {"completion", "sample_index"} <= first.keys():
+        raise DataError(
+            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
+            "ucc` and so on), and give that file"
+        )
 
 
 def about_samples(files: Sequence[Path]) -> About:

@@ -1,6 +1,7 @@
 """`quatro table`: from samples files, hostile ones too, to tables that are safe to paste."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -110,6 +111,19 @@ def test_what_is_not_a_result_or_a_run_is_named(tmp_path):
         result = run(path)
         assert result.exit_code == 4
         assert str(path) in result.stderr
+
+
+@pytest.mark.parametrize("num_rows", [1, 2])
+@pytest.mark.parametrize("name", ["drawn.jsonl", "drawn.jsonl.gz", "drawn"])
+@pytest.mark.parametrize("command", [("table",), ("plot", "passk")], ids=" ".join)
+def test_samples_in_place_of_a_result_are_recognised(command, name, num_rows, tmp_path):
+    path = tmp_path / name
+    row = {"benchmark": "toy", "id": "p", "completion": "so 1", "answer": "1", "correct": True}
+    lines = "".join(json.dumps({**row, "sample_index": i}) + "\n" for i in range(num_rows)).encode()
+    path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    refused = runner.invoke(app, [*command, str(path)])
+    assert refused.exit_code == 4
+    assert f"quatro eval passk {path} -o" in refused.stderr
 
 
 def test_a_file_is_written_whole_or_not_at_all(two, tmp_path, monkeypatch):
