@@ -19,7 +19,7 @@ from evals.bootstrap import average_intervals, benchmark_intervals
 from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_settings, count_clusters
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.heads import head_of
+from evals.heads import head_of, warnings_of
 from evals.judging import Grade, Judged, judge
 from evals.records import Samples
 from evals.results import About, ProblemEntry, Result, Row
@@ -335,19 +335,4 @@ def _result(
     metric: str, samples: Samples, rows: list[Row], problems: list[ProblemEntry] | None, about: About
 ) -> Result:
     head = head_of(about, samples)
-    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=_warnings(samples))
-
-
-def _warnings(samples: Samples) -> list[str]:
-    from evals.benchmarks import registry
-
-    warnings = list(samples.warnings)
-    ids: dict[str, set[str]] = {}
-    for row in samples.rows:
-        ids.setdefault(row.benchmark, set()).add(row.id)
-    for name, present in ids.items():
-        known = registry().get(name)
-        usable = known.count - known.num_empty if known is not None else 0
-        if usable > len(present):
-            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
-    return warnings
+    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=warnings_of(samples))

@@ -25,7 +25,7 @@ from evals.aggregate import Estimate, resolve_ks, rows_of
 from evals.comparing import check_comparable
 from evals.counting import Counts
 from evals.estimators import fail_table, hit_table
-from evals.heads import head_of
+from evals.heads import head_of, warnings_of
 from evals.judging import Grade, judge
 from evals.records import Samples
 from evals.results import About, ProblemEntry, Result, Row
@@ -136,7 +136,7 @@ def flips_result(
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
-    warnings = list(dict.fromkeys([*base.warnings, *tuned.warnings]))
+    warnings = list(dict.fromkeys([*warnings_of(base), *warnings_of(tuned)]))
     return Result(
         metric=FLIP_AT_K,
         rows=rows,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evals.benchmarks import registry
 from evals.errors import DataError, UsageError
 from evals.records import Samples
 from evals.results import About, GraderInfo, SamplingInfo
@@ -28,6 +29,21 @@ def head_of(about: About, samples: Samples) -> dict[str, Any]:
         "sampling": sampling,
         "grader": about.get("grader", GraderInfo()),
     }
+
+
+def warnings_of(samples: Samples) -> list[str]:
+    """What whoever reads numbers about ``samples`` must know: what was found while reading them, and each benchmark of
+    which they hold only a part."""
+    warnings = list(samples.warnings)
+    ids: dict[str, set[str]] = {}
+    for row in samples.rows:
+        ids.setdefault(row.benchmark, set()).add(row.id)
+    for name, present in ids.items():
+        known = registry().get(name)
+        usable = known.count - known.num_empty if known is not None else 0
+        if usable > len(present):
+            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
+    return warnings
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:

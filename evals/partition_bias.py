@@ -19,6 +19,7 @@ from evals.judging import Grade, Judged, judge
 from evals.records import Samples
 from evals.results import Row
 from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
+from evals.similarity_study import problem_key
 from evals.tokens import Integers
 
 RECLUSTERED = "ucc@k reclustered"
@@ -53,7 +54,7 @@ def reclustered_rows(
     samples: Samples,
     *,
     setting: Setting,
-    rng: np.random.Generator,
+    seed: int,
     ks: Sequence[int] | None = None,
     num_draws: int = 20,
     grade: Grade | None = None,
@@ -62,7 +63,8 @@ def reclustered_rows(
     """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
 
     The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
-    fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree.
+    fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree. The
+    draws of a problem depend on ``seed``, the problem and k only.
     ``on_progress(done, total)`` counts problems.
 
     Raises:
@@ -76,7 +78,7 @@ def reclustered_rows(
     estimated = ucc_estimates(counts, ks, setting._asdict(), num_benchmarks=len(settings_of))[0]
     values: dict[str, list[Floats]] = {}
     for done, problem in enumerate(judged, start=1):
-        values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, rng))
+        values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
         if on_progress is not None:
             on_progress(done, len(judged))
     reclustered = estimated._replace(
@@ -85,14 +87,13 @@ def reclustered_rows(
     return [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
 
 
-def reclustered_ucc(
-    problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, rng: np.random.Generator
-) -> Floats:
+def reclustered_ucc(problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
     """The mean number of clusters among the correct ones of k drawn samples, for each k."""
     unique = solutions(problem)
     num_clusters = _subset_clusters(unique, setting)
     mean_K = np.zeros(len(ks))
     for position, k in enumerate(ks):
+        rng = np.random.default_rng([seed, problem_key(problem), k])
         for _ in range(num_draws):
             # The samples that are wrong count as those numbered from `correct` on: only how many are drawn matters.
             drawn = np.sort(rng.choice(problem.n, size=k, replace=False))

@@ -19,7 +19,7 @@ from rapidfuzz.process import cpdist
 from evals.counting import solutions
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.heads import head_of
+from evals.heads import head_of, warnings_of
 from evals.judging import Grade, Judged, judge
 from evals.records import Samples
 from evals.results import About, Result, Row
@@ -57,17 +57,14 @@ def similarity_result(
         UsageError: an unknown name, or ``max_pairs`` < 1.
         DataError: no problem at all has two correct samples, or a sample cannot be judged.
     """
-    check_tokens(tokens)
-    for name in similarities:
-        if name not in SIMILARITIES:
-            raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
+    check_study(similarities, tokens)
     if max_pairs < 1:
         raise UsageError(f"max_pairs is a number of pairs of a problem, at least 1; found {max_pairs}")
     groups: dict[str, list[Judged]] = {}
     for problem in judge(samples, grade=grade, regrade=regrade):
         groups.setdefault(problem.benchmark, []).append(problem)
     rows: list[Row] = []
-    warnings = list(samples.warnings)
+    warnings = warnings_of(samples)
     total, done = sum(map(len, groups.values())), 0
     for benchmark, problems in groups.items():
         compared = [problem for problem in problems if problem.correct > 1]
@@ -80,6 +77,19 @@ def similarity_result(
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
     return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, samples))
+
+
+def check_study(similarities: Sequence[str], tokens: str) -> None:
+    """Raises UsageError for a name that is not known."""
+    check_tokens(tokens)
+    for name in similarities:
+        if name not in SIMILARITIES:
+            raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
+
+
+def problem_key(problem: Judged) -> int:
+    """What tells a problem's random stream from that of any other, whatever stands beside it in the file."""
+    return zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
 
 
 def chosen_pairs(num_texts: int, max_pairs: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
@@ -134,8 +144,7 @@ def _rows(
 ) -> list[Row]:
     values: dict[str, list[Floats]] = {name: [] for name in similarities}
     for done, problem in enumerate(problems, start=1):
-        key = zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
-        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, key]))
+        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, problem_key(problem)]))
         unique = solutions(problem)
         for name in values:
             values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))

@@ -77,6 +77,14 @@ def asked_for(policy: str | None, extraction: str | None, grader: str | None, *,
     return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade)
 
 
+def require(files: list[Path]) -> None:
+    """Raises UsageError if there are no files."""
+    from evals.errors import UsageError
+
+    if not files:
+        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
+
+
 def read_judged(
     files: list[Path], benchmarks: list[str], asked: Asked, *, label: str | None = None, id: str | None = None
 ) -> tuple[Samples, About]:
@@ -85,11 +93,9 @@ def read_judged(
     ``id``: only the samples of this problem need a verdict. Raises UsageError if there are no files.
     """
     from evals import verdicts
-    from evals.errors import UsageError
     from evals.results import about_samples
 
-    if not files:
-        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
+    require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
         samples, grader = verdicts.read_judged(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)

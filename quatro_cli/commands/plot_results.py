@@ -19,6 +19,7 @@ from quatro_cli.eval_options import (
     Tokens,
     asked_for,
     read_judged,
+    require,
 )
 from quatro_cli.options import Benchmarks, split
 from quatro_cli.output import output
@@ -186,10 +187,14 @@ def heatmap(
       quatro plot heatmap samples/math500.jsonl --id test/algebra/12
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
+    from evals.counting import clustering_settings
     from evals.figure_heatmap import heatmap_figure
     from evals.heads import labels_of
     from evals.heatmap import heatmap_of
 
+    require(files)
+    thresholds = [threshold] if threshold is not None else None
+    clustering_settings("", [similarity], thresholds, linkage, tokens)  # before any file is read
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     found = {}
     for path, name in zip(files, labels_of(files, label), strict=True):

@@ -33,7 +33,6 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.counting import Setting
-    from evals.records import Samples
     from evals.results import Result, Row
 
 
@@ -59,9 +58,10 @@ def similarity(
       quatro eval similarity samples/math500.jsonl
       quatro eval similarity runs/math -b math500 --label Ours -o ours-similarity.json
     """
-    from evals.similarity_study import similarity_result
+    from evals.similarity_study import check_study, similarity_result
 
     measures = names(similarity, "--similarity") or []
+    check_study(measures, tokens)  # before any file is read
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
     samples, about = read_judged(files, benchmarks, asked, label=label)
@@ -173,34 +173,32 @@ def bias(
       quatro eval bias samples/math500.jsonl
       quatro eval bias samples/math500.jsonl --linkage complete -o bias.json
     """
-    import numpy as np
-
-    from evals.heads import head_of
+    from evals.heads import head_of, warnings_of
     from evals.partition_bias import reclustered_rows
     from evals.results import Result
 
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
+    _setting({""}, measures, threshold, linkage, tokens)  # before any file is read
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
     samples, about = read_judged(files, benchmarks, asked, label=label)
-    setting = _setting(samples, measures, threshold, linkage, tokens)
-    rng = np.random.default_rng(seed)
+    setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
     with progress("clustering afresh") as tell:
-        rows = reclustered_rows(samples, setting=setting, rng=rng, ks=ks, num_draws=draws, on_progress=tell)
-    result = Result(metric="ucc@k", rows=rows, warnings=list(samples.warnings), **head_of(about, samples))
+        rows = reclustered_rows(samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell)
+    result = Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
     say_and_write(result, json=json, out=out)
     if not json:
         _show_bias(rows)
 
 
 def _setting(
-    samples: Samples, measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
+    benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
 ) -> Setting:
+    """The one setting that the options mean for all of ``benchmarks``; raises UsageError where they mean several."""
     from evals.counting import clustering_settings
     from evals.errors import UsageError
 
-    benchmarks = dict.fromkeys(row.benchmark for row in samples.rows)
     thresholds = [threshold] if threshold is not None else None
     found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
     if len(found) != 1:
