@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-TESTS = ("tests/quatro/methods", "tests/quatro/test_ops.py", "tests/quatro/test_dual.py", "tests/quatro/test_draw.py")
+# The cheap ones first: a mutant that they catch does not reach the run that is written out by hand.
+TESTS = (
+    *("tests/quatro/methods", "tests/quatro/test_ops.py", "tests/quatro/test_dual.py", "tests/quatro/test_draw.py"),
+    "tests/integration/test_maths.py::test_recorded_completions_move_the_weights_as_computed[made_up]",
+)
 
 
 class Mutant(NamedTuple):
@@ -31,6 +35,7 @@ GMPO, CISPO, GPG, DUAL, DRAW = (
     *("quatro/methods/gmpo.py", "quatro/methods/cispo.py", "quatro/methods/gpg.py"),
     *("quatro/dual.py", "quatro/draw.py"),
 )
+OBJECTIVE, INNER, LOCAL = "quatro/objective.py", "quatro/inner_loop.py", "quatro/policy/local.py"
 
 MUTANTS = [
     Mutant("population standard deviation (ddof 0)", OPS, "(size_Q - 1).clamp(min=1)", "size_Q"),
@@ -102,6 +107,12 @@ MUTANTS = [
     Mutant("GPG's alpha from correct answers only", GPG, "(reward_B != 0).sum()", "(reward_B == 1).sum()"),
     Mutant("dynamic sampling drops single responses", DRAW, "len(rewards) == 1 or ", ""),
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
+    Mutant("KL to the reference left out", OBJECTIVE, "if kl.beta > 0:", "if False:"),
+    Mutant("log pi_old taken anew at each step", INNER, "is_old_policy = progress.num_applied == 0", "is_old_policy = True"),
+    Mutant("log pi_old of the minibatch after a step taken anew", INNER, "is_old_policy = progress.num_applied == 0", "is_old_policy = progress.epoch == 0"),
+    Mutant("gradients not clipped", LOCAL, "clip_grad_norm_(self.trained, self.max_grad_norm)", "clip_grad_norm_(self.trained, torch.inf)"),
+    Mutant("no weight decay", LOCAL, "weight_decay=settings.weight_decay", "weight_decay=0.0"),
+    Mutant("gradients of the step before not forgotten", LOCAL, "self.optimizer.zero_grad(set_to_none=True)", "pass"),
 ]  # fmt: skip
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from scipy.optimize import brentq
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from typer.testing import CliRunner
 
 from quatro.config import load_config
+from quatro.policy.loading import load_model, load_tokenizer
 from quatro.rundir import RunDir
 from quatro.train import train
+from quatro_cli.app import app
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}\n{% endfor %}"
@@ -111,62 +116,147 @@ needs_completions = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("source", [made_up, pytest.param(recorded, marks=needs_completions)])
-def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model, source):
-    """Replay, maths reward, one step: the weights are those of an update written out by hand."""
-    problems, samples = source(tmp_path)
-    config = load_config(
-        "math-1.5b",
-        overrides=[
-            f"model={byte_model}",
-            *("dtype=float32", "steps=1", "threads=1", f"data.prompts={problems}", "rollout.engine=replay"),
-            *(f"rollout.replay_file={samples}", "rollout.max_new_tokens=2500", "method.delta=0.05", "kl.beta=0"),
-            *("prompts_per_step=6", "minibatch_prompts=6", "optimizer.lr=1e-3", "microbatch_tokens=4000"),
-        ],
-    )
-    with RunDir.create(tmp_path / "run", config) as run:
-        metrics = train(config, run)
-    assert 0 < metrics["reward/mean"] < 1
-    assert metrics["groups/mixed_share"] > 0.5
+class Row(NamedTuple):
+    """One recorded response: the tokens before it, its own, and what the dual gives it."""
 
-    from quatro.policy.loading import load_model, load_tokenizer
+    prompt: list[int]
+    answer: list[int]
+    advantage: float
 
-    model, tokenizer = load_model(str(byte_model), torch.float32, "cpu"), load_tokenizer(str(byte_model))
-    problem_of = {row["id"]: row for row in map(json.loads, problems.open(encoding="utf-8"))}
-    rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
-    counts = {id: sum(row["reward"] for row in rollouts if row["id"] == id) for id in problem_of}
-    loss = torch.zeros(())
-    for row in rollouts:
+
+def rows_of_prompts(folder: Path, problems: Path, tokenizer: Any, delta: float) -> list[list[Row]]:
+    """What the run learnt from, by prompt: the recorded texts through the chat template, the rewards by the dual."""
+    problem_of = {row["id"]: row["problem"] for row in map(json.loads, problems.open(encoding="utf-8"))}
+    written = defaultdict(list)
+    for line in (folder / "rollouts/step-000001.jsonl").open(encoding="utf-8"):
+        row = json.loads(line)
+        written[row["id"]].append(row)
+    prompts = []
+    for id, rows in written.items():
+        content = problem_of[id] + "\nPlease reason step by step, and put your final answer within \\boxed{}."
         turns = [
             {"role": "system", "content": "You are a helpful assistant."},
-            {
-                "role": "user",
-                "content": problem_of[row["id"]]["problem"]
-                + "\nPlease reason step by step, and put your final answer within \\boxed{}.",
-            },
+            {"role": "user", "content": content},
         ]
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
-        answer = [*tokenizer(row["completion"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
-        logp = logits.log_softmax(-1)[torch.arange(len(answer)), torch.tensor(answer)].sum()
-        loss = loss - binary_advantage(int(counts[row["id"]]), row["reward"] == 1, 0.05) * logp / len(rollouts)
-    loss.backward()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    assert metrics["grad/norm"] == pytest.approx(float(norm), rel=1e-3)
-    big = {name: p.grad.abs() > 1e-3 * p.grad.abs().max() for name, p in model.named_parameters()}
-    optimizer.step()
-    after = load_file(tmp_path / "run/checkpoints/step-000001/model/model.safetensors")
-    for name, parameter in model.named_parameters():
-        # Adam's first step is lr x sign(gradient) but for the smallest gradients, where only noise is left.
-        torch.testing.assert_close(after[name][big[name]], parameter.detach()[big[name]], rtol=0, atol=2e-5)
+        num_correct = int(sum(row["reward"] for row in rows))
+        prompts.append(
+            [
+                Row(
+                    prompt,
+                    [*tokenizer(row["completion"], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id],
+                    binary_advantage(num_correct, row["reward"] == 1, delta),
+                )
+                for row in rows
+            ]
+        )
+    return prompts
+
+
+def token_logp(model: Any, row: Row) -> torch.Tensor:
+    """log pi of each token of the answer, from the logits by hand."""
+    logits = model(torch.tensor([row.prompt + row.answer])).logits[0, len(row.prompt) - 1 : -1].double()
+    return logits[torch.arange(len(row.answer)), torch.tensor(row.answer)] - logits.exp().sum(-1).log()
+
+
+class ByHand:
+    """The paper's update, written out: only the derivative of log pi by the weights is left to autograd.
+
+    With l = sum_t (log pi - log pi_old) of a response, s = e^l, d = log pi_pre - log pi of a token, n responses and m
+    tokens in the minibatch: dloss/dlogp_it = -s_i (A_i - l_i) / n + beta (1 - e^d) / m. Then clipping to the norm and
+    AdamW.
+    """
+
+    def __init__(self, model: Any, *, beta: float, lr: float, weight_decay: float, max_grad_norm: float) -> None:
+        self.model, self.beta, self.lr = model, beta, lr
+        self.weight_decay, self.max_grad_norm = weight_decay, max_grad_norm
+        self.weights = [parameter.data for parameter in model.parameters()]
+        self.first = [torch.zeros_like(weight) for weight in self.weights]
+        self.second = [torch.zeros_like(weight) for weight in self.weights]
+        self.grad_norms: list[float] = []
+        self.log_ratios: list[float] = []
+        self.first_gradient: list[torch.Tensor] = []
+
+    def step(self, rows: list[Row], old: list[torch.Tensor], pre: list[torch.Tensor]) -> None:
+        """One optimiser step on a minibatch, given log pi_old and log pi_pre of its tokens."""
+        num_tokens = sum(len(row.answer) for row in rows)
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        for row, old_logp, pre_logp in zip(rows, old, pre, strict=True):
+            logp = token_logp(self.model, row)
+            log_ratio = float((logp.detach() - old_logp).sum())
+            pull = math.exp(log_ratio) * (row.advantage - log_ratio) / len(rows)
+            logp.backward(-pull + self.beta * (1 - (pre_logp - logp.detach()).exp()) / num_tokens)
+            self.log_ratios.append(log_ratio)
+        gradient = [parameter.grad.clone() for parameter in self.model.parameters()]
+        norm = math.sqrt(sum(float(part.double().square().sum()) for part in gradient))
+        self.grad_norms.append(norm)
+        self.first_gradient = self.first_gradient or gradient
+        count = len(self.grad_norms)
+        for weight, grad, first, second in zip(self.weights, gradient, self.first, self.second, strict=True):
+            grad = grad * min(1.0, self.max_grad_norm / norm)
+            first += 0.1 * (grad - first)
+            second += 0.001 * (grad.square() - second)
+            move = first / (1 - 0.9**count) / ((second / (1 - 0.999**count)).sqrt() + 1e-8)
+            weight -= self.lr * (move + self.weight_decay * weight)
+
+
+@pytest.fixture
+def weights_after_steps() -> Iterator[list[list[torch.Tensor]]]:
+    """A copy of the trained weights after each optimiser step of whatever trains."""
+    seen: list[list[torch.Tensor]] = []
+
+    def copy(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        seen.append([weight.detach().clone() for group in optimizer.param_groups for weight in group["params"]])
+
+    hook = register_optimizer_step_post_hook(copy)
+    yield seen
+    hook.remove()
+
+
+@pytest.mark.parametrize("source", [made_up, pytest.param(recorded, marks=needs_completions)])
+def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model, source, weights_after_steps):
+    """Replay, maths reward, two passes over two minibatches: after each step the weights are those of the paper."""
+    problems, samples = source(tmp_path)
+    settings = {"beta": 2.0, "lr": 3e-4, "weight_decay": 5.0, "max_grad_norm": 4.0}
+    options = [
+        f"model={byte_model}",
+        *("dtype=float32", "steps=1", "threads=1", f"data.prompts={problems}", "rollout.engine=replay"),
+        *(f"rollout.replay_file={samples}", "rollout.max_new_tokens=2500", "method.delta=0.05", "inner_updates=2"),
+        *("prompts_per_step=6", "minibatch_prompts=3", "microbatch_tokens=4000", f"kl.beta={settings['beta']}"),
+        *(f"optimizer.{key}={settings[key]}" for key in ("lr", "weight_decay", "max_grad_norm")),
+    ]
+    arguments = ["train", "math-1.5b", "-o", str(tmp_path / "run"), *(f"-s{option}" for option in options)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    metrics = json.loads((tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8"))
+    assert 0 < metrics["reward/mean"] < 1
+    assert metrics["groups/mixed_share"] > 0.5
+
+    model, tokenizer = load_model(str(byte_model), torch.float32, "cpu"), load_tokenizer(str(byte_model))
+    prompts = rows_of_prompts(tmp_path / "run", problems, tokenizer, 0.05)
+    minibatches = [[row for rows in half for row in rows] for half in (prompts[:3], prompts[3:])]
+    with torch.no_grad():  # pi_old of the iteration is the model it began with, and so is pi_pre
+        began = [[token_logp(model, row) for row in rows] for rows in minibatches]
+    by_hand = ByHand(model, **settings)
+    assert len(weights_after_steps) == 4
+    for number, weights in enumerate(weights_after_steps):
+        by_hand.step(minibatches[number % 2], began[number % 2], began[number % 2])
+        largest = max(float(part.abs().max()) for part in by_hand.first_gradient)
+        for part, found, wanted in zip(by_hand.first_gradient, weights, by_hand.weights, strict=True):
+            # AdamW divides by the gradient's size: where that is next to nothing, only rounding is left.
+            known = part.abs() > 1e-3 * largest
+            torch.testing.assert_close(found[known], wanted[known], rtol=0, atol=1e-6)
+    # What a single step without a KL term would leave open: the stabiliser has something to do, and so has the clip.
+    assert max(by_hand.log_ratios[: len(minibatches[0])]) == 0
+    assert 0.5 < max(map(abs, by_hand.log_ratios)) < 20
+    assert min(by_hand.grad_norms) < settings["max_grad_norm"] < max(by_hand.grad_norms)
+    assert metrics["grad/norm"] == pytest.approx(sum(by_hand.grad_norms) / 4, rel=1e-4)
 
 
 def binary_advantage(num_correct: int, is_correct: bool, delta: float) -> float:
     """The closed form for rewards 0 and 1, N = 8."""
-    import math
-
     n, c = NUM_ROLLOUTS, num_correct
     if c in (0, n):
         return 0.0
