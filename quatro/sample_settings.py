@@ -35,16 +35,22 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What to draw; ``max_tokens`` None where neither an option nor a preset says it."""
+    """What to draw; ``max_tokens`` None where no option says it, ``preset_max_tokens`` that of the preset, if any."""
 
     n: int = 256
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int | None = None
+    preset_max_tokens: int | None = None
 
-    def sampling(self, longest: int) -> Sampling:
-        return Sampling(self.temperature, self.top_p, self.top_k, self.max_tokens or longest)
+    def sampling(self, *, of_run: int | None, of_benchmark: int) -> Sampling:
+        """As long as the option says, else as the run was trained with, else as the preset says, else the benchmark.
+
+        A preset does not cut a run: what was learnt with longer responses is not measured with shorter ones.
+        """
+        longest = self.max_tokens or of_run or self.preset_max_tokens or of_benchmark
+        return Sampling(self.temperature, self.top_p, self.top_k, longest)
 
 
 def plan_of(preset: str | None, **explicit: float | int | None) -> tuple[Plan, list[str]]:
@@ -58,12 +64,14 @@ def plan_of(preset: str | None, **explicit: float | int | None) -> tuple[Plan, l
         if preset not in PRESETS:
             raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
         base = PRESETS[preset].sampling
-        plan = Plan(PRESETS[preset].n, base.temperature, base.top_p, base.top_k, base.max_new_tokens)
+        longest = base.max_new_tokens
+        plan = Plan(PRESETS[preset].n, base.temperature, base.top_p, base.top_k, preset_max_tokens=longest)
     given: dict[str, Any] = {name: value for name, value in explicit.items() if value is not None}
+    of_preset = {**vars(plan), "max_tokens": plan.preset_max_tokens}
     replaced = [
-        f"{name} {value:g} replaces {getattr(plan, name):g} of the preset {preset}"
+        f"{name} {value:g} replaces {of_preset[name]:g} of the preset {preset}"
         for name, value in given.items()
-        if preset is not None and value != getattr(plan, name)
+        if preset is not None and value != of_preset[name]
     ]
     plan = replace(plan, **given)
     if not 0 < plan.temperature < float("inf") or not 0 < plan.top_p <= 1:

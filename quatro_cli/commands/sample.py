@@ -68,13 +68,15 @@ def sample(
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", min=1, help="Longest response. Default: the run's, else the benchmark's."),
+        typer.Option(
+            "--max-tokens", min=1, help="Longest response. Default: the run's, the preset's or the benchmark's."
+        ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper (T 1, top_p .7, n 256, 1024 tokens; its 7B: --max-tokens 3072) or verl-generation "
-            "(the same and top_k 50). Options go before it."
+            help="paper (T 1, top_p 0.7, n 256; of a model that is no run 1024 tokens, the paper's 7B: --max-tokens "
+            "3072) or verl-generation (the same and top_k 50). Options go before it."
         ),
     ] = None,
     template: Annotated[
@@ -116,6 +118,9 @@ def sample(
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
     found = _find_model(model)
+    of_run, of_preset = found.max_tokens, plan.preset_max_tokens
+    if max_tokens is None and of_run and of_preset and of_run != of_preset:
+        replaced.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
     tasks = [_task(name, plan, template, found) for name in names]
     twice = [task.name for task in tasks if [other.name for other in tasks].count(task.name) > 1]
     if twice:
@@ -155,7 +160,9 @@ def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task
     else:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
         longest = 1024
-    return _Task(name, problems, plan.sampling(found.max_tokens or longest), template or usual, grader)
+    return _Task(
+        name, problems, plan.sampling(of_run=found.max_tokens, of_benchmark=longest), template or usual, grader
+    )
 
 
 def _draw(

@@ -259,14 +259,14 @@ def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
 
 def test_presets_are_the_papers_and_verls():
     paper, _ = plan_of("paper")
-    assert paper == Plan(n=256, temperature=1.0, top_p=0.7, top_k=0, max_tokens=1024)
-    assert plan_of("verl-generation")[0] == Plan(n=256, temperature=1.0, top_p=0.7, top_k=50, max_tokens=1024)
+    assert paper == Plan(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024)
+    assert plan_of("verl-generation")[0] == Plan(n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024)
     assert plan_of(None)[0] == Plan(n=256, temperature=1.0, top_p=1.0, top_k=0, max_tokens=None)
 
 
 def test_an_explicit_option_wins_over_the_preset_and_says_so():
     plan, replaced = plan_of("paper", top_p=0.9, temperature=1.0, top_k=None)
-    assert plan == Plan(n=256, temperature=1.0, top_p=0.9, top_k=0, max_tokens=1024)
+    assert plan == Plan(n=256, temperature=1.0, top_p=0.9, top_k=0, preset_max_tokens=1024)
     assert replaced == ["top_p 0.9 replaces 0.7 of the preset paper"]
     assert plan_of(None, top_p=0.9)[1] == []
 

@@ -65,6 +65,29 @@ def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
     assert document["dtype"] in ("float32", "bfloat16")
 
 
+def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, toy, tmp_path):
+    """A bare model takes the preset's length, and an option wins over both."""
+    run = tmp_path / "run"
+    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1", f"model={model}"]
+    settings = [word for setting in [*tiny, "rollout.max_new_tokens=12"] for word in ("-s", setting)]
+    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)]).exit_code == 0
+
+    def dry(source: Path, *more: str):
+        result = runner.invoke(app, ["sample", str(source), "-b", str(toy), "--preset", "paper", "--dry-run", *more])
+        assert result.exit_code == 0, result.output
+        return result
+
+    own = dry(run)
+    assert "temperature 1, top_p 0.7, at most 12 tokens" in own.stdout
+    assert "max_tokens 12, as the run was trained, replaces 1024 of the preset paper" in own.stderr
+    bare = dry(model)
+    assert "at most 1024 tokens" in bare.stdout
+    assert "max_tokens" not in bare.stderr
+    explicit = dry(run, "--max-tokens", "1024")
+    assert "at most 1024 tokens" in explicit.stdout
+    assert "max_tokens" not in explicit.stderr
+
+
 def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, tmp_path):
     out = tmp_path / "out"
     result = runner.invoke(app, command(model, toy, out, "-b", "countdown", "-n", "1", "--template", "chat"))
