@@ -64,9 +64,9 @@ def _targets(value: Any) -> Any:
 
 def _known_reward(value: str) -> str:
     module, separator, function = value.partition(":")
-    if value in ("math", "countdown", "code") or (separator and module and function.isidentifier()):
+    if value in ("math", "countdown") or (separator and module and function.isidentifier()):
         return value
-    raise ValueError("expected math, countdown, code or module:function")
+    raise ValueError("expected math, countdown or module:function")
 
 
 def _passes(value: Any) -> Any:
@@ -224,7 +224,7 @@ class Config(Block):
     )
     data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
     reward: Annotated[Text, AfterValidator(_known_reward)] = Field(
-        "math", description="how responses are judged: math, countdown, code or module:function"
+        "math", description="how responses are judged: math, countdown or module:function"
     )
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")

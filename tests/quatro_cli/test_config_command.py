@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
 from quatro.rundir import RunDir
+from quatro_cli.app import app as main_app
 from quatro_cli.commands import config as config_command
 from quatro_cli.commands import runs as runs_command
 
@@ -58,6 +59,17 @@ def test_an_option_cannot_break_out_of_its_comment(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(shown, encoding="utf-8")
     assert load_config(path) == load_config("quickstart", overrides=[override])
+
+
+@pytest.mark.parametrize("command", [("config", "show"), ("train", "--dry-run"), ("sweep", "--dry-run")])
+def test_a_reward_that_does_not_exist_is_refused_where_it_is_read(tmp_path: Path, command: tuple[str, str]) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("model: some/model\nmethod: {name: quatro}\nreward: code\n", encoding="utf-8")
+    axis = ["-g", "seed=0,1"] if command[0] == "sweep" else []
+    result = CliRunner().invoke(main_app, [*command, str(path), *axis])
+    assert result.exit_code == 2
+    assert f"{path}:3: reward: found code, expected math, countdown or module:function" in result.stderr
+    assert "code" not in CliRunner().invoke(main_app, ["config", "schema"]).stdout.partition("\nreward:")[2][:200]
 
 
 def test_differences_are_a_table() -> None:
