@@ -17,6 +17,7 @@ from typing import NamedTuple
 from evals.aggregate import AVERAGE
 from evals.comparing import DifferenceRow
 from evals.errors import DataError, UsageError
+from evals.last_iterations import LAST_ITERATIONS
 from evals.paper import paper
 from evals.results import Result, Row, read_result
 from evals.seeds import mean_over_seeds
@@ -24,7 +25,6 @@ from evals.strict_json import parse_row, read_lines, shown
 
 ENTROPY = "entropy"
 ENTROPY_METRIC = "entropy/token_mean"
-LAST_ITERATIONS = 10
 # Metrics that count solutions, up to k or up to n; the others but entropy are shares.
 COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
 COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")

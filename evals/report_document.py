@@ -14,6 +14,7 @@ from evals.aggregate import AVERAGE
 from evals.entries import clean
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figures import Panel, Rows
+from evals.last_iterations import LAST_ITERATIONS, last_mean
 from evals.report import Report, ReportRun, ReportSamples
 from evals.report_problems import Json, problem_sets
 from evals.report_samples import LONGEST_NAME, capped, setting_text
@@ -21,7 +22,6 @@ from evals.results import Row
 from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 
 MOST_POINTS = 400
-LAST_STEPS = 10
 
 PANELS = (
     Panel("Reward", "mean of the iteration", ("reward/mean",)),
@@ -67,7 +67,7 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
         "statuses": dict(Counter(run.status for run in report.runs if run.config)),
         "notes": notes,
         "hints": {key: clean(hint) for key, hint in report.hints.items()},
-        "last_steps": LAST_STEPS,
+        "last_steps": LAST_ITERATIONS,
         "last_metrics": list(LAST_METRICS),
         "groups": [_group(name, report.runs) for name in groups],
         "runs": [_run(run, groups) for run in report.runs],
@@ -109,13 +109,8 @@ def _run(run: ReportRun, groups: Sequence[str]) -> Json:
         "steps": run.steps,
         "has_config": bool(run.config),
         "settings": [[_name(key), _name(value)] for key, value in run.settings.items()],
-        "last": [rounded(_mean_of_last(run.metrics, metric)) for metric in LAST_METRICS.values()],
+        "last": [rounded(last_mean(run.metrics, metric)) for metric in LAST_METRICS.values()],
     }
-
-
-def _mean_of_last(rows: Rows, metric: str) -> float | None:
-    values = [row[metric] for row in rows[-LAST_STEPS:] if rounded(row.get(metric)) is not None]
-    return math.fsum(values) / len(values) if values else None
 
 
 def _config_table(runs: Sequence[ReportRun]) -> Json:

@@ -9,15 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from evals.csv_cells import csv_text
 from evals.table_parts import Cell, Section, Table, decimal_text
 
-_FORMULA = ("=", "+", "-", "@")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
-
-
-def csv_text(text: str) -> str:
-    """``text`` with a leading apostrophe where a spreadsheet would take it for a formula (OWASP, "CSV Injection")."""
-    return f"'{text}" if text.startswith(("\t", "\r")) or text.lstrip().startswith(_FORMULA) else text
 
 
 def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:

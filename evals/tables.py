@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 from evals.aggregate import AVERAGE
-from evals.entries import ENTROPY, LAST_ITERATIONS, Entry, Number
+from evals.entries import ENTROPY, Entry, Number
 from evals.errors import DataError
+from evals.last_iterations import LAST_ITERATIONS
 from evals.metric_tables import flips_tables, metric_tables
 from evals.paper import BENCHMARKS, paper
 from evals.table_parts import (

@@ -10,7 +10,7 @@ import pytest
 
 from evals.records import Sample, Samples
 from evals.report import Report, ReportRun, ReportSamples
-from evals.report_document import MOST_POINTS, Document, document, rounded
+from evals.report_document import LAST_METRICS, MOST_POINTS, Document, document, rounded
 from evals.report_page import embedded, report_page
 from evals.report_problems import spread
 from evals.report_samples import result_rows, view_samples
@@ -105,6 +105,13 @@ def test_long_curves_are_means_of_bins_and_say_so():
 
 def test_a_metric_without_a_finite_number_is_no_chart():
     assert "kl/new_old" not in [chart["metric"] for chart in values_of(run())["charts"]]
+
+
+def test_a_null_among_the_last_steps_leaves_their_mean_unknown():
+    rows = [{"step": t, "reward/mean": 0.5, "kl/new_old": None if t == 7 else 0.1} for t in range(10)]
+    (shown,) = values_of(run(metrics=rows))["runs"]
+    assert shown["last"][list(LAST_METRICS.values()).index("reward/mean")] == 0.5
+    assert shown["last"][list(LAST_METRICS.values()).index("kl/new_old")] is None
 
 
 def test_seeds_are_averaged_with_an_interval_and_a_single_run_is_not():

@@ -7,11 +7,12 @@ import math
 
 import pytest
 
+from evals.csv_cells import csv_text
 from evals.entries import ENTROPY_METRIC, own_entries, published_entries, read_sources
 from evals.errors import DataError, UsageError
 from evals.paper import paper
 from evals.seeds import mean_over_seeds
-from evals.table_formats import csv_text, markdown_text, to_csv, to_json, to_markdown
+from evals.table_formats import markdown_text, to_csv, to_json, to_markdown
 from evals.table_parts import Style, decimal_text
 from evals.tables import PAPER_TABLES, build_tables
 
@@ -314,7 +315,9 @@ def test_ties_are_rounded_up_whatever_binary_makes_of_them(value, digits, text):
     assert decimal_text(value, digits) == text
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\tx", "\rx", " =1"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\tx", "\rx", " =1", "＝1", "\u3000＠A1", "\u200b﹣1"]
+)
 def test_a_formula_in_csv_is_text(text):
     assert csv_text(text) == f"'{text}"
 

@@ -7,9 +7,10 @@ import textwrap
 
 import pytest
 
+from evals.csv_cells import csv_cell
 from evals.errors import DataError, UsageError
 from quatro.stop import StopRequest
-from quatro.sweep import Axis, csv_cell, parse_axis, plan_sweep, run_sweep, status_of
+from quatro.sweep import Axis, parse_axis, plan_sweep, run_sweep, status_of, write_summary
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
@@ -166,6 +167,21 @@ def test_more_values_extend_a_sweep(base, tmp_path, trainer):
     assert len(calls()) == 2
 
 
+def test_a_null_among_the_last_steps_leaves_the_mean_of_the_summary_unknown(base, tmp_path):
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1",))])
+    run = tmp_path / "runs" / plan.points[0].name
+    run.mkdir(parents=True)
+    rows = [{"step": t, "reward/mean": t / 10, "kl/new_old": None if t == 15 else 0.1} for t in range(1, 21)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (run / "status.json").write_text('{"status": "done"}', encoding="utf-8")
+    write_summary([status_of(plan.points[0], tmp_path)], tmp_path)
+    for name in ("summary.csv", "summary-seeds.csv"):
+        with (tmp_path / name).open(encoding="utf-8", newline="") as file:
+            (row,) = csv.DictReader(file)
+        assert float(row["reward/mean"]) == pytest.approx(1.55)
+        assert row["kl/new_old"] == ""
+
+
 def test_the_summary_holds_means_of_the_last_steps_and_no_formulas(base, tmp_path, trainer):
     command, _ = trainer
     (tmp_path / "broken").touch()
@@ -199,6 +215,9 @@ def test_the_summary_holds_means_of_the_last_steps_and_no_formulas(base, tmp_pat
         (float("nan"), ""),
         ("-1+cmd", "'-1+cmd"),
         ("-", "'-"),
+        # Full-width, small, superscript and typographic signs.
+        *[(f"{sign}1", f"'{sign}1") for sign in "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u207a\u207b\u2212"],
+        ("\ufeff\uff1d1", "'\ufeff\uff1d1"),
     ],
 )
 def test_cells_are_text_or_numbers_never_formulas(value, cell):

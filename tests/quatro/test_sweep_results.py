@@ -147,6 +147,16 @@ def test_commands_take_a_sweep(sweep, tmp_path):
         assert out.is_file()
 
 
+def test_an_entropy_that_one_seed_lacks_is_averaged_over_no_other(sweep):
+    file = sweep / "runs/quatro-delta=0.1-seed=2/metrics.jsonl"
+    file.write_text('{"step": 1, "entropy/token_mean": 1.0}\n{"step": 2, "entropy/token_mean": null}\n')
+    result = runner.invoke(app, ["table", str(sweep), "--layout", "entropy", "--format", "csv"])
+    assert result.exit_code == 0, result.output
+    assert str(file) in result.stderr
+    assert result.stdout.splitlines()[0] == "Metric,Baselines GSPO,Ours delta=0.01"
+    assert "Ours delta=0.1" in runner.invoke(app, ["table", str(sweep), "--layout", "ucc", "--format", "csv"]).stdout
+
+
 def test_options_of_sweeps_are_refused_without_one(sweep):
     file = sweep / "runs/gspo-seed=0/samples/T1-p1/passk.json"
     result = runner.invoke(app, ["table", str(file), "--cell", "S1"])
