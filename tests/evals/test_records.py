@@ -1,5 +1,7 @@
 """Samples files: what is read, what is refused with which line, and what a crash costs."""
 
+import errno
+import fcntl
 import gzip
 import json
 import os
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import DataError, LockedError, UsageError
+from evals.errors import DataError, LockedError, MissingError, UsageError
 from evals.records import Sample, SampleWriter, read_samples
 
 
@@ -316,6 +318,16 @@ def test_the_writer_refuses_a_broken_file_and_leaves_it_alone(write):
     with pytest.raises(DataError, match=":2:"):
         SampleWriter(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_samples_on_a_file_system_without_locks_say_which_file_and_what_to_do(tmp_path, monkeypatch, code):
+    def no_locks(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(MissingError, match=r"s\.jsonl cannot be locked .*local disk with -o DIR"):
+        SampleWriter(tmp_path / "s.jsonl")
 
 
 def test_a_second_writer_is_locked_out(tmp_path):

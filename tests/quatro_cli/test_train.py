@@ -1,5 +1,7 @@
 """`quatro train` from the outside: begin, watch, interrupt, continue. A tiny untrained model, a few steps."""
 
+import errno
+import fcntl
 import json
 import os
 import pty
@@ -74,6 +76,30 @@ def test_a_run_leaves_its_directory_and_names_it(settings, tmp_path):
     assert again.exit_code == 2
     assert "--resume" in again.stderr
     assert "-o" in again.stderr
+
+
+def test_a_file_system_without_locks_is_named_with_what_to_do(settings, tmp_path, monkeypatch):
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    run = tmp_path / "run"
+    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    assert result.exit_code == 3
+    assert f"{run / 'lock'} cannot be locked ({os.strerror(errno.ENOLCK)})" in result.stderr
+    assert "local disk with -o DIR" in result.stderr
+
+
+def test_a_system_without_fcntl_reads_runs_and_says_what_begins_none(settings, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "lock").touch()
+    (run / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(tmp_path / "other")])
+    assert result.exit_code == 3
+    assert f"{tmp_path / 'other' / 'lock'} cannot be locked: this system has no fcntl" in result.stderr
+    assert runner.invoke(app, ["runs", "list", str(tmp_path)]).exit_code == 0
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
