@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from evals.errors import DataError, LockedError, UsageError
+from evals.file_lock import lock_file
 from evals.strict_json import parse_row, read_lines, refuse, shown
 
 FinishReason = Literal["stop", "length"]
@@ -325,6 +326,7 @@ class SampleWriter:
     Raises:
         DataError: a row of the existing file breaks the contract.
         LockedError: another process is writing this file.
+        MissingError: its file system has no locks.
         UsageError: the name does not end in `.jsonl` (a gzip file cannot be mended after a crash).
     """
 
@@ -347,10 +349,8 @@ class SampleWriter:
         self.present = {(sample.id, sample.sample_index) for sample in reader.rows}
 
     def _lock(self) -> None:
-        import fcntl  # only writers need it, and reading must work where it does not exist
-
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._file.fileno(), self.path, instead="-o DIR")
         except BlockingIOError:
             raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
 

@@ -5,19 +5,20 @@ holds who has it, for the message of whoever comes second.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
 import time
 from pathlib import Path
 
-from evals.errors import LockedError
+from evals.errors import LockedError, MissingError
+from evals.file_lock import lock_file
 from quatro.atomic import naming
 
 # `is_locked` holds the lock for an instant; whoever wants it for good asks again before giving up.
 _ATTEMPTS = 5
 _WAIT_S = 0.05
+_INSTEAD = "-o DIR"
 
 
 class RunLock:
@@ -25,6 +26,7 @@ class RunLock:
 
     Raises:
         LockedError: another process has it; names process and host.
+        MissingError: the file system has no locks.
     """
 
     def __init__(self, run: Path) -> None:
@@ -52,15 +54,17 @@ class RunLock:
 
 
 def is_locked(run: Path) -> bool:
-    """Whether a living process holds the run."""
+    """Whether a living process holds the run; where there are no locks, none does."""
     try:
         descriptor = os.open(run / "lock", os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock_file(descriptor, run / "lock", instead=_INSTEAD, is_shared=True)
     except BlockingIOError:
         return True
+    except MissingError:
+        return False
     finally:
         os.close(descriptor)
     return False
@@ -69,7 +73,7 @@ def is_locked(run: Path) -> bool:
 def _take(descriptor: int, run: Path, path: Path) -> None:
     for attempt in range(_ATTEMPTS):
         with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, path, instead=_INSTEAD)
             return
         if attempt < _ATTEMPTS - 1:
             time.sleep(_WAIT_S)

@@ -36,7 +36,7 @@ from quatro.sweep_measure import (
     sample_arguments,
 )
 from quatro.sweep_plan import Axis, Plan, Point, parse_axis, plan_sweep
-from quatro.sweep_summary import csv_cell, write_summary
+from quatro.sweep_summary import write_summary
 
 __all__ = [
     "Axis",
@@ -47,7 +47,6 @@ __all__ = [
     "Point",
     "Progress",
     "all_points",
-    "csv_cell",
     "parse_axis",
     "plan_sweep",
     "run_sweep",

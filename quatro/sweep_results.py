@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from typing import NamedTuple
 
 from evals.entries import ENTROPY
 from evals.errors import DataError, UsageError
+from evals.last_iterations import last_mean
 from evals.results import Result, Row, read_result
 from quatro.config import load_config
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_status
 from quatro.sweep_measure import BASE_CELL, samples_folder
 from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
-from quatro.sweep_summary import last_mean
 from quatro.yaml_loader import load_yaml
+
+logger = logging.getLogger(__name__)
 
 _TOP_P = re.compile(r"T1-p(.+)")
 _ENTROPY_METRIC = "entropy/token_mean"
@@ -93,6 +96,7 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
     runs = chosen_runs(folder, cell)
     tag = samples_folder(Path(), chosen_top_p(folder, runs, top_p)).name
     found: list[SweptResult] = []
+    trained = []
     headings_with_base = set()
     for run in runs:
         config = load_config(run.folder)
@@ -102,8 +106,9 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
             base = base_folder(folder, config.model, config.rollout.max_new_tokens)
             found += _measured(base, tag, "Base", heading) if base is not None else []
         label = label_of(run.settings, method=config.method.name)
-        found += [*_measured(run.folder, tag, label, heading), _final_entropy(run.folder, label, heading)]
-    return found
+        found += _measured(run.folder, tag, label, heading)
+        trained.append((run, label, heading))
+    return found + _final_entropies(trained)
 
 
 def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
@@ -157,10 +162,16 @@ def _measured(run: Path, tag: str, label: str, heading: str) -> list[SweptResult
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 
 
-def _final_entropy(run: Path, label: str, heading: str) -> SweptResult:
-    file = run / "metrics.jsonl"
-    value = last_mean(list(read_metrics(run)), _ENTROPY_METRIC)
-    if value is None:
-        raise DataError(f"{file}: no {_ENTROPY_METRIC} in its last steps")
-    row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
-    return SweptResult(Result(metric=ENTROPY, label=label, model=heading, rows=[row]), file)
+def _final_entropies(runs: Sequence[tuple[SweptRun, str, str]]) -> list[SweptResult]:
+    """Of runs with their labels and headings. Where it is unknown of one seed, it is of the setting."""
+    found, unknown = [], set()
+    for run, label, heading in runs:
+        file = run.folder / "metrics.jsonl"
+        value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
+        if value is None:
+            unknown.add((label, heading))
+            logger.warning("%s: no mean of %s over its last iterations: one lacks it", file, _ENTROPY_METRIC)
+            continue
+        row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
+        found.append(SweptResult(Result(metric=ENTROPY, label=label, model=heading, rows=[row]), file))
+    return [one for one in found if (one.result.label, one.result.model) not in unknown]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from evals.csv_cells import csv_cell
+from evals.last_iterations import last_mean
 from evals.seeds import mean_over_seeds
 from quatro.atomic import write_text
 from quatro.run_summary import read_metrics
@@ -19,7 +20,6 @@ from quatro.sweep_plan import SEED_AXIS
 if TYPE_CHECKING:
     from quatro.sweep import Outcome
 
-AVERAGED_STEPS = 10
 SUMMARY_METRICS = (
     "reward/mean",
     "accuracy/mean",
@@ -87,23 +87,3 @@ def _write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
     write_text(path, buffer.getvalue())
-
-
-def csv_cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula: text that starts like one gets an apostrophe in front.
-
-    Numbers stay numbers, negative ones too. Unknown is an empty cell.
-    """
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, float):
-        return repr(value)
-    text = str(value)
-    is_number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number else text
-
-
-def last_mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """The mean of a metric over the last steps; None where none of them has it."""
-    values = [row[name] for row in rows[-AVERAGED_STEPS:] if isinstance(row.get(name), (int, float))]
-    return math.fsum(values) / len(values) if values else None

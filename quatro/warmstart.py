@@ -7,7 +7,6 @@ one core), kept in the cache as a plain Hugging Face folder, and from there on l
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -23,6 +22,7 @@ import numpy as np
 
 from evals import countdown
 from evals.errors import MissingError, UsageError
+from evals.file_lock import lock_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -203,5 +203,5 @@ def _folder(recipe: WarmStart, name: str) -> Path:
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock_file(file.fileno(), path, instead="QUATRO_CACHE=DIR", waits=True)
         yield

@@ -15,12 +15,12 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
+from evals.last_iterations import LAST_ITERATIONS
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_json
 from quatro.sweep_counts import Counts, counts_in, is_measured
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_results import SweptRun, read_sweep
-from quatro.sweep_summary import AVERAGED_STEPS
 
 BENCHMARK = "countdown"
 ALL, NUCLEUS = TAGS = ("T1-p1", "T1-p0.7")  # tags of samples: the whole distribution, the paper's evaluation
@@ -90,7 +90,7 @@ def read_results(folder: Path) -> Results:
 
 def last(metric: str) -> Measure:
     """The mean over the last steps of a run."""
-    return lambda run: _one(np.mean(run.values(metric)[-AVERAGED_STEPS:]))
+    return lambda run: _one(np.mean(run.values(metric)[-LAST_ITERATIONS:]))
 
 
 def mean_of(metric: str) -> Measure:
