@@ -88,7 +88,7 @@ class InnerLoop:
                 logp_BT[index, : scored_BT.shape[1]] = scored_BT
             return rows.with_batch(old_logp_BT=logp_BT)
         if self.old_logp == "own":
-            return rows.with_batch(old_logp_BT=torch.zeros_like(rows.batch.old_logp_BT))
+            return rows.with_batch(old_logp_BT=torch.full_like(rows.batch.old_logp_BT, torch.nan))
         return rows
 
     def _choose(self, rows: Rows) -> str:
@@ -172,8 +172,6 @@ class InnerLoop:
             minibatch, objective, use_own_logp=is_old_policy, need_entropy=need_entropy and progress.epoch == 0
         )
         logp_BT, width = update.forward.logp_BT, update.forward.logp_BT.shape[1]
-        if update.forward.entropy_BT is not None:
-            progress.entropy_BT[index, :width] = update.forward.entropy_BT
         if not progress.before:
             # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
             given_BT = logp_BT if self.old_logp == "own" else progress.old_logp_BT[index, :width]
@@ -181,8 +179,7 @@ class InnerLoop:
             progress.before = summarise(noise_B, "log_ratio/before")
             if self.old_logp == "engine":  # of the other minibatches the trainer never knows its own log pi_old
                 progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
-        if is_old_policy:
-            progress.old_logp_BT[index, :width] = logp_BT
+        progress.record(index, update.forward, mask_BT, is_old_policy=is_old_policy)
         log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))
         progress.ess_shares.append(effective_sample_share(log_ratio_B))
         progress.grad_norms.append(update.grad_norm)

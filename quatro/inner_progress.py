@@ -13,6 +13,7 @@ from torch import Tensor
 
 from quatro import ops
 from quatro.collate import Rows
+from quatro.policy.base import Forward
 from quatro.types import Metric
 from quatro.world import World
 
@@ -24,7 +25,7 @@ class InnerProgress:
     """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the rest is what the steps so far have shown.
 
     ``old_logp_BT`` is log pi_old of every token that has been met, ``entropy_BT`` the entropy at pi_old where the
-    engine gave none. ``before`` are measures of the noise before the first step.
+    engine gave none; both are NaN where unknown. ``before`` are measures of the noise before the first step.
     """
 
     old_logp_BT: Tensor
@@ -42,8 +43,17 @@ class InnerProgress:
 
     @classmethod
     def begin(cls, rows: Rows) -> InnerProgress:
-        old_logp_BT = rows.batch.old_logp_BT.clone()
-        return cls(old_logp_BT, torch.zeros_like(old_logp_BT))
+        old_logp_BT = rows.batch.old_logp_BT
+        is_known_BT = old_logp_BT.isfinite()
+        return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
+
+    def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
+        """Keep what a pass over the rows ``index`` has shown of pi_old; of a pass that is not finite, nothing."""
+        width = forward.logp_BT.shape[1]
+        if is_old_policy and bool(forward.logp_BT[mask_BT].isfinite().all()):
+            self.old_logp_BT[index, :width] = forward.logp_BT
+        if forward.entropy_BT is not None and bool(forward.entropy_BT[mask_BT].isfinite().all()):
+            self.entropy_BT[index, :width] = forward.entropy_BT
 
     def metrics(self, rows: Rows, world: World) -> dict[str, float]:
         """The numbers of the whole inner loop, averaged over its steps."""
@@ -51,13 +61,13 @@ class InnerProgress:
         metrics = world.reduce(self.merged) | self.before
         metrics |= {
             "grad/norm": sum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
-            "grad/norm_max": max(self.grad_norms),
+            "grad/norm_max": max(finite_norms, default=math.nan),
             "grad/skipped_steps": float(self.num_skipped),
             "grad/zero_steps": float(len(self.grad_norms) - self.num_skipped - self.num_applied),
             "optimizer_steps": float(self.num_applied),
             "inner/passes": float(self.epoch),
             "staleness/steps_max": float(max(0, self.num_applied - 1)),
-            "ratio/ess_share_min": min(self.ess_shares),
+            "ratio/ess_share_min": min(filter(math.isfinite, self.ess_shares), default=math.nan),
         }
         if rows.batch.ref_logp_BT is not None:
             mask_BT = rows.batch.mask_BT
@@ -71,9 +81,14 @@ class InnerProgress:
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN."""
-        # Where the engine gave log pi_old, padding holds NaN; nothing ever reads it.
-        tensors = {"old_logp": self.old_logp_BT.nan_to_num(nan=0.0).cpu(), "entropy": self.entropy_BT.cpu()}
+        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN.
+
+        No tensor of a checkpoint holds NaN: beside each stands where it is known.
+        """
+        tensors = dict[str, Tensor]()
+        for name, value_BT in (("old_logp", self.old_logp_BT), ("entropy", self.entropy_BT)):
+            tensors[name] = value_BT.nan_to_num(nan=0.0).cpu()
+            tensors[f"{name}_is_known"] = value_BT.isfinite().cpu()
         return tensors, {
             **{name: getattr(self, name) for name in COUNTS},
             "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},
@@ -87,10 +102,15 @@ class InnerProgress:
         def floats(values: list[str]) -> list[float]:
             return [float.fromhex(value) for value in values]
 
+        def known(name: str) -> Tensor:
+            value_BT = tensors[name]
+            is_known_BT = tensors.get(f"{name}_is_known", torch.ones_like(value_BT, dtype=torch.bool))
+            return value_BT.where(is_known_BT, torch.nan).to(device)
+
         counts = {name: int(plain[name]) for name in COUNTS}
         return cls(
-            old_logp_BT=tensors["old_logp"].to(device),
-            entropy_BT=tensors["entropy"].to(device),
+            old_logp_BT=known("old_logp"),
+            entropy_BT=known("entropy"),
             merged={name: Metric(kind, *floats(values)) for name, (kind, *values) in plain["merged"].items()},
             before={name: float.fromhex(value) for name, value in plain["before"].items()},
             grad_norms=floats(plain["grad_norms"]),

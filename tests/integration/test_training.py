@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from safetensors.torch import load_file
 from evals.errors import DataError, DivergedError
 from quatro.checkpoint import complete_checkpoints
 from quatro.inner_loop import InnerLoop
-from quatro.policy.local import LocalPolicy
+from quatro.policy.local import Forward, LocalPolicy, Update
+from quatro.rollout.transformers import TransformersEngine
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
@@ -77,6 +80,74 @@ class StopAfter(StopRequest):
     def requested(self) -> bool:
         self.looks -= 1
         return self.looks < 0
+
+
+@pytest.fixture
+def unstable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first optimiser step the first minibatch is not finite, however often the run was stopped."""
+    forward = LocalPolicy.forward
+
+    def sometimes_nan(self: LocalPolicy, rows: Any, **options: Any) -> Forward:
+        found = forward(self, rows, **options)
+        if not torch.is_grad_enabled() or self.schedule.last_epoch > 0 or 0 not in rows.batch.group_B:
+            return found
+        return Forward(found.logp_BT * math.nan, None if found.entropy_BT is None else found.entropy_BT * math.nan)
+
+    monkeypatch.setattr(LocalPolicy, "forward", sometimes_nan)
+    monkeypatch.setattr(LocalPolicy, "check_head", lambda self, prompts: 0.0)
+
+
+@pytest.fixture
+def silent_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine knows neither log-probabilities nor entropies, as where responses are replayed."""
+    generate = TransformersEngine.generate
+
+    def silent(self: TransformersEngine, *arguments: Any, **options: Any) -> Any:
+        groups = generate(self, *arguments, **options)
+        return [[replace(rollout, logp=None, entropy=None) for rollout in group] for group in groups]
+
+    monkeypatch.setattr(TransformersEngine, "generate", silent)
+
+
+@contextlib.contextmanager
+def stop_after_updates(number: int) -> Iterator[StopRequest]:
+    """Asks for a stop while the optimiser step of that number is under way."""
+    update, calls, stop = LocalPolicy.update, iter(range(1, 1000)), StopRequest()
+
+    def counting(self: LocalPolicy, *arguments: Any, **options: Any) -> Update:
+        if next(calls) == number:
+            stop.request()
+        return update(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", counting)
+        yield stop
+
+
+@pytest.mark.usefixtures("unstable")
+@pytest.mark.parametrize("engine", ["engine", "silent_engine"])
+def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
+    request, tmp_path, settings, engine, run_training, rows_of, essence, weights_of
+):
+    """A pass that is not finite says nothing about pi_old, which the sampler or a pass without gradient knows too."""
+    is_silent = engine == "silent_engine" and request.getfixturevalue(engine) is None
+    settings = [*settings, "steps=1", "on_nonfinite=skip", "optimizer.lr=1e-5"]
+    whole = run_training(tmp_path / "whole", settings)
+    for number in (1, 3):
+        cut = tmp_path / f"cut-{number}"
+        with stop_after_updates(number) as stop:
+            assert run_training(cut, settings, stop=stop) == []
+        with RunDir.open(cut) as run:
+            train(run.config, run)
+        assert essence(rows_of(cut)) == essence(whole), number
+        assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(cut, 1))
+    (row,) = whole
+    assert (row["optimizer_steps"], row["grad/skipped_steps"]) == (3, 1)
+    assert 0 <= row["kl/new_old"] < 1
+    assert 0 < row["ratio/ess_share_min"] <= 1
+    assert row["grad/norm"] <= row["grad/norm_max"]
+    # Where only the passes of the update know it, it is unknown for the tokens of the first minibatch.
+    assert (row["entropy/token_mean"] is None) == is_silent
 
 
 @pytest.mark.parametrize(
@@ -315,8 +386,6 @@ def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
 
 
 def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch, run_training, weights_of):
-    from quatro.policy.local import Update
-
     original = LocalPolicy.update
     calls = iter(range(10_000))
 
