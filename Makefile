@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-report test-mutants test-gpu test-vllm test-deepspeed bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-report test-mutants test-gpu test-vllm test-deepspeed test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
+	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
 	@echo "make bench-gpu  update and rollout of a 1.5B model on a CUDA device; appends to benchmarks/results/README.md"
@@ -85,6 +86,16 @@ $(VENV)-deepspeed/.installed: pyproject.toml constraints.txt
 
 test-deepspeed: $(VENV)-deepspeed/.installed
 	OMP_NUM_THREADS=1 $(VENV)-deepspeed/bin/python -m pytest -m deepspeed tests/ranks
+
+$(VENV)-verl/.installed: constraints-verl-cpu.txt
+	$(PYTHON) -m venv $(VENV)-verl
+	$(VENV)-verl/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-verl-cpu.txt
+	@touch $@
+
+# Of verl's many warnings about engines and accelerators that are not there none matters here.
+test-vectors: $(VENV)-verl/.installed
+	$(VENV)-verl/bin/python tests/vectors/methods/generate.py --check
+	VERL_LOGGING_LEVEL=ERROR $(VENV)-verl/bin/python -W ignore tests/vectors/methods/generate.py --check --verl
 
 bench: $(STAMP)
 	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py benchmarks/rollout_vllm.py,$(wildcard benchmarks/*.py)); do \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -18,7 +19,8 @@ from quatro.dual import solve_dual
 from quatro.methods import METHODS
 from quatro.types import Batch
 
-FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or Path(__file__).parents[2] / "vectors" / "methods")
+OWN_FOLDER = Path(__file__).parents[2] / "vectors" / "methods"
+FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or OWN_FOLDER)
 KL_NAMES = {"low_var_kl": "k3", "low_var_kl+": "k3+", "kl": "k1", "mse": "k2"}  # verl's other names
 
 
@@ -144,6 +146,32 @@ def test_dynamic_sampling_keeps_the_prompts_that_verl_keeps(case):
 def test_overlong_rewards_are_verls(case):
     penalty = overlong_penalty(case["length"], case["max_resp_len"], case["buffer_len"], case["penalty_factor"])
     assert case["score"] + penalty == pytest.approx(case["reward"], abs=1e-9)
+
+
+@pytest.fixture
+def generate(monkeypatch):
+    """The program that made the vectors."""
+    monkeypatch.syspath_prepend(OWN_FOLDER)
+    return importlib.import_module("generate")
+
+
+def test_the_generator_makes_the_vectors_that_are_committed(generate, capsys):
+    assert generate.main(["--check", "--every", "9"]) == 0
+    assert capsys.readouterr().out == "batches, dual, quatro: cases that differ: 0\n"
+
+
+def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_path, monkeypatch):
+    for file in OWN_FOLDER.glob("*.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if file.name == "dual.json":
+            content["cases"][0]["lam"] *= 1 + 1e-11
+        (tmp_path / file.name).write_text(json.dumps(content), encoding="utf-8")
+    monkeypatch.setattr(generate, "FOLDER", tmp_path)
+    assert generate.main(["--check", "--every", "99"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "dual.json: binary N=2 c=1/0.001: differs in lam",
+        "batches, dual, quatro: cases that differ: 1",
+    ]
 
 
 def test_the_vectors_are_there():
