@@ -250,7 +250,8 @@ def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model,
             torch.testing.assert_close(found[known], wanted[known], rtol=0, atol=1e-6)
     # What a single step without a KL term would leave open: the stabiliser has something to do, and so has the clip.
     assert max(by_hand.log_ratios[: len(minibatches[0])]) == 0
-    assert 0.5 < max(map(abs, by_hand.log_ratios)) < 20
+    assert max(map(abs, by_hand.log_ratios)) > 0.5
+    assert max(by_hand.log_ratios) < 20  # where the ratio would be capped
     assert min(by_hand.grad_norms) < settings["max_grad_norm"] < max(by_hand.grad_norms)
     assert metrics["grad/norm"] == pytest.approx(sum(by_hand.grad_norms) / 4, rel=1e-4)
 
