@@ -56,8 +56,6 @@ STYLE: dict[str, Any] = {
     "savefig.dpi": 200,
 }
 
-DASHED = (0, (3, 1.6))
-
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -72,22 +70,22 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a metric over steps. The first metric is drawn solid, the second dashed."""
+    """One picture of a metric over steps."""
 
     title: str
     unit: str
-    metrics: tuple[str, ...]
+    metric: str
     is_log: bool = False
     is_share: bool = False
 
 
 TRAINING_PANELS = (
-    Panel("Reward", "mean of the iteration", ("reward/mean",)),
-    Panel("Entropy", "nats per token", ("entropy/token_mean",)),
-    Panel("Realised KL per iteration", "nats", ("kl/new_old", "kl/old_new"), is_log=True),
-    Panel("Dual variable λ", "mean over prompts", ("dual/lam_mean",)),
-    Panel("Clipped", "share of rows or tokens", ("clip_fraction",), is_share=True),
-    Panel("Response length", "tokens", ("length/mean",)),
+    Panel("Reward", "mean of the iteration", "reward/mean"),
+    Panel("Entropy", "nats per token", "entropy/token_mean"),
+    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
+    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
+    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
+    Panel("Response length", "tokens", "length/mean"),
 )
 
 
@@ -109,14 +107,13 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
             raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
     drawn = [panel for panel in panels if any(_has_numbers(run.rows, panel) for run in runs)]
     if not drawn:
-        wanted = ", ".join(name for panel in panels for name in panel.metrics)
+        wanted = ", ".join(panel.metric for panel in panels)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
     with matplotlib.rc_context(cast("Any", STYLE)):
         num_columns = min(3, len(drawn))
         num_rows = math.ceil(len(drawn) / num_columns)
         has_free_cell = len(drawn) < num_rows * num_columns
-        num_keys = len(runs) + (2 if any("kl/new_old" in panel.metrics for panel in drawn) else 0)
-        legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(num_keys / num_columns)
+        legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(len(runs) / num_columns)
         figure = Figure(
             figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches),
             layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
@@ -130,7 +127,7 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
             if position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
                 axis.set_xlabel("step")
                 axis.tick_params(labelbottom=True)
-        _draw_legend(figure, axes[-1] if has_free_cell else None, runs, drawn, num_columns)
+        _draw_legend(figure, axes[-1] if has_free_cell else None, runs, num_columns)
     return figure
 
 
@@ -174,9 +171,8 @@ def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
     axis.set_title(panel.title)
     axis.set_ylabel(panel.unit)
     for position, run in enumerate(runs):
-        for dashed, metric in enumerate(panel.metrics):
-            _draw_curve(axis, panel, run.rows, metric, position, is_dashed=bool(dashed))
-    if "kl/new_old" in panel.metrics:
+        _draw_curve(axis, panel, run.rows, position)
+    if panel.metric == "kl/new_old":
         _draw_radii(axis, runs)
     if panel.is_log:
         make_logarithmic(axis)
@@ -197,8 +193,8 @@ def make_logarithmic(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int, *, is_dashed: bool) -> None:
-    steps, values = series(rows, metric)
+def _draw_curve(axis: Axes, panel: Panel, rows: Rows, position: int) -> None:
+    steps, values = series(rows, panel.metric)
     if panel.is_log:
         positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
         steps, values = [step for step, _ in positive], [value for _, value in positive]
@@ -206,24 +202,17 @@ def _draw_curve(axis: Axes, panel: Panel, rows: Rows, metric: str, position: int
         return
     color = PALETTE[position % len(PALETTE)]
     width = 2 * (len(values) // 24) + 1
-    if width > 1 and not is_dashed:
+    if width > 1:
         axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
     if panel.is_log:  # the mean of logarithms: one spike must not lift its whole neighbourhood
         means = [math.exp(mean) for mean in running_mean([math.log(value) for value in values], width)]
     else:
         means = running_mean(values, width)
-    # The second direction is thin: it supports the first and must not hide it.
-    look: dict[str, Any] = {"linestyle": DASHED, "linewidth": 0.9} if is_dashed else {"linewidth": 1.6}
-    if not is_dashed:
-        every = max(1, len(steps) // 6)
-        # Markers of different runs stand at different steps, so that equal curves do not cover each other.
-        look |= {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
-        look |= {
-            "markevery": (position * every // 4 % every, every),
-            "markeredgecolor": "white",
-            "markeredgewidth": 0.4,
-        }
-    axis.plot(steps, means, color=color, **look)
+    # Markers of different runs stand at different steps, so that equal curves do not cover each other.
+    every = max(1, len(steps) // 6)
+    marker: dict[str, Any] = {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
+    marker |= {"markeredgecolor": "white", "markeredgewidth": 0.4}
+    axis.plot(steps, means, color=color, linewidth=1.6, markevery=(position * every // 4 % every, every), **marker)
 
 
 def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
@@ -248,18 +237,10 @@ def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
         )
 
 
-def _draw_legend(
-    figure: Figure, free_cell: Axes | None, runs: Sequence[TrainingRun], panels: Sequence[Panel], num_columns: int
-) -> None:
+def _draw_legend(figure: Figure, free_cell: Axes | None, runs: Sequence[TrainingRun], num_columns: int) -> None:
     """Below the panels, or in the cell that no panel needs."""
-    from matplotlib.lines import Line2D
-
     keys = [_key(position) for position in range(len(runs))]
     labels = [legible(run.label) for run in runs]
-    if any("kl/new_old" in panel.metrics for panel in panels):
-        keys.append(Line2D([], [], color="#444444", linewidth=1.6))
-        keys.append(Line2D([], [], color="#444444", linewidth=0.9, linestyle=DASHED))
-        labels += ["KL(new ‖ old), the constraint's", "KL(old ‖ new)"]
     if free_cell is not None:
         free_cell.legend(keys, labels, loc="center left", labelspacing=0.8, fontsize=9)
     else:
@@ -281,7 +262,7 @@ def legible(label: str) -> str:
 
 
 def _has_numbers(rows: Rows, panel: Panel) -> bool:
-    return any(_is_finite(row.get(metric)) for row in rows for metric in panel.metrics)
+    return any(_is_finite(row.get(panel.metric)) for row in rows)
 
 
 def _is_finite(value: object) -> bool:

@@ -24,14 +24,14 @@ from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 MOST_POINTS = 400
 
 PANELS = (
-    Panel("Reward", "mean of the iteration", ("reward/mean",)),
-    Panel("Entropy", "nats per token", ("entropy/token_mean",)),
-    Panel("Realised KL(new ‖ old)", "nats per iteration", ("kl/new_old",), is_log=True),
-    Panel("Realised KL over δ", "kl/new_old divided by delta", ("kl/ratio_to_delta",), is_log=True),
-    Panel("Gradient norm", "before clipping", ("grad/norm",), is_log=True),
-    Panel("Dual variable λ", "mean over prompts", ("dual/lam_mean",)),
-    Panel("Clipped", "share of rows or tokens", ("clip_fraction",), is_share=True),
-    Panel("Response length", "tokens", ("length/mean",)),
+    Panel("Reward", "mean of the iteration", "reward/mean"),
+    Panel("Entropy", "nats per token", "entropy/token_mean"),
+    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
+    Panel("Realised KL over δ", "kl/new_old divided by delta", "kl/ratio_to_delta", is_log=True),
+    Panel("Gradient norm", "before clipping", "grad/norm", is_log=True),
+    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
+    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
+    Panel("Response length", "tokens", "length/mean"),
 )
 EVAL_PREFIX = "eval/"
 EVAL_COUNTS = ("eval/problems", "eval/n")
@@ -133,11 +133,11 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     width = max(1, math.ceil(longest / MOST_POINTS))
     charts = []
     for panel in (*PANELS, *_eval_panels(runs)):
-        curves = [_curve(index, run.metrics, panel.metrics[0], width) for index, run in enumerate(runs)]
+        curves = [_curve(index, run.metrics, panel.metric, width) for index, run in enumerate(runs)]
         drawn = [curve for curve in curves if curve is not None]
         if drawn:
             look = {"is_log": panel.is_log, "is_share": panel.is_share}
-            head = {"title": panel.title, "unit": panel.unit, "metric": panel.metrics[0]}
+            head = {"title": panel.title, "unit": panel.unit, "metric": panel.metric}
             charts.append({**head, **look, "curves": drawn})
     notes = [f"curves of {longest} steps: each point is the mean of {width} steps"] if width > 1 else []
     return charts, notes
@@ -146,7 +146,7 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
 def _eval_panels(runs: Sequence[ReportRun]) -> list[Panel]:
     names = dict.fromkeys(key for run in runs for row in run.metrics for key in row if key.startswith(EVAL_PREFIX))
     wanted = [name for name in names if name not in EVAL_COUNTS][:4]
-    return [Panel(_name(name.removeprefix(EVAL_PREFIX)), "during training", (name,)) for name in wanted]
+    return [Panel(_name(name.removeprefix(EVAL_PREFIX)), "during training", name) for name in wanted]
 
 
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.estimators import Floats
-from quatro.replication.cells import ALL, FACTOR, NUCLEUS, K, within_factor
+from quatro.replication.cells import ALL, FACTOR, NUCLEUS, REALISED_KL, K, within_factor
 from quatro.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
 from quatro.replication.rules import Comparison, Estimate, Finding, Unit, estimate_of
 
@@ -22,22 +22,18 @@ CELLS = {
 }
 
 
-def _over_delta(metric: str) -> Measure:
+def _over_delta(run: Run) -> Floats:
     """The mean realised KL over the mean delta of a run (1,)."""
-
-    def measure(run: Run) -> Floats:
-        # `kl/ratio_to_delta` is kl/new_old over the radius of that very step, which a schedule moves.
-        rows = [row for row in run.rows if (row.get("kl/new_old") or 0) > 0]
-        delta = np.mean([row["kl/new_old"] / row["kl/ratio_to_delta"] for row in rows])
-        return np.array([np.mean([row[metric] for row in rows]) / delta])
-
-    return measure
+    # `kl/ratio_to_delta` is the KL over the radius of that very step, which a schedule moves.
+    rows = [row for row in run.rows if (row.get(REALISED_KL) or 0) > 0]
+    delta = np.mean([row[REALISED_KL] / row["kl/ratio_to_delta"] for row in rows])
+    return np.array([np.mean([row[REALISED_KL] for row in rows]) / delta])
 
 
 COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
     "updates a step": (mean_of("optimizer_steps"), PLAIN),
-    "realised KL": (mean_of("kl/old_new"), Unit(4, "", is_signed=False)),
-    "KL / δ": (log_of(_over_delta("kl/old_new")), Unit(2, "", is_ratio=True)),
+    "realised KL": (mean_of(REALISED_KL), Unit(4, "", is_signed=False)),
+    "KL / δ": (log_of(_over_delta), Unit(2, "", is_ratio=True)),
     "final entropy": (last("entropy/token_mean"), PLAIN),
     "Pass@1, %": (passed(1, ALL), PERCENT),
     f"Pass@{K}, top_p 0.7, %": (passed(K, NUCLEUS), PERCENT),
@@ -78,10 +74,9 @@ def budget(results: Results) -> list[Finding]:
     for cell in results.cells:
         for settings, group in results.groups(cell):
             if settings.get("inner_updates") == "auto":
-                for metric in ("kl/old_new", "kl/new_old"):
-                    ratio = estimate_of(table(group, log_of(_over_delta(metric))))
-                    what = f"{cell}: {metric} / δ, {words_of(settings)}"
-                    comparisons.append(Comparison(what, ratio, within_factor(0.5, 2.0), FACTOR))
+                ratio = estimate_of(table(group, log_of(_over_delta)))
+                what = f"{cell}: {REALISED_KL} / δ, {words_of(settings)}"
+                comparisons.append(Comparison(what, ratio, within_factor(0.5, 2.0), FACTOR))
     if not comparisons:
         return []
     claim = "`inner_updates: auto` brings the realised KL to δ, to a factor of 2"

@@ -26,6 +26,9 @@ CELLS = {
     "S8": "as S1, loss summed over rollouts",
 }
 
+# The direction that the paper's constraint bounds by delta.
+REALISED_KL = "kl/new_old"
+
 NATS = Unit(3, "nats")
 POINTS = Unit(1, "points", scale=100.0)
 COUNT = Unit(2, "solutions")

@@ -13,6 +13,7 @@ from quatro.replication.cells import (
     NATS,
     NUCLEUS,
     POINTS,
+    REALISED_KL,
     SHARE,
     TAG_WORDS,
     K,
@@ -27,7 +28,7 @@ from quatro.run_series import positive_advantages
 
 _PAIRS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger), neighbours
 _TRADE = "Sec. 4.2 “Overall performance”, Tab. avg_passk"
-_REALISED = log_of(mean_of("kl/old_new"))
+_REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8
 # Below these a difference is none worth the name.
 _SMALL_PASS, _SMALL_UCC, _SMALL_ENTROPY = 0.02, 0.5, 0.02

@@ -21,6 +21,7 @@ from quatro.replication.cells import (
     DELTAS,
     HARD_BASE,
     MIDDLE,
+    REALISED_KL,
     at_lr,
     baseline,
     ours,
@@ -135,7 +136,7 @@ def regimes_figure(results: Results) -> Figure | None:
         grid = new_grid(2, num_columns=2, size=(3.6, 2.6), labels=labels)
         left, right = grid.axes
         for position, cell in enumerate(cells):
-            realised = [known(estimate_of(table(group, log_of(mean_of("kl/old_new"))))) for group in groups[cell]]
+            realised = [known(estimate_of(table(group, log_of(mean_of(REALISED_KL))))) for group in groups[cell]]
             unique_found = [known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
             draw_curve(left, line_look(position), deltas, [float(np.exp(one.mean)) for one in realised])
             draw_curve(right, line_look(position), deltas, [one.mean for one in unique_found])

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from quatro.replication import beyond, delta_claims, sample_claims, stability_claims
-from quatro.replication.cells import BASE, CELLS, DELTAS
+from quatro.replication.cells import BASE, CELLS, DELTAS, REALISED_KL
 from quatro.replication.results import Results, commits, json_text, training_seconds
 from quatro.replication.rules import Comparison, Estimate, Finding, Unit, Verdict, tally
 from quatro.replication.sample_claims import DualError
@@ -149,6 +149,8 @@ def _head(found: Replication) -> list[str]:
         f"- Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.",
         "",
         "Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",
+        "",
+        f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`).",
         "",
         "**How a verdict is reached.** Every claim is a list of comparisons, and each states the region in which a "
         "number is claimed to lie (mostly: a difference above 0). Its two-sided 95 % interval decides: inside the "

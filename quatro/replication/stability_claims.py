@@ -18,6 +18,7 @@ from quatro.replication.cells import (
     NUCLEUS,
     PASS1_MARGIN,
     POINTS,
+    REALISED_KL,
     SHARE,
     K,
     at_inner_updates,
@@ -138,13 +139,13 @@ def log_ratio(results: Results) -> list[Finding]:
             "c1",
             "Without the log-ratio the mean KL of an iteration is larger",
             where,
-            change(log_of(mean_of("kl/old_new")), GREATER, FACTOR),
+            change(log_of(mean_of(REALISED_KL)), GREATER, FACTOR),
         ),
         Finding(
             "c2",
             "Without it the KL spikes: its largest value is larger",
             where,
-            change(log_of(max_of("kl/old_new")), GREATER, FACTOR),
+            change(log_of(max_of(REALISED_KL)), GREATER, FACTOR),
         ),
         Finding(
             "c3", "Without it the reward falls: Pass@1 after training (top_p 1)", where, change(_PASS1, LESS, POINTS)
@@ -195,7 +196,7 @@ def loss_norm(results: Results) -> list[Finding]:
         compare(f"UCC@{K} (top_p 1), sum − rows", *groups, unique(K, ALL), within(0.5), COUNT),
         compare("final entropy, sum − rows", *groups, _ENTROPY, within(0.05), NATS),
         compare(
-            "realised KL, sum / rows", *groups, log_of(mean_of("kl/old_new")), within_factor(1 / 1.25, 1.25), FACTOR
+            "realised KL, sum / rows", *groups, log_of(mean_of(REALISED_KL)), within_factor(1 / 1.25, 1.25), FACTOR
         ),
         compare("largest gradient norm, sum / rows", *groups, log_of(mean_of("grad/norm_max")), GREATER, FACTOR),
     )

@@ -63,7 +63,7 @@ def demo(
     metrics = {arm.label: list(read_metrics(arm.run)) for arm in arms if arm.run is not None}
     output.table(
         f"countdown, {n} answers to each of 200 held-out problems",
-        ["", "top_p", "Pass@1", f"Pass@{n}", f"UCC@{n}", "entropy", "kl/old_new"],
+        ["", "top_p", "Pass@1", f"Pass@{n}", f"UCC@{n}", "entropy", "kl/new_old"],
         [_row(arm.label, top_p, n, results[arm.label, top_p], metrics) for top_p in TOP_PS for arm in arms],
     )
     for line in _reading(arms, metrics):
@@ -148,7 +148,7 @@ def _row(
     passk, ucc = results
     if label in metrics:
         rows = metrics[label]
-        entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/old_new'):.3f}"
+        entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/new_old'):.3f}"
     else:  # the base is the policy that every run's first rollouts are drawn from
         entropy, moved = next(iter(metrics.values()))[0]["entropy/token_mean"], "-"
     values = (
@@ -168,13 +168,14 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
     """What the last two columns say, in words."""
     from quatro.config import load_config
 
-    quatro, gspo = (_mean(metrics[arm.label], "kl/old_new") for arm in arms[1:])
+    quatro, gspo = (_mean(metrics[arm.label], "kl/new_old") for arm in arms[1:])
     delta = load_config(str(arms[1].run)).method.kl_radius
     assert delta is not None
     return [
         f"UCC counts distinct correct answers; entropy is in nats per token, over the last {LAST} iterations.",
-        f"kl/old_new is how far one iteration moves the policy, in nats: QUATRO {quatro / delta:.1f} times its "
-        f"delta of {delta:g}, GSPO, which has no such radius, {gspo / delta:.0f} times that.",
+        "kl/new_old, KL(new || old) in nats, is how far one iteration moves the policy, and what delta is to bound: "
+        f"QUATRO {quatro / delta:.1f} times its delta of {delta:g}, GSPO, which has no radius, {gspo / delta:.0f} "
+        "times that.",
     ]
 
 

@@ -26,7 +26,7 @@ def quatro(label="quatro", delta=0.01, steps=30) -> TrainingRun:
             entropy__token_mean=lambda t: 1 - t / 100,
             dual__lam_mean=lambda t: 3.0,
             kl__new_old=lambda t: delta * (1 + 0.1 * math.sin(t)),
-            kl__old_new=lambda t: delta * 0.9,
+            kl__old_new=lambda t: delta * 7,
         ),
         delta,
     )
@@ -64,8 +64,10 @@ def test_a_panel_without_numbers_is_left_out():
 
 def test_the_radius_is_a_line_at_delta_on_a_logarithmic_axis():
     figure = training_figure([quatro(delta=0.01), quatro("wide", delta=0.1)])
-    axis = axes_by_title(figure)["Realised KL per iteration"]
+    axis = axes_by_title(figure)["Realised KL(new ‖ old)"]
     assert axis.get_yscale() == "log"
+    # The curves are of the KL that delta bounds, and of no other.
+    assert max(max(line.get_ydata()) for line in axis.lines) == pytest.approx(0.11, rel=0.01)
     flat = {line.get_ydata()[0]: line.get_color() for line in axis.lines if len(line.get_ydata()) == 2}
     assert flat == {0.01: PALETTE[0], 0.1: PALETTE[1]}
     low, high = axis.get_ylim()
@@ -75,7 +77,7 @@ def test_the_radius_is_a_line_at_delta_on_a_logarithmic_axis():
 
 def test_a_negative_kl_estimate_is_not_drawn_on_the_logarithmic_axis():
     run = TrainingRun("r", rows(4, kl__new_old=lambda t: -1e-9 if t == 2 else 0.01))
-    axis = axes_by_title(training_figure([run]))["Realised KL per iteration"]
+    axis = axes_by_title(training_figure([run]))["Realised KL(new ‖ old)"]
     assert list(axis.lines[0].get_xdata()) == [1, 3, 4]
 
 

@@ -1,0 +1,40 @@
+"""`quatro demo` on runs and samples that are there already: what it reads from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.config import load_config
+from quatro.rundir import RunDir
+from quatro_cli.app import app
+
+
+@pytest.fixture
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A demo of two steps that only has to be read; both KLs differ, and only one is the constraint's."""
+    for name, method, kl in (("quatro", None, 0.02), ("gspo", "gspo", 0.5)):
+        with RunDir.create(tmp_path / name, load_config("quickstart", overrides=["steps=2"], method=method)) as run:
+            for step in (1, 2):
+                run.append_metrics({"step": step, "entropy/token_mean": 0.9, "kl/new_old": kl, "kl/old_new": 9.0})
+            run.set_status("done", step=2)
+
+    def drawn(model: str, *, out: Path, **options: object) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        row = {"benchmark": "countdown", "id": "p", "answer": "7 2 7 6 2 8 -> 67", "correct": True}
+        rows = [{**row, "sample_index": i, "completion": f"7+{i}"} for i in range(2)]
+        (out / "countdown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    monkeypatch.setattr("quatro_cli.commands.sample.sample", drawn)
+    return tmp_path
+
+
+def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = CliRunner().invoke(app, ["demo", "-o", str(finished), "--steps", "2", "-n", "2"])
+    assert result.exit_code == 0, result.output
+    table = {line[:17].strip(): line.split()[-1] for line in result.stdout.splitlines()[1:5]}
+    assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
+    assert "QUATRO 2.0 times its delta of 0.01, GSPO, which has no radius, 50 times that" in result.stdout
+    assert "old_new" not in result.stdout
