@@ -82,7 +82,8 @@ REWARD = Metric("reward/mean", "Reward", "mean of the iteration")
 CLIPPED = Metric("clip_fraction", "Clipped", "share of rows or tokens")
 ENTROPY = Metric("entropy/token_mean", "Entropy", "nats per token")
 KL = Metric("kl/new_old", "Realised KL", "nats per iteration", is_log=True)
-LIMITATION_METRICS = (REWARD, CLIPPED, ENTROPY)
+# As the paper counts; runs of older versions know the share of tokens only.
+CLIPPED_SAMPLES = Metric("clip_fraction_samples", "Clipped", "share of samples")
 
 
 def limitation_figure(settings: Sequence[Setting]) -> Drawn:
@@ -102,9 +103,11 @@ def limitation_figure(settings: Sequence[Setting]) -> Drawn:
             f"{'; '.join(notes)}; train more, for example "
             "`quatro sweep CONFIG -m gspo -g inner_updates=1,2,5` or `-g optimizer.lr=1e-4,1e-3`"
         )
-    metrics = [metric for metric in LIMITATION_METRICS if any(has_numbers(one, metric) for one in clipped)]
+    by_samples = all(has_numbers(one, CLIPPED_SAMPLES) for one in clipped)
+    wanted = (REWARD, CLIPPED_SAMPLES if by_samples else CLIPPED, ENTROPY)
+    metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in clipped)]
     if not metrics:
-        raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in LIMITATION_METRICS)}")
+        raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in wanted)}")
     with styled():
         num_columns = len(columns)
         grid = new_grid(num_columns * len(metrics), num_columns=num_columns, size=(3.4, 2.0))

@@ -35,7 +35,8 @@ class Gspo(GroupZScore):
         "official": {"clip_low": 3e-4, "clip_high": 4e-4, "aggregate": "seq-mean-token-mean", "kl.beta": 0.0},
     }
 
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "kl.beta"})
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high"})
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"standardise"})
 
     name: Literal["gspo"] = "gspo"
     preset: Literal["paper", "official"] = Field(
@@ -60,6 +61,7 @@ class Gspo(GroupZScore):
         value, weight = ops.aggregate(value_BT, batch, self.aggregate)
         metrics = {
             "clip_fraction": ops.mean_of(clipped_BT, batch.mask_BT),
+            "clip_fraction_samples": ops.mean_of(clipped_BT.any(dim=-1), batch.mask_BT.any(dim=-1)),
             "clip_fraction_lower": ops.mean_of(torch.zeros_like(logp_BT), batch.mask_BT),
             "approx_kl": ops.approx_kl_metric(logp_BT, batch),
         }

@@ -1,6 +1,7 @@
 """Figures of runs: which runs are compared, what a curve and its band are, and what is missing is named."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,18 @@ def test_limitation_has_a_column_for_each_axis_and_a_row_for_each_metric():
     assert legend_texts(right) == ["K 1", "K 2", "K 5"]
     means = [line.get_ydata()[0] for line in drawn.figure.axes[1].lines if line.get_marker() != "None"]
     assert means == pytest.approx([0.1, 0.2, 0.5])
+
+
+def test_limitation_draws_the_share_of_clipped_samples_where_all_runs_have_it():
+    pytest.importorskip("matplotlib")
+    counted = [
+        replace(one, runs=tuple([{**row, "clip_fraction_samples": 0.4} for row in run] for run in one.runs))
+        for one in (gspo(1), gspo(2))
+    ]
+    for settings, value, unit in ((counted, 0.4, "share of samples"), ([counted[0], gspo(2)], 0.1, "share of rows")):
+        axis = limitation_figure(settings).figure.axes[1]
+        assert axis.lines[0].get_ydata()[0] == pytest.approx(value)
+        assert axis.get_ylabel().startswith(unit)
 
 
 def test_limitation_without_learning_rates_leaves_the_column_out_and_says_so():

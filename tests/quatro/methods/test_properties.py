@@ -123,6 +123,43 @@ def test_quatros_gradient_is_the_papers():
     torch.testing.assert_close(grad_BT, torch.where(batch.mask_BT, expected_B[:, None], 0.0))
 
 
+@pytest.mark.parametrize("clip", [0.2, 0.02])
+def test_without_its_log_ratio_and_with_gspos_advantage_and_clip_quatro_is_gspo(clip):
+    """The paper's remark on Eq. exact_tr_update. It needs GSPO's ratio too, which is normalised by the length."""
+    logp_BT, reward_B, group_B, batch = make_rows(step=0.3)
+    has_tokens_B = batch.mask_BT.any(dim=-1)  # GSPO's mean leaves out empty rows, QUATRO's counts them
+    logp_BT, batch = logp_BT[has_tokens_B].detach().requires_grad_(), select(batch, has_tokens_B)
+    gspo = METHODS["gspo"](clip_low=clip, clip_high=clip)
+    advantage_B = gspo.advantages(reward_B, group_B).value_B[has_tokens_B]
+    batch = Batch(**{**batch.__dict__, "advantage_B": advantage_B})
+    mean_B = ops.log_ratio(logp_BT, batch).sum(dim=-1) / batch.mask_BT.sum(dim=-1)
+    clipped_B = -mean_B.exp().clip(1 - clip, 1 + clip) * advantage_B
+
+    def clipped_quatro(**fields: str) -> torch.Tensor:
+        (term,) = METHODS["quatro"](log_ratio="none", **fields).loss(logp_BT, batch).terms
+        return torch.maximum(term.value, clipped_B).mean()
+
+    ours, theirs = clipped_quatro(ratio="length-normalised"), gspo.loss(logp_BT, batch)
+    torch.testing.assert_close(ours, ops.total_loss(theirs.terms), rtol=1e-12, atol=0)
+    (ours_BT,) = torch.autograd.grad(ours, logp_BT)
+    torch.testing.assert_close(ours_BT, gradient(gspo, logp_BT, batch), rtol=1e-12, atol=1e-15)
+    assert (ours_BT == 0).all(dim=-1).any()  # a clip is in force
+    assert not torch.isclose(clipped_quatro(ratio="sequence"), ours, rtol=1e-3)
+
+
+def test_gspo_counts_clipped_samples_and_clipped_tokens():
+    """A row whose clip is in force has no gradient; an empty row is no sample."""
+    logp_BT, _, _, batch = make_rows(step=0.3)
+    gspo = METHODS["gspo"]()
+    num_tokens_B = batch.mask_BT.sum(dim=-1)
+    is_cut_B = (gradient(gspo, logp_BT, batch) == 0).all(dim=-1) & (num_tokens_B > 0)
+    metrics = gspo.loss(logp_BT, batch).metrics
+    found = {name: (metric.value / metric.count).item() for name, metric in metrics.items()}
+    assert 0 < found["clip_fraction_samples"] == pytest.approx(is_cut_B.sum().item() / 11)
+    assert found["clip_fraction"] == pytest.approx((num_tokens_B[is_cut_B].sum() / num_tokens_B.sum()).item())
+    assert found["clip_fraction"] != pytest.approx(found["clip_fraction_samples"])
+
+
 def test_loss_norm_sum_is_group_size_times_rows():
     logp_BT, _, _, batch = make_rows()
     rows, whole = (gradient(METHODS["quatro"](loss_norm=norm), logp_BT, batch) for norm in ("rows", "sum"))
