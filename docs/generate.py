@@ -24,7 +24,8 @@ def config_page() -> str:
     from quatro.config import schema_text
 
     intro = (
-        "`quatro train CONFIG -s KEY=VALUE` changes any of these; defaults are the paper's where it states one. "
+        "`quatro train CONFIG -s KEY=VALUE` changes any of these. Behind a default stands whose it is: stated by the "
+        "paper, or verl's, which the paper follows where it states nothing; the others are ours. "
         "`quatro config show` prints what a file resolves to."
     )
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,11 +19,9 @@ from quatro.config_errors import Locations, closest, problem_lines
 from quatro.config_model import Config, method_class
 from quatro.config_schema import schema_json, schema_text
 from quatro.methods import METHODS
+from quatro.provenance import OURS, basis, method_basis
 from quatro.yaml_loader import KeyPath, load_yaml, parse_value
 from quatro.yaml_writer import scalar_text, to_yaml
-
-if TYPE_CHECKING:
-    from quatro.methods.base import Method
 
 __all__ = [
     "Config",
@@ -45,9 +43,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration, the file it came from, and for each dotted key what set it.
+    """A configuration, the file it came from, and for each dotted key what set it and what its value rests on.
 
-    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`.
+    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`, and after a
+    comma whose the value is (`quatro.provenance`). A default that is the paper's or verl's says only that.
     """
 
     config: Config
@@ -250,7 +249,7 @@ def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, s
             target = target.setdefault(parent, {}) if isinstance(target, dict) else None
         if isinstance(target, dict) and key not in target:
             target[key] = value
-            origins[".".join((*parents, key))] = _preset_origin(chosen, str(preset), dotted)
+            origins[".".join((*parents, key))] = f"preset {preset}"
     try:
         raw["method"] = chosen.model_validate(block)
     except ValidationError as error:
@@ -259,12 +258,7 @@ def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, s
     return origins, []
 
 
-def _preset_origin(chosen: type[Method], preset: str, key: str) -> str:
-    if preset != "paper":
-        return f"preset {preset}"
-    return f"preset paper, {'stated by the paper' if key in chosen.STATED_BY_PAPER else 'our reading'}"
-
-
+OF_PAPER = "preset paper"
 _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 
 
@@ -274,9 +268,16 @@ def _origins(
     defaults = dict(leaves(_defaults(Config)))
     origins = {}
     for key, value in leaves(config.model_dump(mode="python")):
-        located = locations.get(tuple(key.split(".")))
-        is_default = key.startswith("method.") or defaults.get(key, value) == value
-        origins[key] = located or preset_origins.get(key) or ("default" if is_default else "derived")
+        block, _, field = key.rpartition(".")
+        place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
+        whose = basis(key, value)
+        if block == "method" and place in (None, OF_PAPER):
+            whose = method_basis(type(config.method), field)
+        if place == OF_PAPER:
+            whose = whose or OURS
+        if place is None and whose is None:
+            place = "default" if block == "method" or defaults.get(key, value) == value else "derived"
+        origins[key] = ", ".join(filter(None, (place, whose)))
     return origins
 
 

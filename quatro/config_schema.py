@@ -8,12 +8,14 @@ from pydantic.fields import FieldInfo
 
 from quatro.config_model import Config, block_of
 from quatro.methods import METHODS
+from quatro.methods.base import Method
+from quatro.provenance import basis, method_basis
 from quatro.yaml_writer import scalar_text
 
 
 def schema_text() -> str:
     """Every key with its type, its default and its meaning; each method's keys at the end."""
-    lines = ["# key: type = default    meaning", *_model_lines(Config)]
+    lines = ["# key: type = default, whose it is if not just ours    meaning", *_model_lines(Config)]
     for name in METHODS:
         lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
     return "\n".join(lines) + "\n"
@@ -28,14 +30,21 @@ def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for key, field in model.model_fields.items():
         block = block_of(field)
         if block is None or field.default is None:
-            head = f"{above}{key}: {_type_text(model, key)}{_default_text(field)}"
+            head = f"{above}{key}: {_type_text(model, key)}{_default_text(model, f'{above}{key}', field)}"
             yield f"{head}\n    {field.description}" if field.description else head
         if block is not None:
             yield from _model_lines(block, f"{above}{key}.")
 
 
-def _default_text(field: FieldInfo) -> str:
-    return ", required" if field.is_required() else f" = {scalar_text(field.get_default(call_default_factory=False))}"
+def _default_text(model: type[BaseModel], key: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return ", required"
+    default = field.get_default(call_default_factory=False)
+    if issubclass(model, Method):
+        whose = method_basis(model, key.removeprefix("method."))
+    else:
+        whose = basis(key, default)
+    return f" = {scalar_text(default)}{f', {whose}' if whose else ''}"
 
 
 def _type_text(model: type[BaseModel], key: str) -> str:

@@ -32,7 +32,7 @@ class Cispo(GroupZScore):
         },
         "official": {"clip_low": 10.0, "clip_high": 0.2, "aggregate": "token-mean", "kl.beta": 0.0},
     }
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "aggregate", "standardise"})
 
     name: Literal["cispo"] = "cispo"
     preset: Literal["paper", "official"] = Field(

@@ -39,10 +39,28 @@ class Dapo(Grpo):
             "overlong_buffer": None,
             "kl.beta": 0.0,
         },
+        # The paper runs verl's implementation "without any modification": then DAPO is GRPO.
+        "verl-default": {
+            "clip_low": 0.2,
+            "clip_high": 0.2,
+            "dual_clip": 3.0,
+            "aggregate": "token-mean",
+            "dynamic_sampling": False,
+            "overlong_buffer": 0,
+            "kl.beta": 0.001,
+            "kl.aggregate": "token-mean",
+        },
     }
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
+        {"clip_low", "dual_clip", "aggregate", "overlong_buffer", "standardise"}
+    )
 
     name: Literal["dapo"] = "dapo"  # type: ignore[assignment]
+    preset: Literal["paper", "official", "verl-default"] = Field(  # type: ignore[assignment]
+        default="paper",
+        description="whose settings fill what is not set here: our reading of the paper's, the method's own scripts' "
+        "or verl's defaults as they are, with which DAPO is GRPO",
+    )
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     dynamic_sampling: bool = Field(
         default=True, description="draw prompts until prompts_per_step of them have rewards that differ"

@@ -26,7 +26,7 @@ class Gmpo(GroupZScore):
         "paper": {"clip_low": 0.2, "clip_high": 0.2, "kl.beta": 0.001, "kl.aggregate": "token-mean"},
         "official": {"clip_low": 0.4, "clip_high": 0.4, "kl.beta": 0.0},
     }
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "standardise"})
 
     name: Literal["gmpo"] = "gmpo"
     preset: Literal["paper", "official"] = Field(

@@ -25,7 +25,7 @@ class Gpg(Method):
         "paper": {"aggregate": "token-mean", "kl.beta": 0.001, "kl.aggregate": "token-mean"},
         "official": {"aggregate": "token-mean", "kl.beta": 0.0},
     }
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"kl.beta"})
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset({"aggregate"})
 
     name: Literal["gpg"] = "gpg"
     preset: Literal["paper", "official"] = Field(

@@ -34,7 +34,10 @@ class Grpo(GroupZScore):
         }
         for name in ("paper", "official")
     }
-    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"clip_low", "clip_high", "kl.beta"})
+    # The paper's table states a clip range for GSPO only.
+    VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
+        {"clip_low", "clip_high", "dual_clip", "aggregate", "standardise"}
+    )
 
     name: Literal["grpo"] = "grpo"
     preset: Literal["paper", "official"] = Field(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -34,8 +34,15 @@ class Quatro(Method):
     the policy has moved, its rows carry the force back to pi_old.
     """
 
+    STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"log_ratio", "ratio"})
+
     name: Literal["quatro"] = "quatro"
-    delta: float = Field(default=0.01, gt=0, description="KL radius per prompt, in nats: 0.1 accuracy, 0.001 diversity")
+    delta: float = Field(
+        default=0.01,
+        gt=0,
+        description="KL radius per prompt, in nats: 0.1 accuracy, 0.001 diversity. The paper runs 0.1, 0.01 and 0.001 "
+        "and has no default",
+    )
     log_ratio: Literal["detached", "none", "attached"] = Field(
         default="detached",
         description="the stabiliser -l: detached is the method; none is the paper's ablation (Fig. stability c); "
@@ -63,8 +70,8 @@ class Quatro(Method):
     delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
         default="constant",
         description="experimental, not in the paper: linear and cosine go from delta to delta_end over the run's "
-        "steps; target-entropy and target-kl begin at delta and steer the token entropy, or the realised KL of an "
-        "iteration, to delta_target",
+        "steps; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
+        "KL(new || old) of an iteration, to delta_target",
     )
     delta_end: float | None = Field(
         default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"

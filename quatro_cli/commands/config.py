@@ -35,7 +35,10 @@ def show(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print the whole resolved configuration as YAML, with what set each key; unmarked keys have their default.
+    """Print the whole resolved configuration as YAML, with what set each key; unmarked keys have a default of ours.
+
+    "stated by the paper" or "verl's default", which the paper follows where it states nothing, says whose a value is;
+    "our reading" is what a preset has to fill in beyond them.
 
     \b
     Examples:

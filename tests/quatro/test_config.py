@@ -305,7 +305,7 @@ def test_a_preset_fills_only_what_nobody_set(write: Any, peculiar: str) -> None:
     assert (paper.config.kl.beta, paper.config.kl.aggregate) == (0.25, "seq-mean-token-sum")
     assert paper.origins["method.width"] == "preset paper, stated by the paper"
     assert paper.origins["kl.beta"] == "preset paper, our reading"
-    assert paper.origins["kl.estimator"] == "default"
+    assert paper.origins["kl.estimator"] == "stated by the paper"
 
     official = resolve_config(write(bare), overrides=["method.preset=official", "method.width=2"])
     assert official.config.method.model_dump()["width"] == 2.0
@@ -335,7 +335,8 @@ def test_origins_tell_where_each_key_came_from() -> None:
     assert resolved.origins["optimizer.lr"] == "-s optimizer.lr=1e-3"
     assert resolved.origins["method.name"] == "-m gspo"
     assert resolved.origins["model"].endswith("quickstart.yaml:4")
-    assert resolved.origins["optimizer.weight_decay"] == "default"
+    assert resolved.origins["optimizer.weight_decay"] == "stated by the paper"
+    assert resolved.origins["data.too_long"] == "default"
     tree = resolved.config.model_dump()
     leaves = {f"{key}.{inner}" for key, block in tree.items() if isinstance(block, dict) for inner in block}
     assert set(resolved.origins) == leaves | {key for key, block in tree.items() if not isinstance(block, dict)}

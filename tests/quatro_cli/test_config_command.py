@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,73 @@ def test_a_reward_that_does_not_exist_is_refused_where_it_is_read(tmp_path: Path
     assert result.exit_code == 2
     assert f"{path}:3: reward: found code, expected math, countdown or module:function" in result.stderr
     assert "code" not in CliRunner().invoke(main_app, ["config", "schema"]).stdout.partition("\nreward:")[2][:200]
+
+
+PAPER, VERL, OURS = "stated by the paper", "verl's default", "our reading"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whose"),
+    [
+        (["quickstart", "-m", "grpo"], {"clip_low": VERL, "clip_high": VERL, "dual_clip": VERL, "aggregate": VERL}),
+        (["quickstart", "-m", "gspo"], {"clip_low": PAPER, "clip_high": PAPER, "aggregate": OURS}),
+        (["quickstart", "-m", "gmpo"], {"clip_low": VERL, "clip_high": VERL}),
+        (["quickstart", "-m", "gpg"], {"aggregate": VERL}),
+        (["quickstart", "-m", "cispo"], {"clip_low": VERL, "clip_high": VERL, "aggregate": VERL}),
+        (
+            ["quickstart", "-m", "dapo"],
+            {"clip_low": VERL, "clip_high": OURS, "dual_clip": VERL, "aggregate": VERL, "dynamic_sampling": OURS},
+        ),
+    ],
+)
+def test_a_preset_says_whose_its_values_are(arguments: list[str], whose: dict[str, str]) -> None:
+    origins = json.loads(run_command(config_command.app, "show", *arguments, "--json")[0])["origins"]
+    assert {key: origins[f"method.{key}"] for key in whose} == {key: f"preset paper, {of}" for key, of in whose.items()}
+    assert origins["kl.beta"] == f"preset paper, {PAPER}"
+    assert origins["method.preset"] == "default"
+
+
+@pytest.mark.parametrize("name", ["math-1.5b", "math-1.5b-2gpu", "math-7b", "math-7b-4gpu"])
+def test_a_maths_config_says_which_values_are_the_papers_verls_and_ours(name: str) -> None:
+    document = json.loads(run_command(config_command.app, "show", name, "--json")[0])
+    whose = {
+        PAPER: ["prompts_per_step", "rollouts_per_prompt", "minibatch_prompts", "inner_updates", "optimizer.lr"]
+        + ["optimizer.weight_decay", "rollout.max_new_tokens", "rollout.temperature", "kl.beta", "kl.estimator"],
+        VERL: ["optimizer.betas", "optimizer.max_grad_norm", "optimizer.warmup_steps", "data.max_prompt_tokens"]
+        + ["kl.aggregate"],
+        "our choice": ["steps"],
+    }
+    for owner, keys in whose.items():
+        assert [key for key in keys if not document["origins"][key].endswith(owner)] == [], owner
+    assert document["config"]["data"]["max_prompt_tokens"] == 512
+    text = shipped_configs()[name].read_text(encoding="utf-8")
+    assert re.search(r"^steps: 100 +# ours: verl's default, total_epochs 30, .* about 870$", text, re.MULTILINE)
+    shown = run_command(config_command.app, "show", name, "-s", "optimizer.max_grad_norm=2")[0]
+    assert re.search(r"max_grad_norm: 2.0 +# -s optimizer.max_grad_norm=2$", shown, re.MULTILINE)
+
+
+def test_the_schema_calls_no_default_the_papers_that_is_not() -> None:
+    shown = run_command(config_command.app, "schema")[0].splitlines()
+    heads = {line.partition(":")[0]: line for line in shown if not line.startswith((" ", "#"))}
+    assert heads["optimizer.lr"].endswith(f"= 1.0e-06, {PAPER}")
+    assert heads["optimizer.betas"].endswith(f"= [0.9, 0.999], {VERL}")
+    for key in ("steps", "data.max_prompt_tokens", "method.delta", "checkpoint.every"):
+        assert PAPER not in heads[key], key
+        assert VERL not in heads[key], key
+
+
+def test_dapo_as_verl_runs_it_is_grpo() -> None:
+    def settings(method: str, preset: str) -> dict:
+        arguments = ["show", "quickstart", "-m", method, "-s", f"method.preset={preset}", "--json"]
+        return json.loads(run_command(config_command.app, *arguments)[0])["config"]
+
+    dapo, grpo = settings("dapo", "verl-default"), settings("grpo", "paper")
+    assert dapo["method"].pop("dynamic_sampling") is False
+    assert dapo["method"].pop("overlong_buffer") == 0
+    grpo["method"] |= {"name": "dapo", "preset": "verl-default"}
+    idle = ("max_sampling_rounds", "overlong_factor")
+    assert {key: value for key, value in dapo["method"].items() if key not in idle} == grpo["method"]
+    assert {**dapo, "method": None} == {**grpo, "method": None}
 
 
 def test_differences_are_a_table() -> None:
