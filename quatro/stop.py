@@ -1,4 +1,4 @@
-"""A polite end of training: the first signal asks the loop to stop at the next step, the second stops it now."""
+"""A polite end of training: the first signal asks the loop to stop where it can save, the second stops it now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ POLITE_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
-    """A stop ended an iteration before its last optimiser step; without ``inflight`` nothing of it is to be kept."""
+    """A stop ended an iteration before its metrics were written.
+
+    ``inflight`` is what is kept of it: its rollouts and the optimiser steps taken, all of them where a stop fell into
+    the evaluation. None while the rollouts were drawn: those that were finished are discarded, and drawn again.
+    """
 
     def __init__(self, inflight: Inflight | None = None) -> None:
         super().__init__("the iteration was stopped")
@@ -24,7 +28,9 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """``with StopRequest() as stop:`` catches SIGINT and SIGTERM; the loop asks ``stop.requested`` between steps.
+    """``with StopRequest() as stop:`` catches SIGINT and SIGTERM; the loop asks ``stop.requested``.
+
+    It asks between two optimiser steps, and whenever a response has been drawn.
 
     A second signal raises KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) where the program stands.
     ``notify`` is told once, in words, that the request was heard. Outside the main thread nothing is installed,
@@ -70,4 +76,7 @@ class StopRequest:
         if self._notify is not None:
             # The signal may have arrived inside a write to the same stream, which must not be entered twice.
             with contextlib.suppress(RuntimeError):
-                self._notify(f"{cause.name}: finishing this step and saving; once more stops at once")
+                self._notify(
+                    f"{cause.name}: saving after this optimiser step; responses still being drawn are discarded, and "
+                    "drawn again by --resume; once more stops at once"
+                )

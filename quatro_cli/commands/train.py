@@ -34,7 +34,9 @@ def train(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Fine-tune a model. Ctrl-C once finishes the step and saves; twice stops at once.
+    """Fine-tune a model. Ctrl-C once saves after the optimiser step under way; twice stops at once.
+
+    Responses still being drawn at the first Ctrl-C are discarded; --resume draws them again and goes on bit by bit.
 
     \b
     Examples:

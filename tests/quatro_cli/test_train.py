@@ -150,9 +150,7 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_had_been(
-    settings, tmp_path, number, code
-):
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, tmp_path, number, code):
     run, whole = tmp_path / "cut", tmp_path / "whole"
     # Enough steps that the signal comes before the last one.
     several = [*settings, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
@@ -184,6 +182,34 @@ def test_a_signal_finishes_the_step_and_saves_and_the_run_goes_on_as_if_nothing_
 
     pairs = zip(timeless(metrics(run)), timeless(metrics(whole)), strict=True)
     assert [(key, a[key], b.get(key)) for a, b in pairs for key in a if a[key] != b.get(key)] == []
+
+
+def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_path, monkeypatch):
+    from quatro.rollout.transformers import TransformersEngine
+
+    draw, calls = TransformersEngine.generate, []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return draw(self, *arguments, **options)
+
+    run, whole = tmp_path / "cut", tmp_path / "whole"
+    with monkeypatch.context() as patch:
+        patch.setattr(TransformersEngine, "generate", interrupted)
+        result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
+    assert result.exit_code == 130, result.output
+    assert "responses still being drawn are discarded, and drawn again by --resume" in result.stderr
+    assert "finishing" not in result.stderr
+    assert [path.name for path in (run / "checkpoints").glob("step-*")] == ["step-000001"]
+    assert [path.name for path in (run / "rollouts").iterdir()] == ["step-000001.jsonl"]
+    assert "discarded" in runner.invoke(app, ["train", "--help"]).stdout
+
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    runner.invoke(app, ["train", "quickstart", *settings, "-o", str(whole)])
+    drawn = "rollouts/step-000002.jsonl"
+    assert (run / drawn).read_bytes() == (whole / drawn).read_bytes()
 
 
 def test_a_second_interrupt_stops_at_once(settings, tmp_path):
