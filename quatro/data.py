@@ -38,8 +38,12 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | Non
         DataError: no prompts, an empty prompt, or a prompt that is too long while ``too_long`` is `refuse`.
         MissingError: the data are not on this machine and cannot be fetched.
     """
-    problems = load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
-    return tokenize_problems(problems, config, tokenizer, context_limit=context_limit)
+    return tokenize_problems(training_problems(config), config, tokenizer, context_limit=context_limit)
+
+
+def training_problems(config: DataConfig) -> list[Problem]:
+    """The problems of `data.prompts`, before they are tokenised; raises as `evals.benchmarks.load_problems` does."""
+    return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
 
 
 def evaluation_prompts(config: Config, tokenizer: Any, *, context_limit: int | None) -> list[Prompt]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evals.benchmarks import Problem
 from quatro import warmstart
 from quatro.config import Config, config_to_yaml
-from quatro.data import PromptSet, load_prompts
+from quatro.data import PromptSet, tokenize_problems
 from quatro.health import startup_warnings
 from quatro.policy.adapters import base_of
-from quatro.ranks import check_ranks
+from quatro.preflight import check_inputs
 from quatro.types import Prompt
 
 FLOAT32_BYTES = 4
@@ -94,22 +96,25 @@ class DryRun:
         }
 
 
-def describe(config: Config, *, num_ranks: int = 1) -> DryRun:
+def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] | None = None) -> DryRun:
     """Everything a run checks and announces before its first step; loads the tokenizer and the data, no weights.
 
-    Raises:
-        MissingError: model, tokenizer or data are not on this machine.
-        DataError: the prompts are empty, too long or unreadable.
-    """
-    from quatro.policy.loading import context_limit
-    from quatro.setup import check_parts, find_device, require_adapters
+    ``problems``: what `check_inputs` has found for it already.
 
-    check_ranks(config, num_ranks)
-    require_adapters(config)
+    Raises:
+        As `check_inputs`; and
+        MissingError: the device is not on this machine.
+        DataError: the prompts are empty or too long, or cannot be judged.
+    """
+    if problems is None:
+        problems = check_inputs(config, num_ranks=num_ranks)
+    from quatro.policy.loading import context_limit
+    from quatro.setup import check_parts, find_device
+
     device = find_device(config.device)
     tokenizer, model = _tokenizer_and_shape(config)
     limit = context_limit(model)
-    prompts = load_prompts(config.data, tokenizer, context_limit=limit)
+    prompts = tokenize_problems(problems, config.data, tokenizer, context_limit=limit)
     check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
     if config.policy.lora is not None:
         from quatro.policy import lora

@@ -22,9 +22,10 @@ from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, wr
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
+from quatro.preflight import check_model
 from quatro.run_summary import checkpoint_steps
 from quatro.rundir import INSIDE, read_json, step_name
-from quatro.sample import refuse_other_base, unfinished_note
+from quatro.sample import unfinished_note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,8 +74,9 @@ def export(
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is no whole model: it has no config.json")
+    if is_adapter:
+        check_model(str(found.model), found)
     needed = _merged_bytes(found.model, dtype) if is_adapter else _copied_bytes(found.model, dtype)
-    refuse_other_base(found)
     if (note := unfinished_note(found)) is not None:
         logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)

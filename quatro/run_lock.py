@@ -53,6 +53,12 @@ class RunLock:
             self._descriptor = None
 
 
+def refuse_locked(run: Path) -> None:
+    """Raises LockedError if a living process holds the run; names it."""
+    if is_locked(run):
+        RunLock(run).close()
+
+
 def is_locked(run: Path) -> bool:
     """Whether a living process holds the run; where there are no locks, none does."""
     try:

@@ -275,10 +275,11 @@ def refuse_occupied(path: Path) -> None:
     Raises:
         UsageError: there is a run or something else; the message says how to go on.
     """
-    if not path.exists():
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir():
+        raise UsageError(f"{above} is a file: choose another run directory with -o DIR")
+    if above != path:
         return
-    if not path.is_dir():
-        raise UsageError(f"{path} is a file: choose another run directory with -o DIR")
     present = set(os.listdir(path))
     if "config.yaml" in present:
         raise UsageError(

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.errors import MissingError, UsageError
+from quatro import packages
+from quatro.rollout.limits import check_temperature
 
 if TYPE_CHECKING:
     from quatro.rollout.engine import Engine, Sampler
@@ -54,9 +56,7 @@ def engine_name(name: str) -> EngineName:
     for engine in ENGINES:
         if engine == name:
             if engine == "vllm":
-                from quatro.rollout.vllm import require
-
-                require()
+                packages.require("vllm", "the engine vllm")
             return engine
     raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(ENGINES)}")
 
@@ -70,14 +70,14 @@ def gpu_list(text: str | None) -> list[str]:
     """
     if text is None:
         return []
-    import torch
-
     numbers = text.split(",")
     if not all(number.strip().isdecimal() for number in numbers):
         raise UsageError(f"--gpus takes numbers such as 0,1, found {text!r}")
     chosen = [int(number) for number in numbers]
     if len(set(chosen)) < len(chosen):
         raise UsageError(f"--gpus names a GPU twice: {text}")
+    import torch
+
     count = torch.cuda.device_count()
     if not count:
         raise MissingError(
@@ -177,8 +177,6 @@ def _shape(weights: str) -> Any:
 def check_sampling(engine: EngineName, sampling: Sampling) -> None:
     """Raises UsageError for what ``engine`` cannot draw."""
     if engine == "vllm":
-        from quatro.rollout.vllm import check_temperature
-
         check_temperature("temperature", sampling.temperature)
 
 

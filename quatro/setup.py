@@ -19,11 +19,11 @@ from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
 from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
+from quatro.preflight import require_packages
 from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
 from quatro.sample import model_digest
-from quatro.trackers import require_trackers
 from quatro.types import Prompt, Sampling
 from quatro.world import World
 
@@ -65,7 +65,7 @@ def assemble(
     """
     world = world or World()
     check_ranks(config, world.size)
-    require_adapters(config)
+    require_packages(config)
     folder = warmstart.resolve_model(config.model, progress=progress)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -99,38 +99,25 @@ def assemble(
     )
 
 
-def require_adapters(config: Config) -> None:
-    """Raises MissingError where an adapter is to be trained or begun with, and peft is not installed."""
-    if config.policy.lora is not None or base_of(config.model) != config.model:
-        lora.require()
-
-
 def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, context_limit: int | None) -> None:
-    """Everything beside the model that a run could stumble over later is tried now.
+    """What beside the model a run could stumble over later, and `preflight.check_inputs` cannot know, is tried now.
 
     Raises:
-        UsageError: an engine, policy or reward that this version does not have, or a reward that cannot be imported.
-        DataError: the reward cannot judge a prompt, or a replay or evaluation file is unreadable.
+        MissingError: DeepSpeed or vLLM cannot be used here.
+        UsageError: vLLM does not take the model's heads.
+        DataError: the reward or the evaluation's grader cannot judge a prompt.
     """
     if config.policy.kind == "deepspeed":
         from quatro.policy.deepspeed import require
 
         require(find_device(config.device))
     if config.rollout.engine == "vllm":
-        from quatro.rollout.vllm import check_temperature, check_usable
+        from quatro.rollout.vllm import check_usable
 
-        check_temperature("rollout.temperature", config.rollout.temperature)
-        check_temperature("eval.temperature", config.eval.temperature)
         # An embedded model that is still to be made has heads that fit.
         is_there = warmstart.is_cached(config.model)
         check_usable(load_config(warmstart.resolve_model(config.model)) if is_there else None)
-    if config.rollout.engine == "replay":
-        from quatro.rollout.replay import ReplayEngine
-
-        ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
-    require_trackers(config.tracking)
     check_answers(prompts, config.reward)
-    make_reward(config.reward).close()
     if config.eval.every:
         evaluation_prompts(config, tokenizer, context_limit=context_limit)
 

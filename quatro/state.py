@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from evals.errors import DataError
 from quatro import shards
 from quatro.checkpoint import below
-from quatro.config import Config, leaves
+from quatro.config import Config
 from quatro.inflight import Inflight
+from quatro.preflight import refuse_differing, refuse_other_settings
 from quatro.rundir import RunDir
 from quatro.setup import Parts, assemble
 from quatro.world import World
 
 logger = logging.getLogger(__name__)
-
-MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
 
 
 @dataclass(frozen=True)
@@ -127,24 +125,6 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
     )
 
 
-def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
-    """A run goes on with the configuration that it began with, or not at all.
-
-    Raises:
-        DataError: lists the keys that differ.
-    """
-    may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
-    now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
-    _refuse(
-        name,
-        [
-            f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
-            for key in sorted(now.keys() | then.keys())
-            if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
-        ],
-    )
-
-
 def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:
     """A run goes on with the model and data that it began with, or not at all.
 
@@ -152,24 +132,9 @@ def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> No
         DataError: says what is another one.
     """
     found = parts.fingerprints.items()
-    _refuse(
+    refuse_differing(
         name, [f"the {what} changed since the run began" for what, own in found if state["inputs"].get(what) != own]
     )
-
-
-def _refuse(name: str, differing: Sequence[str]) -> None:
-    if differing:
-        raise DataError(
-            f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"
-        )
-
-
-def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration of an earlier version; keys it did not know yet have the values that mean what it did."""
-    try:
-        return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
-    except ValueError:  # a key that is gone is a difference to be shown
-        return stored
 
 
 def _plain(value: Any) -> Any:

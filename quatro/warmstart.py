@@ -78,9 +78,14 @@ def resolve_model(name: str, *, progress: Progress | None = None) -> str:
     """
     if not name.startswith("embedded:"):
         return name
+    check_embedded(name)
+    return str(ensure(EMBEDDED[name], name=name.removeprefix("embedded:"), progress=progress))
+
+
+def check_embedded(name: str) -> None:
+    """Raises UsageError if no embedded model is called ``name``."""
     if name not in EMBEDDED:
         raise UsageError(f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED)}")
-    return str(ensure(EMBEDDED[name], name=name.removeprefix("embedded:"), progress=progress))
 
 
 def is_cached(name: str) -> bool:

@@ -33,6 +33,8 @@ WITHOUT_TORCH = (
     "quatro/stop.py",
     "quatro/rundir.py",
     "quatro/checkpoint.py",
+    "quatro/preflight.py",
+    "quatro/packages.py",
     "quatro/methods",
 )
 HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}

@@ -79,10 +79,10 @@ def changed_by(name: str) -> str | None:
 
 
 def _refuse_adapter_on_hub(name: str) -> None:
-    from huggingface_hub import try_to_load_from_cache
-
     if os.path.exists(name) or not may_be_hub_id(name):
         return
+    from huggingface_hub import try_to_load_from_cache
+
     if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
         raise UsageError(
             f"{name} on the Hub is an adapter; type: hf download {name} --local-dir FOLDER, and give that folder"

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
+from quatro import packages
 from quatro.checkpoint import below
 from quatro.collate import Rows
 from quatro.config import Config
@@ -45,11 +45,7 @@ def require(device: torch.device) -> None:
     Raises:
         MissingError: DeepSpeed, or what it needs on a CPU, is not installed.
     """
-    if find_spec("deepspeed") is None:
-        raise MissingError(
-            "policy.kind deepspeed needs a package that is not installed; type: pip install 'quatro[deepspeed]', or "
-            "use -s policy.kind=local"
-        )
+    packages.require("deepspeed", "policy.kind deepspeed")
     if device.type == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError, UsageError
+from quatro import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def load_config(name: str) -> PreTrainedConfig:
     """
     from transformers import AutoConfig
 
-    base = base_of(name)
+    base = _place_of(name, ("config.json",), what="model")
     with _wanted_by(name, base):
-        _require(base, ("config.json",), what="model")
         return _load(base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False))
 
 
@@ -71,9 +70,7 @@ def load_shape(name: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     config = load_config(name)
-    base = base_of(name)
-    with _wanted_by(name, base):
-        _require(base, WEIGHT_FILES, what="weights")
+    base = _place_of(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
         return _load(base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
 
@@ -87,9 +84,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    own = name if any(Path(name, file).is_file() for file in TOKENIZER_FILES) else base_of(name)
+    own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
     with _wanted_by(name, own):
-        _require(own, TOKENIZER_FILES, what="tokenizer")
         loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(own) else AutoTokenizer
         tokenizer = _load(own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False))
     if tokenizer.eos_token_id is None:
@@ -140,8 +136,7 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
     """In float32, then cast: the change that an adapter makes may be less than the last digit of ``dtype``."""
     import torch
 
-    if find_spec("peft") is None:
-        raise MissingError(f"{name} is an adapter, and reading it needs peft; type: pip install 'quatro[lora]'")
+    _require_peft(name)
     from peft import PeftModel
 
     with _wanted_by(name, changed):
@@ -262,6 +257,39 @@ def context_limit(model: Any) -> int | None:
     return None
 
 
+def require_model(name: str) -> None:
+    """What `load_tokenizer`, `load_config` and `load_model` need is here or can be fetched; loads nothing, not even
+    torch. An embedded model is made when it is first loaded.
+
+    Raises:
+        As they do, as far as names, folders and the Hub's cache tell.
+    """
+    if name.startswith("embedded:"):
+        from quatro.warmstart import check_embedded
+
+        check_embedded(name)
+        return
+    _place_of(name, TOKENIZER_FILES, what="tokenizer")
+    _place_of(name, ("config.json",), what="model")
+    if changed_by(name) is not None:
+        _require_peft(name)
+    _place_of(name, WEIGHT_FILES, what="weights")
+
+
+def _place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
+    """Where one of the files ``patterns`` of the model ``name`` is or, on the Hub, may be: there, or in its base."""
+    # An adapter may bring a tokenizer of its own.
+    is_own = what == "tokenizer" and any(Path(name, file).is_file() for file in patterns)
+    place = name if is_own else base_of(name)
+    with _wanted_by(name, place):
+        _require(place, patterns, what=what)
+    return place
+
+
+def _require_peft(adapter: str) -> None:
+    packages.require("peft", f"{adapter} is an adapter, and reading it")
+
+
 def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
     """Refuses a local path that does not exist or holds none of the files; a Hub id passes."""
     folder = Path(name)
@@ -293,18 +321,23 @@ def _refuse_unreachable(name: str) -> None:
 
     from huggingface_hub import constants, try_to_load_from_cache
 
-    is_cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    if is_cached or constants.is_offline_mode() or getproxies():  # a proxy finds the host by itself
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
         return
-    host = urlsplit(constants.ENDPOINT).hostname
-    try:
-        socket.getaddrinfo(host, 443)
-    except OSError as error:
-        raise MissingError(
-            f"the model {name!r} is neither a folder here nor in the Hub's cache, and {host} cannot be reached "
-            f"({error.strerror or error}); on a machine with network run `hf download {name}`, or give a local folder "
-            "(to train: -s model=FOLDER)"
-        ) from error
+    if constants.is_offline_mode():
+        reason = "the Hub is not asked (HF_HUB_OFFLINE is set)"
+    elif getproxies():  # a proxy finds the host by itself
+        return
+    else:
+        host = urlsplit(constants.ENDPOINT).hostname
+        try:
+            socket.getaddrinfo(host, 443)
+            return
+        except OSError as error:
+            reason = f"{host} cannot be reached ({error.strerror or error})"
+    raise MissingError(
+        f"the model {name!r} is neither a folder here nor in the Hub's cache, and {reason}; on a machine with network "
+        f"run `hf download {name}`, or give a local folder (to train: -s model=FOLDER)"
+    )
 
 
 def _is_plain_tokenizer(name: str) -> bool:

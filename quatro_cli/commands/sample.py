@@ -107,13 +107,14 @@ def sample(
     """
     from evals.errors import UsageError
     from evals.whole_file import file_stem
+    from quatro.preflight import check_model
     from quatro.sample_engine import check_sampling, engine_name, gpu_list
     from quatro.sample_settings import default_tag, plan_of
 
     names = split(benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
-    drawer, devices = engine_name(engine), gpu_list(gpus)
+    drawer = engine_name(engine)
     plan, replaced = plan_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
@@ -131,6 +132,8 @@ def sample(
     default = default_tag(tasks[0].sampling, step=found.step, is_inside=is_inside)
     folder = out or _default_folder(model, found) / (tag or default)
     check_sampling(drawer, tasks[0].sampling)
+    check_model(found.load, found.checkpoint)
+    devices = gpu_list(gpus)  # only torch knows how many there are
     for line in replaced:
         output.info(line)
     if dry_run:
@@ -180,14 +183,12 @@ def _draw(
 
     from quatro.data import to_prompt
     from quatro.policy.loading import context_limit, load_config, load_tokenizer
-    from quatro.sample import model_digest, refuse_long_prompts, refuse_other_base
+    from quatro.sample import model_digest, refuse_long_prompts
     from quatro.sample_engine import Recipe, open_sampler, rows_per_call
     from quatro.setup import find_device
 
     weights = _weights(found)
     tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
-    if found.checkpoint is not None:
-        refuse_other_base(found.checkpoint)
     prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
     for rows in prompts.values():
         refuse_long_prompts(rows, context)
@@ -307,8 +308,8 @@ def _find_model(name: str) -> _Model:
 
     path = Path(name)
     if not (path / "config.yaml").is_file():
-        folder = path if (path / MANIFEST).is_file() else path.parent
-        if folder != path and not (path.name == MODEL and (folder / MANIFEST).is_file()):
+        folder = path.parent if path.name == MODEL and not (path / MANIFEST).is_file() else path
+        if not (folder / MANIFEST).is_file():
             return _Model(name, Source(model=name))
         # A checkpoint, or the model in it: what it knows of its base is worth as much without the run.
         checkpoint = load(folder)

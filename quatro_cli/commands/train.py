@@ -12,6 +12,7 @@ from quatro_cli.options import DryRun, Json, Set
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
+    from evals.benchmarks import Problem
     from quatro.config import Config
     from quatro.ranks import Launch
     from quatro.stop import StopRequest
@@ -44,7 +45,9 @@ def train(
       quatro train runs/quickstart-quatro-0 --resume
       torchrun --nproc-per-node 2 -m quatro_cli train math-1.5b-2gpu
     """
+    from quatro.preflight import check_inputs, is_finished
     from quatro.ranks import launched
+    from quatro.run_lock import refuse_locked
     from quatro.rundir import refuse_occupied
 
     launch = launched()
@@ -57,16 +60,23 @@ def train(
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
     if launch.is_first and not resume:
         refuse_occupied(run_path)
+    if resume and not dry_run:
+        if is_finished(run_path, config):
+            output.info(
+                f"{run_path} is done: all {config.steps} iterations; `quatro runs show {run_path}` tells about it"
+            )
+            _say(run_path, {}, json=json)
+            return
+        if launch.is_first:
+            refuse_locked(run_path)
+    problems = check_inputs(config, num_ranks=launch.size)
     if dry_run:
         if launch.is_first:
-            _describe(config, num_ranks=launch.size, json=json)
+            _describe(config, problems, num_ranks=launch.size, json=json)
         return
-    stop, metrics = _train(config, run_path, launch, resume=resume)
+    stop, metrics = _train(config, run_path, launch, problems, resume=resume)
     is_interrupted = stop.requested and metrics.get("step") != config.steps
-    if json:
-        output.json({"schema": 1, "run": str(run_path), "interrupted": is_interrupted, "metrics": dict(metrics)})
-    else:
-        output.data(str(run_path))
+    _say(run_path, metrics, json=json, is_interrupted=is_interrupted)
     if is_interrupted:
         output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")
         raise typer.Exit(stop.exit_code)
@@ -105,17 +115,26 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     return load_config(run), run
 
 
-def _describe(config: Config, *, num_ranks: int, json: bool) -> None:
+def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
+    if json:
+        output.json({"schema": 1, "run": str(run), "interrupted": is_interrupted, "metrics": dict(metrics)})
+    else:
+        output.data(str(run))
+
+
+def _describe(config: Config, problems: list[Problem], *, num_ranks: int, json: bool) -> None:
     from quatro.dry_run import describe
 
-    described = describe(config, num_ranks=num_ranks)
+    described = describe(config, num_ranks=num_ranks, problems=problems)
     if json:
         output.json(described.document)
     else:
         output.data("\n".join(described.lines))
 
 
-def _train(config: Config, path: Path, launch: Launch, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+def _train(
+    config: Config, path: Path, launch: Launch, problems: list[Problem], *, resume: bool
+) -> tuple[StopRequest, Mapping[str, float]]:
     """The run, whichever rank this is; returns how it was stopped and its last metrics."""
     from quatro.ranks import joined
     from quatro.setup import find_device
@@ -126,18 +145,18 @@ def _train(config: Config, path: Path, launch: Launch, *, resume: bool) -> tuple
         if not launch.is_first:
             output.mute(errors=False)
         else:
-            _announce(config, num_ranks=launch.size)
+            _announce(config, problems, num_ranks=launch.size)
         if launch.local_rank == 0:
             ensure_model(config.model)
         world.barrier("the model to be there")
         return (_lead if launch.is_first else _follow)(config, path, world, resume=resume)
 
 
-def _announce(config: Config, *, num_ranks: int) -> None:
+def _announce(config: Config, problems: list[Problem], *, num_ranks: int) -> None:
     """Whatever a run can be refused for is refused before it has a directory."""
     from quatro.dry_run import describe
 
-    described = describe(config, num_ranks=num_ranks)
+    described = describe(config, num_ranks=num_ranks, problems=problems)
     output.info("\n".join([*described.arithmetic, *described.notes]))
 
 
@@ -146,13 +165,10 @@ def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[St
     import sys
 
     from quatro.launch import launch
-    from quatro.rundir import RunDir, read_status
+    from quatro.rundir import RunDir
     from quatro.stop import StopRequest
     from quatro_cli.training_view import TrainingView
 
-    before = read_status(path) if resume else {}
-    if before.get("status") == "done" and before.get("step") == config.steps:
-        output.info(f"{path} is done: all {config.steps} iterations; `quatro runs show {path}` tells about it")
     run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")

@@ -178,7 +178,7 @@ def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
 
 
 def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
-    monkeypatch.setattr("quatro.policy.deepspeed.find_spec", lambda name: None)
+    monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"quatro\[deepspeed\]"):
         describe(tiny_config("policy.kind=deepspeed"))
 

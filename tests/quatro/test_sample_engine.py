@@ -20,7 +20,6 @@ from quatro.config_model import LoraConfig
 from quatro.policy import lora
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
-from quatro.rollout import vllm
 from quatro.sample import sample_benchmark
 from quatro.sample_settings import Source
 from quatro.types import Prompt, Sampling
@@ -55,7 +54,7 @@ def test_without_a_gpu_none_can_be_chosen(monkeypatch):
 
 
 def test_an_engine_without_its_package_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+    monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     assert sample_engine.engine_name("transformers") == "transformers"
     with pytest.raises(MissingError, match=r"quatro\[vllm\]"):
         sample_engine.engine_name("vllm")

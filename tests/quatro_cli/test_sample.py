@@ -133,9 +133,7 @@ def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, more, said
 def test_an_engine_or_a_device_that_is_not_here_ends_with_3(model, toy, tmp_path, monkeypatch):
     import torch
 
-    from quatro.rollout import vllm
-
-    monkeypatch.setattr(vllm, "find_spec", lambda name: None)
+    monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for more, said in ((["--engine", "vllm"], "pip install 'quatro[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
         result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))

