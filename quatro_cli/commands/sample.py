@@ -75,8 +75,8 @@ def sample(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper (T 1, top_p 0.7, n 256; of a model that is no run 1024 tokens, the paper's 7B: --max-tokens "
-            "3072) or verl-generation (the same and top_k 50). Options go before it."
+            help="paper (T 1, top_p 0.7, n 256; without a run 1024 tokens, its 7B: 3072) or verl-generation (also "
+            "top_k 50). Options go before it."
         ),
     ] = None,
     template: Annotated[
