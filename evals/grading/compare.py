@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from evals.grading.normal_form import Group, Item, choice_readings, parse_answer
+from evals.grading.normal_form import Group, Item, choice_readings, parse_answer, unit_reading
 from evals.grading.numbers import Number, same_number
 from evals.grading.typography import RELATION
 
@@ -21,6 +22,8 @@ SIMKO_TOLERANCE = 1e-4
 MAX_ITEMS = 100
 # A plain variable; what stands before the equals sign may also be a function or an expression.
 _SIMPLE = re.compile(r"[A-Za-z](?:_\{?\w+\}?)?")
+_DECORATION = re.compile(r"['|]+")
+_RATIO = re.compile(r"\d+(?:\.\d+)?(?::\d+(?:\.\d+)?)+", re.ASCII)
 
 
 # Decides what text and exact numbers leave open.
@@ -54,6 +57,8 @@ def compare(
     choices, gold_choices = _choices(extracted), _choices(reference)
     if bool(choices) != bool(gold_choices):  # (C) 12 is C and 12, but (C) 12 is not (C) 13
         predictions, golds = predictions + choices, golds + gold_choices
+    elif any(item.unit for item in golds + predictions):
+        predictions, golds = _with_units(extracted, predictions, golds), _with_units(reference, golds, predictions)
     verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
     if True in verdicts:
         is_text = any(item.text == gold.text for item in predictions for gold in golds)
@@ -73,16 +78,36 @@ def _choices(text: str) -> tuple[Item, ...]:
     return tuple(choice_readings(text))
 
 
+def _with_units(text: str, items: tuple[Item, ...], others: tuple[Item, ...]) -> tuple[Item, ...]:
+    """``items`` and the reading of ``text`` in which its last letters are the unit that the other side states."""
+    if any(item.unit for item in items):
+        return items
+    units = dict.fromkeys(other.unit for other in others if other.unit)
+    readings = (unit_reading(text, unit) for unit in units)
+    return items + tuple(reading for reading in readings if reading is not None)
+
+
 def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
+    if item.links:  # x = 2+3 = 5 says 5 if each of its values does
+        values = (*item.links, replace(item, links=()))
+        return _all_of([_same_item(value, gold, rule) for value in values])
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
-    if item.is_degrees != gold.is_degrees and "rad" in (item.unit, gold.unit):
-        return None if rule.oracle is None else rule.oracle(item, gold)
-    if _SIMPLE.fullmatch(item.name) and _SIMPLE.fullmatch(gold.name) and item.name != gold.name:
-        return False  # x = 2 does not say what y is
+    if item.is_degrees != gold.is_degrees:
+        item, gold = _in_radians(item, gold), _in_radians(gold, item)
+        if "rad" in (item.unit, gold.unit):
+            return None if rule.oracle is None else rule.oracle(item, gold)
+    if _names_conflict(item.name, gold.name):
+        return False
+    if item.is_prose or gold.is_prose:
+        return item.text.casefold() == gold.text.casefold()
+    if _RATIO.fullmatch(item.text) and not _RATIO.fullmatch(gold.text):
+        return False  # 3:4 is a ratio, a time or odds; only a reference that is one says which
     value, other = item.value, gold.value
     if isinstance(value, Number) and isinstance(other, Number):
         return _same_numbers(item, value, gold, other, rule)
+    if item.is_percent and not gold.is_percent:
+        return False
     verdict = None
     if isinstance(value, Group) and isinstance(other, Group):
         verdict = _same_groups(value, other, rule)
@@ -91,6 +116,19 @@ def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if verdict is None and rule.oracle is not None and _may_ask(value, other):
         return rule.oracle(item, gold)
     return verdict
+
+
+def _in_radians(item: Item, other: Item) -> Item:
+    r"""``item`` in radians if it says `\\pi` where the other one is in degrees: `\\pi` is not `\\pi^\\circ`."""
+    return replace(item, unit="rad") if "\\pi" in item.text and other.is_degrees and not item.is_degrees else item
+
+
+def _names_conflict(name: str, gold_name: str) -> bool:
+    """Whether one name excludes the other: x = 2 does not say what y is, nor |x| = 2 and x' = 2 what x is."""
+    if name == gold_name or not name or not gold_name:
+        return False
+    is_simple = bool(_SIMPLE.fullmatch(name) and _SIMPLE.fullmatch(gold_name))
+    return is_simple or _DECORATION.sub("", name) == _DECORATION.sub("", gold_name)
 
 
 def _may_ask(value: Number | str | Group, other: Number | str | Group) -> bool:
@@ -105,12 +143,12 @@ def _may_ask(value: Number | str | Group, other: Number | str | Group) -> bool:
 
 
 def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _Rule) -> bool:
+    if item.is_percent and not gold.is_percent and abs(other.value) < 1:
+        value = Number(value.value / 100)  # a reference below one without a percent sign is a share, not per cent
     if same_number(value, other):
         return True
-    if item.is_percent != gold.is_percent:
-        in_percent, plain = (value, other) if item.is_percent else (other, value)
-        if in_percent.value / 100 == plain.value:
-            return True
+    if gold.is_percent and not item.is_percent and other.value == 100 * value.value:
+        return True
     if rule.policy == "simko":
         return any(
             _is_close(value.value, other.value * factor, SIMKO_TOLERANCE)

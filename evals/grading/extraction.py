@@ -12,8 +12,11 @@ EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = ("boxed", "answer-is", "last
 MAX_ANSWER_CHARS = 20_000
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_TOKEN = re.compile(rf"(?P<box>{_BOX.pattern})(?P<opening>\{{)?|\\[{{}}]|\\\\(?!boxed|fbox)|[{{}}]")
 _UNBRACED = re.compile(r"[^\s{}$\\,;.]+")
+# What hides or strikes out the box that it stands before.
+_HIDDEN = re.compile(r"\\(?:[hv]?phantom|[bx]?cancel|sout|st)\s*\{\s*$")
+_MAX_HIDING_CHARS = 40
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\s*:?|\s*:)\s*\**\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\$\$?(?!\d)(?=[\s.,]|$)")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+)?")
@@ -26,28 +29,33 @@ class Extracted(NamedTuple):
     is_truncated: bool = False
 
 
+class _Box(NamedTuple):
+    """A complete box: where it begins and ends, and what it holds, without the boxes that are all of it."""
+
+    start: int
+    end: int
+    content: tuple[int, int]
+
+
 def extract(completion: str, policy: ExtractionPolicy = "boxed") -> Extracted:
     """The answer as it stands in ``completion``.
 
     `answer-is` takes, where there is no box, what follows the last "answer is" up to the end of the sentence;
     `last-number` takes, where that is missing too, the last number of the text.
     """
-    last_start = None
-    end = len(completion)
-    for box in reversed(list(_BOX.finditer(completion))):
-        last_start = box.start()
-        content = _box_content(completion, box.end(), end)
-        if content is not None:
+    first = _BOX.search(completion)
+    if first is not None:
+        box = _last_box(completion, first.start())
+        if box is not None:
+            content = completion[slice(*box.content)].strip()
             return Extracted(content if len(content) <= MAX_ANSWER_CHARS else None)
-        # A box that is open at `end` hides nothing: one further left that is still open here stays open there too.
-        end = box.start()
-    if last_start is not None and policy == "boxed":
-        return Extracted(None, is_truncated=True)
+        if policy == "boxed":
+            return Extracted(None, is_truncated=True)
     if policy != "boxed" and (phrase := _after_answer_is(completion)):
         return Extracted(phrase)
     if policy == "last-number" and (numbers := _NUMBER.findall(completion)):
         return Extracted(numbers[-1] if len(numbers[-1]) <= MAX_ANSWER_CHARS else None)
-    return Extracted(None, is_truncated=last_start is not None)
+    return Extracted(None, is_truncated=first is not None)
 
 
 def last_boxed(text: str) -> str | None:
@@ -55,20 +63,43 @@ def last_boxed(text: str) -> str | None:
     return extract(text).text
 
 
-def _box_content(text: str, start: int, end: int) -> str | None:
-    if start >= end:
-        return None
-    if text[start] != "{":  # \boxed 80
-        word = _UNBRACED.match(text, start, end)
-        return word.group() if word and text[start - 1] in " \t" else None
-    depth = 0
-    for token in _BRACE.finditer(text, start, end):
-        if token.group() == "{":
-            depth += 1
-        elif token.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : token.start()].strip()
+def _last_box(text: str, start: int) -> _Box | None:
+    """The last complete box that stands in no other complete one and is neither hidden nor in a comment."""
+    boxes: list[_Box] = []
+    open_braces: list[tuple[int, int] | None] = []  # of a box: where it begins, and where its content does
+    for token in _TOKEN.finditer(text, start):
+        if token["box"]:
+            if token["opening"]:
+                open_braces.append((token.start(), token.end()))
+            elif (word := _UNBRACED.match(text, token.end())) and text[token.end() - 1] in " \t":  # \boxed 80
+                boxes.append(_Box(token.start(), word.end(), word.span()))
+        elif token[0] == "{":
+            open_braces.append(None)
+        elif token[0] == "}" and open_braces and (opening := open_braces.pop()):
+            box_start, content_start = opening
+            content = (content_start, token.start())
+            num_outside = len(boxes)
+            while num_outside and boxes[num_outside - 1].start > box_start:
+                num_outside -= 1
+            inner = boxes[num_outside:]
+            del boxes[num_outside:]
+            if (
+                len(inner) == 1
+                and not (text[content_start : inner[0].start] + text[inner[0].end : token.start()]).strip()
+            ):
+                content = inner[0].content
+            boxes.append(_Box(box_start, token.end(), content))
+    return _last_visible(text, boxes)
+
+
+def _last_visible(text: str, boxes: list[_Box]) -> _Box | None:
+    line_start, is_comment = len(text), False
+    for box in reversed(boxes):
+        if box.start < line_start:
+            line_start = text.rfind("\n", 0, box.start) + 1
+            is_comment = text[line_start : box.start].lstrip().startswith("%")
+        if not is_comment and not _HIDDEN.search(text, max(0, box.start - _MAX_HIDING_CHARS), box.start):
+            return box
     return None
 
 

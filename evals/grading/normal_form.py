@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from evals.grading.chains import read_chain
 from evals.grading.numbers import Number, parse_number
-from evals.grading.typography import CLOSING, OPENING, RELATION, TOKENS, canonical, clean
-from evals.grading.units import strip_unit
+from evals.grading.typography import CLOSING, OPENING, TOKENS, canonical, clean
+from evals.grading.units import holds_words, strip_symbol, strip_unit
+from evals.grading.words import number
 
 # Beyond this length an answer is compared as a string only.
 MAX_PARSED_CHARS = 4000
@@ -38,7 +40,8 @@ class Item:
     """A value with the name before its equals sign and the unit behind it, each empty where there is none.
 
     ``equation`` is the text with its name, where there is a name: `a=b-c` may be an equation after all. ``is_prose``:
-    all of it is marked as words, so that its letters are no product.
+    it says something in words or in signs that no formula has, so that it equals its own text only. ``links`` are the
+    other values of a chain `x = 2+3 = 5`, which must be equal too.
     """
 
     value: Number | str | Group
@@ -49,21 +52,15 @@ class Item:
     equation: str = ""
     is_prose: bool = False
     is_degrees: bool = False
+    links: tuple[Item, ...] = ()
 
 
 _THOUSANDS_WHOLE = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
 _MIXED_NUMBER = re.compile(r"(-?\d+) (\d+)/(\d+)", re.ASCII)
 _WORDS_OF_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{([^{}]*)\}")
 _PROSE = re.compile(rf"{_WORDS_OF_TEXT.pattern}|\\mathrm\s*\{{[A-Za-z]{{3,}}\}}")
-_NUMERALS = {
-    word: str(value)
-    for value, word in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-    )
-}
 # What is said in words, and the formula that says the same.
 _PHRASES = {
-    **_NUMERALS,
     **dict.fromkeys(["all real numbers", "all reals", "real numbers", "the real numbers"], "\\mathbb{R}"),
     **dict.fromkeys(["no solution", "no solutions", "no real solutions", "empty set", "the empty set"], "\\emptyset"),
     "infinity": "\\infty",
@@ -74,11 +71,31 @@ _MARKED_CHOICE = re.compile(
     r"\\(?:text|textbf|mathrm|textrm)\s*\{\s*\(?([A-H])\)?[.:]?\s*\}[\s:.]*(?=\S)(.+)", re.DOTALL
 )
 _CHOICE = re.compile(r"(?:\(([A-H])\)|([A-H])[.):]) (?![-+*/^=,_(])(.+)", re.DOTALL)
+_CHOICE_IN_TEXT = re.compile(
+    r"(\\(?:text|textbf|mathrm|textrm|mbox)\s*\{)\s*(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:[).:]+\s*([^{}]*)|\s*)\}"
+)
+# A choice's own text does not begin so: `(A) or (C)`, `(A) is wrong`.
+_CONTINUING = frozenset(["is", "isn", "are", "was", "or", "and", "but", "nor", "xor"])
 _SET_BUILDER = re.compile(r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![A-Za-z])|\||:)(.+)", re.DOTALL)
 
-# Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
-_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|_\{[^{}]*\}|_\d)++")
-_SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
+# What hides, strikes out or negates, and a percent sign that is no unit: a text that holds it is no formula.
+_UNREADABLE = re.compile(
+    r"%|\\(?:[hv]?phantom|[bx]?cancel(?:to)?|sout|st|not|neg|lnot|tag|label|boxed|fbox|(?:text|math)?color(?:box)?"
+    r"|[a-z]*lap|smash|footnote[a-z]*|iff|implies|Rightarrow|Leftrightarrow)(?![A-Za-z])"
+)
+# The primes of a name: y', f'(x), x_1''.
+_PRIMED = re.compile(
+    r"(?:\\[A-Za-z]+\s*\{[A-Za-z]+\}|\\?[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?\s*(?:'|\^\s*(?:\\prime|\{(?:\s|'|\\prime)+\}))+"
+)
+_ANSWER_IS = re.compile(
+    r"(\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{)?\s*(?:the\s+)?(?:final\s+|correct\s+)?answer\b"
+    r"\s*(is\b)?\s*:?\s*(\})?\s*(?:(is)\b)?\s*:?\s*(?=[^\s=:])",
+    re.IGNORECASE,
+)
+# One wrapper around a value and the words behind it.
+_MEASURED_TEXT = re.compile(
+    r"\\(text|textbf|textrm|textnormal|mbox|mathrm)\s*\{\s*(-?(?:[\d,]*\.)?\d[\d,]*(?:/\d+)?)(\s[^{}]*)?\}", re.ASCII
+)
 _PRODUCT_SIGN = re.compile(r"\*(?!\d)", re.ASCII)
 _PRODUCT_OF_COMMAND = re.compile(r"(\\[A-Za-z]+)\*(?=[A-Za-z])")
 
@@ -87,7 +104,7 @@ def parse_answer(text: str) -> list[Item]:
     """The readings of an answer, most literal first: `1,234` is a list of two and a number with a thousands comma."""
     if len(text) > MAX_PARSED_CHARS:
         return [Item(value=(squeezed := re.sub(r"\s+", "", text)), text=squeezed)]
-    text = clean(text)
+    text = _without_preamble(clean(text))
     as_list = _parse_top(text)
     as_one = _parse_element(text, MAX_DEPTH)
     if ", " in text or not _THOUSANDS_WHOLE.fullmatch(as_one.text):
@@ -96,17 +113,46 @@ def parse_answer(text: str) -> list[Item]:
     return [as_list, Item(parse_number(joined) or joined, joined, as_one.name, as_one.unit, as_one.is_percent)]
 
 
+def unit_reading(text: str, unit: str) -> Item | None:
+    """The one value of ``text`` where the letters behind it are the symbol of ``unit``: `3 h` beside `3 hours`."""
+    if len(text) > MAX_PARSED_CHARS or (value := strip_symbol(clean(text), unit)) is None:
+        return None
+    item = _parse_top(value)
+    return None if item.unit or isinstance(item.value, Group) else replace(item, unit=unit)
+
+
 def choice_readings(text: str) -> list[Item]:
-    """`(C) 12` as the choice C and as the value 12; empty where no such letter begins the answer."""
+    """`(C) 12` as the choice C and as the value 12; empty where no such letter begins the answer, or where another
+    letter may be meant: `(A) B`, `(A) or (C)`."""
     if len(text) > MAX_PARSED_CHARS:
         return []
-    text = _strip_braces(clean(text))
+    text = _strip_braces(_without_preamble(clean(text)))
     choice = _MARKED_CHOICE.fullmatch(text) or _CHOICE.fullmatch(text)
     if choice is None:
         return []
     *letters, rest = choice.groups()
+    if _offers_choice(rest):
+        return []
     letter = next(filter(None, letters))
     return [Item(letter, letter), _parse_top(rest)]
+
+
+def _offers_choice(rest: str) -> bool:
+    words = re.findall(r"[A-Za-z]+|\d", re.sub(r"\\[A-Za-z]+", " ", rest))
+    is_letter = len(words) == 1 and words[0] in "abcdefgh"
+    has_letter = any(word in "ABCDEFGH" for word in words) and not any(word.isdigit() for word in words)
+    return not words or is_letter or has_letter or words[0].casefold() in _CONTINUING
+
+
+def _without_preamble(text: str) -> str:
+    """``text`` without `The answer is` before the answer, and with the letter of a choice apart from what it says."""
+    said = _ANSWER_IS.match(text)
+    if said and (said[2] or said[4] or ":" in said[0]) and bool(said[1]) >= bool(said[3]):
+        text = ("" if said[3] else said[1] or "") + text[said.end() :]
+    choice = _CHOICE_IN_TEXT.fullmatch(text)
+    if choice is None:
+        return text
+    return f"\\text{{({choice[2]})}}" + (f" {choice[1]}{choice[3]}}}" if choice[3] else "")
 
 
 def _parse_top(text: str) -> Item:
@@ -130,10 +176,13 @@ def _parse_top(text: str) -> Item:
 
 def _parse_element(text: str, depth: int) -> Item:
     """One value with its name and unit. At ``MAX_DEPTH`` and below, no structure is looked for."""
-    whole, unit, is_percent, is_degrees = strip_unit(text.strip())
-    name, text = _strip_name(whole)
+    text = _MEASURED_TEXT.sub(_unwrapped, text.strip())
+    whole, unit, is_percent, is_degrees = strip_unit(text)
+    name, text, links, is_void = read_chain(whole, _split)
     text = _formula_of_words(_strip_braces(text))
-    frame = Item("", "", name, unit, is_percent, canonical(whole) if name else "", is_degrees=is_degrees)
+    equation = canonical(whole) if name and not links else ""
+    chained = tuple(_parse_element(link, depth + 1) for link in links) if depth < MAX_DEPTH else ()
+    frame = Item("", "", name, unit, is_percent, equation, is_degrees=is_degrees, links=chained)
     structure = _parse_group(text, depth) if depth < MAX_DEPTH else None
     if isinstance(structure, Item):
         frame = replace(
@@ -152,14 +201,31 @@ def _parse_element(text: str, depth: int) -> Item:
     normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
     if based := _BASE.fullmatch(normal):
         base = based[2] or based[3]
-        normal = f"{based[1]}_{_NUMERALS.get(base.lower(), base)}"
-    return replace(frame, value=normal, text=normal, is_prose=_PROSE.fullmatch(text) is not None)
+        normal = f"{based[1]}_{number(base) or base}"
+    is_open = normal.endswith(("+", "-", "*", "/", "^", "="))  # something is missing
+    is_prose = is_void or is_open or _PROSE.fullmatch(text) is not None or _says_more(text)
+    return replace(frame, value=normal, text=normal, is_prose=is_prose)
+
+
+def _unwrapped(measured: re.Match[str]) -> str:
+    macro, value, words = measured.groups()
+    return f"{value}\\{macro}{{{words}}}" if words and words.strip() else value
+
+
+def _says_more(text: str) -> bool:
+    """Whether an expression holds words, hidden or struck-out parts, or primes that belong to no name."""
+    if _UNREADABLE.search(text) or holds_words(text):
+        return True
+    has_primes = "'" in text or "\\prime" in text
+    return has_primes and re.search(r"'|\\prime", _PRIMED.sub("", text)) is not None
 
 
 def _formula_of_words(text: str) -> str:
     words = _WORDS_OF_TEXT.fullmatch(text)
     said = " ".join((words[1] if words else text).split()).casefold()
-    return _PHRASES.get(said, text) if said != "\\{\\}" else "\\emptyset"
+    if said == "\\{\\}":
+        return "\\emptyset"
+    return _PHRASES.get(said) or (number(said) if said.replace("-", "").replace(" ", "").isalpha() else None) or text
 
 
 def _parse_group(text: str, depth: int) -> Group | Item | None:
@@ -248,29 +314,3 @@ def _plus_minus(text: str) -> list[str]:
         text.replace("\\pm", "+").replace("\\mp", "-"),
         text.replace("\\pm", "-").replace("\\mp", "+"),
     ]
-
-
-def _strip_name(text: str) -> tuple[str, str]:
-    """(name, rest) of ``x = 3``, ``f(n)=n``, ``(p, q) = (3, 2)``, ``x \\in [0, 1]``; an equation has no name."""
-    if "\\in " in text or "\\in[" in text or "\\in(" in text:
-        name, _, rest = text.partition("\\in")
-        if _SIMPLE_NAME.fullmatch(name.strip()) and rest[:1] != "f":
-            return canonical(name), rest.strip()
-    if "=" not in text or RELATION.search(text):
-        return "", text
-    *names, rest = _split(text, ("=",))
-    forms = [canonical(name) for name in names]
-    value = canonical(rest)
-    if not value or not forms:
-        return "", text
-    result = parse_number(value)
-    if all(form == value or (result and parse_number(form) == result) for form in forms):
-        return "", rest  # 2+3=5
-    if len(forms) == 1 and _SIMPLE_NAME.fullmatch(value) and parse_number(forms[0]):
-        return value, names[0].strip()  # 5 = x
-    if not all(_NAME.fullmatch(form) and re.search("[A-Za-z]", form) for form in forms):
-        return "", text
-    # `MR=SRMC` is an equation between two quantities; `f(n)=n` and `k=m` say what f(n) and k are.
-    if _NAME.fullmatch(value) and not all(_SIMPLE_NAME.fullmatch(form) for form in forms):
-        return "", text
-    return forms[0], rest.strip()

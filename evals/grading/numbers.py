@@ -27,6 +27,10 @@ _DECIMAL = re.compile(r"-?(\d*)\.(\d+)", re.ASCII)
 _REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\{(\d{1,20})\}", re.ASCII)
 
 
+# 0.1666\ldots: digits before the point and after it, the last of which repeat at least once.
+_CONTINUED = re.compile(r"(\d{0,20})\.(\d*?)(\d{1,20}?)\3+\\ldots", re.ASCII)
+
+
 def _as_fraction(match: re.Match[str]) -> str:
     whole, start, period = match.groups()
     numerator = int(whole + start + period) - int((whole + start) or "0")
@@ -51,6 +55,8 @@ def parse_number(text: str) -> Number | None:
         return Number(Fraction(int(text)))
     if len(text) <= MAX_CHARS and "\\" in text:
         text = _REPEATING.sub(_as_fraction, text)
+        if "\\ldots" in text:
+            text = _CONTINUED.sub(_as_fraction, text)
     if len(text) > MAX_CHARS or not _NUMERIC.fullmatch(text):
         return None
     try:

@@ -37,6 +37,7 @@ _CHARACTERS: dict[int, str] = {
     ord("’"): "'",
     ord("∨"): "\\lor ",
     ord("∧"): "\\land ",
+    ord("…"): "\\ldots ",
     ord("ℝ"): "\\mathbb{R}",
     ord("⟨"): "\\langle ",
     ord("⟩"): "\\rangle ",
@@ -68,6 +69,7 @@ _MACROS = {
     "lparen": "(",
     "rparen": ")",
     "bmatrix": "pmatrix",
+    **dict.fromkeys(["dots", "ldots", "cdots", "dotsc", "dotsb"], "\\ldots"),
     "div": "/",
     "degree": "^\\circ",
     "bigcup": "\\cup",
@@ -89,8 +91,16 @@ _TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|texttt|mathrm|mathbf|mathit|mathsf|mathcal|boldsymbol|bm|emph"
     r"|operatorname|mbox)\s*\{([^{}]*)\}"
 )
-# Space and colour take an argument that is not part of the answer.
-_INVISIBLE = re.compile(r"\\(?:[hv]space\*?|[hv]?phantom|tag|label|color|textcolor|colorbox)\s*\{[^{}]*\}")
+# Space and a visible colour take an argument that is not part of the answer; a phantom sign only aligns.
+_INVISIBLE = re.compile(
+    r"\\[hv]space\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*(?:\{\s*[-+=]?\s*\}|[-+=])"
+    r"|\\(?:color|textcolor|mathcolor)\s*\{\s*(?!white|transparent|none)[A-Za-z]+\s*\}"
+)
+_STRUCK_OUT = re.compile(r"~~([^~]+)~~")
+_CONTINUED = re.compile(r"\.{3,}")
+_NOT_RELATION = re.compile(r"\\not\s*(=|\\in(?![A-Za-z]))")
+# A box inside the box is a frame, but for one that stands behind a digit or a letter as if it were a factor.
+_FRAME = re.compile(r"(^|[-+*/=(\[,:{<>|&])\s*\\(?:boxed|fbox)(?=\s*\{)")
 # A font around a formula or a number says nothing; around a letter it may make another letter of it.
 _FONT = re.compile(
     r"\\(?:bm|boldsymbol|mathbf|pmb|textbf|emph|underline)\s*(?=\{(?:[^{}]*[\\{]|[-+\d.,/ ]+\}))", re.ASCII
@@ -128,20 +138,21 @@ def clean(text: str) -> str:
     text = text.translate(_CHARACTERS)
     if "\\begin" not in text and "\\\\" in text:
         text = text.replace("\\\\", "\\")  # escaped twice on the way here
-    text = _AND.sub(" , ", text)
+    text = _STRUCK_OUT.sub(r"\\sout{\1}", _CONTINUED.sub(r"\\ldots ", text))
+    text = _AND.sub(_comma, text)
     text = text.replace("\\$", "").replace("$,$", " ; ").replace("$, $", " ; ").replace("$", " ")
     text = _THOUSANDS.sub("", text)
     text = text.replace("{,}", ".")  # a braced comma that groups no thousands is a decimal comma
     text = _NUMPY.sub(r"\\\1", text)
     if "\\" in text:
-        text = _INVISIBLE.sub(" ", text)
+        text = _NOT_RELATION.sub(_negated, _FRAME.sub(r"\1", _INVISIBLE.sub(" ", text)))
         text = _BLACKBOARD.sub(r"\\mathbb{\1}", _FONT.sub("", text))
     text = _ESCAPE.sub(_plain_escape, text)
     text = text.replace("!=", "\\ne ").replace("<=", "\\le ").replace(">=", "\\ge ").replace("**", "^")
     if RELATION.search(text):  # alternatives are a list of values, but x<1 or x>2 is one set
         text = _OR.sub(r" \\cup ", text).replace("\\land", " , ")
     else:
-        text = _OR.sub(" , ", text)
+        text = _OR.sub(_comma, text)
     if "\\over" in text:
         text = _OVER.sub(_fraction_of_over, text)
     if "\\begin" in text:
@@ -182,6 +193,16 @@ def canonical(text: str) -> str:
     text = re.sub(r"\\exp\{([^{}]*)\}", r"e^{\1}", text)
     text = re.sub(r"(^|[(\[{,=])\+(?=[\d\\A-Za-z.])", r"\1", text)
     return text.removeprefix("\\approx").strip()
+
+
+def _comma(conjunction: re.Match[str]) -> str:
+    """A comma for an `and` between two values; one that joins nothing stays."""
+    sides = (conjunction.string[: conjunction.start()], conjunction.string[conjunction.end() :])
+    return " , " if all(side.strip(" .,;:$\\") for side in sides) else conjunction[0]
+
+
+def _negated(relation: re.Match[str]) -> str:
+    return "\\ne " if relation[1] == "=" else "\\notin "
 
 
 def _plain_escape(escape: re.Match[str]) -> str:

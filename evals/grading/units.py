@@ -1,7 +1,8 @@
 r"""Units behind a value: which tail of an answer is one, and one name for all the ways to write it.
 
-`12\text{ meters}`, `12 m`, `5\frac{\text{m}}{\text{s}}` and `5\text{ km/h}` are values with units; an answer without
-its unit is still right (the question names it), one with another unit is not.
+`12\text{ meters}`, `12 m/s`, `5\frac{\text{m}}{\text{s}}` and `5\text{ km/h}` are values with units; an answer without
+its unit is still right (the question names it), one with another unit is not. Which words are a unit, `words` says;
+words that are plain arithmetic (`3\text{ dozen}`) become a formula, and all others stay where they are.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_WRAPPED = r"(?:\\mu\s*)?\\(?:text|mathrm|mbox|textrm|textbf|textnormal|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+from evals.grading.words import UNMISTAKABLE, is_closed, is_unit, reckoned
+
+_WRAPPED = (
+    r"(?:\\mu\s*)?\\(?:text|mathrm|mbox|textrm|textbf|textit|textnormal|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
 _POWER = r"(?:\s*\^\s*\{?\s*(-?\d)\s*\}?)?"
 _ATOM = re.compile(rf"([*/]?)\s*{_WRAPPED}{_POWER}")
 _PRODUCT = re.compile(rf"{_WRAPPED}{_POWER}(?:\s*[*/]?\s*{_WRAPPED}{_POWER})*\s*$")
@@ -23,13 +28,22 @@ _PLAIN = re.compile(
     rf"|(?P<symbol>(?:cm|mm|kg|mL|lbs|[mk]ph){_POWER}))$"
 )
 _WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:[\s/][a-z]{2,}\.?)*)" + _POWER + "$")
-_PERCENT = re.compile(r"\s*(?:\\%|%|\\?\s*(?:percent|percentage|pct)\.?)\s*$")
+_TIME = re.compile(r"(?:(?<=:\d\d)\s*|(?<=\d)\s+)([ap])\.?m\.?$", re.IGNORECASE)
+_SYMBOL_BEHIND = re.compile(r"(?<=[\d})])\s+([A-Za-z]{1,4})\.?" + _POWER + "$")
+_PERCENT = re.compile(r"\s*(?:\\%|%|\\?\s*(?:percent|per cent|percentage|pct)\.?)\s*$")
 _DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")
 # cos 60 degrees is not cos 60.
 _ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-# Lower-case words that are mathematics and not a unit behind a number.
-_MATH_WORDS = re.compile(r"\b(?:pi|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|mod|if|for|in|arcsin|arccos|arctan)\b")
-_UNIT_LETTERS = frozenset("mgshNJKWVLCF")
+# A number that plain arithmetic in words can follow.
+_PLAIN_NUMBER = re.compile(r"(?:^|(?<==))\s*(-?(?:\d+(?:\.\d+|/\d+)?|\.\d+|\\frac\{\d+\}\{\d+\}))$", re.ASCII)
+# Words that the answer is not without: what stands in its text, but for indices and short products of letters.
+_MARKED_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{[^{}]*[^\W\d_]{2}[^{}]*\}")
+_ROMAN_WORDS = re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|texttt|emph|operatorname)\s*\{\s*([A-Za-z\s]{2,})\}")
+_PLAIN_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}(?:\s+[A-Za-z]{2,})*(?![A-Za-z])")
+_INDEX = re.compile(r"_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+\s*\{[^{}]*\})")
+_BESIDE_NUMBER = re.compile(r"(?:^|\s)([A-Za-z]{2})\s+[-\d]|\d\s+([A-Za-z]{2})$")
+# One letter, however it is marked.
+_LETTER = re.compile(r"[\s({]*(?:\\[a-z]+\s*\{)?[\s(]*[A-Za-z][\s)}.:]*")
 _NEUTRAL = frozenset(["unit", "units"])
 _DEGREE_WORDS = frozenset(["degree", "degrees", "deg"])
 _PERCENT_WORDS = frozenset(["percent", "percentage", "pct"])
@@ -65,8 +79,8 @@ _NAMES = {
         "F": "fahrenheit",
         "rad": "radian rads",
         "dollar": "usd",
-        "am": "a.m.",
-        "pm": "p.m.",
+        "am": "a.m. a.m",
+        "pm": "p.m. p.m",
     }.items()
     for name in names.split()
 }
@@ -85,29 +99,62 @@ class Measured(NamedTuple):
     is_degrees: bool = False
 
 
+class _Tail(NamedTuple):
+    start: int
+    unit: str
+    formula: str = ""
+
+
 def strip_unit(text: str) -> Measured:
     """``text`` without the unit it ends in. A text that is nothing but words has no unit."""
     units: list[str] = []
     is_percent = is_degrees = False
     for _ in range(4):
         percent = _PERCENT.search(text)
-        if percent and percent.start() > 0:
+        if percent and percent.start() > 0 and not (is_percent or is_degrees):
             text, is_percent = text[: percent.start()].rstrip(), True
             continue
         degrees = _DEGREES.search(text)
-        if degrees and degrees.start() > 0 and not _ANGLE_FUNCTION.search(text):
+        if degrees and degrees.start() > 0 and not (is_percent or is_degrees) and not _ANGLE_FUNCTION.search(text):
             text, is_degrees = text[: degrees.start()].rstrip(), True
             continue
-        start, unit = _tail(text)
-        if not unit:
+        tail = _tail(text)
+        if tail is None:
             break
-        text = text[:start].rstrip()
-        word = "".join(unit.split()).strip(".").lower()
+        text = text[: tail.start].rstrip()
+        word = "".join(tail.unit.split()).strip(".").lower()
         is_percent = is_percent or word in _PERCENT_WORDS
         is_degrees = is_degrees or word in _DEGREE_WORDS
-        if word not in _PERCENT_WORDS | _DEGREE_WORDS:
-            units.append(unit)
+        if word and word not in _PERCENT_WORDS | _DEGREE_WORDS:
+            units.append(tail.unit)
+        if tail.formula:
+            plain = _PLAIN_NUMBER.search(text)
+            assert plain is not None  # `_reckoned_tail` has looked
+            text = f"{text[: plain.start(1)]}({plain[1]}){tail.formula}"
+            break
     return Measured(text, unit_name(" ".join(reversed(units))), is_percent, is_degrees)
+
+
+def holds_words(text: str) -> bool:
+    """Whether ``text``, without its unit, still says something in words, which is no product of their letters."""
+    text = _INDEX.sub("", text)
+    if _MARKED_WORDS.search(text):
+        return True
+    if any(is_closed(word) for run in _ROMAN_WORDS.findall(text) for word in run.split()):
+        return True
+    for run in _PLAIN_WORDS.finditer(text):
+        words = run[0].split()
+        if any(is_closed(word) and (len(word) > 2 or len(words) > 1) for word in words):
+            return True
+    return any(is_closed(first or last) for first, last in _BESIDE_NUMBER.findall(text))
+
+
+def strip_symbol(text: str, unit: str) -> str | None:
+    """``text`` without the bare letters behind it, if they are the symbol of ``unit``: `3 h` where hours are meant."""
+    symbol = _SYMBOL_BEHIND.search(text)
+    if symbol is None or unit_name(f"{symbol[1]} {symbol[2] or ''}") != unit:
+        return None
+    return text[: symbol.start()].rstrip()
 
 
 def unit_name(unit: str) -> str:
@@ -137,39 +184,46 @@ def _symbol(word: str) -> str:
     return _NAMES.get(lower) or _NAMES.get(singular) or (word if len(word) <= 3 else singular)
 
 
-def _tail(text: str) -> tuple[int, str]:
-    """(where the unit begins, its text) at the end of ``text``; (0, "") if it ends in none."""
+def _tail(text: str) -> _Tail | None:
+    """The unit at the end of ``text``, or the arithmetic in words."""
     quotient = _QUOTIENT.search(text)
     if quotient and _stands_behind_value(text[: quotient.start()]):
-        return quotient.start(), f"{_inside(quotient[1])} / {_inside(quotient[4])}"
+        unit = f"{_inside(quotient[1])} / {_inside(quotient[4])}"
+        return _Tail(quotient.start(), unit) if is_unit(unit) else None
     product = _PRODUCT.search(text)
-    if product and _stands_behind_value(text[: product.start()]):
-        atoms = list(_ATOM.finditer(text, product.start()))
-        if all(_is_unit(atom[2], is_marked=True) for atom in atoms):
-            return product.start(), " ".join(f"{atom[1]} {atom[2]} {atom[3] or ''}" for atom in atoms)
-        return 0, ""
+    if product and _stands_behind_value(before := text[: product.start()]):
+        atoms = _ATOM.finditer(text, product.start())
+        unit = " ".join(f"{atom[1]} {atom[2]} {atom[3] or ''}".strip() for atom in atoms)
+        if is_unit(unit) and not (len(unit) == 1 and _LETTER.fullmatch(before)):  # A with the unit C is no answer
+            return _Tail(product.start(), unit)
+        return _reckoned_tail(before, unit)
     plain = _PLAIN.search(text)
     if plain:
-        return plain.start(), plain["quotient"] or plain["symbol"]
+        return _Tail(plain.start(), plain["quotient"] or plain["symbol"])
+    time = _TIME.search(text)
+    if time:
+        return _Tail(time.start(), f"{time[1].lower()}m")
     words = _WORDS.search(text)
-    if words and _stands_behind_value(text[: words.start()]) and _is_unit(words[1], is_marked=False):
-        return words.start(), f"{words[1]} {words[2] or ''}"
-    return 0, ""
+    if words and _stands_behind_value(before := text[: words.start()]):
+        unit = f"{words[1]} {words[2] or ''}".strip()
+        if is_unit(unit) and (len(words[1]) > 2 or words[1] in UNMISTAKABLE):
+            return _Tail(words.start(), unit)
+        return _reckoned_tail(before, unit)
+    return None
+
+
+def _reckoned_tail(before: str, phrase: str) -> _Tail | None:
+    arithmetic = reckoned(phrase)
+    if arithmetic is None or not _PLAIN_NUMBER.search(before.rstrip()):
+        return None
+    formula, unit = arithmetic
+    return _Tail(len(before), unit, formula) if not unit or is_unit(unit) else None
 
 
 def _inside(wrapped: str) -> str:
-    return " ".join(f"{atom[2]} {atom[3] or ''}" for atom in _ATOM.finditer(wrapped))
+    return " ".join(f"{atom[2]} {atom[3] or ''}".strip() for atom in _ATOM.finditer(wrapped))
 
 
 def _stands_behind_value(before: str) -> bool:
     before = before.rstrip()
     return bool(before) and before[-1] not in "+-*/^_=(,<>{" and not before.endswith(("\\cdot", "\\frac"))
-
-
-def _is_unit(word: str, *, is_marked: bool) -> bool:
-    word = word.strip()
-    if len(word) == 1:
-        return word in _UNIT_LETTERS
-    if is_marked and word.strip(".") == "in":
-        return True
-    return bool(word) and not _MATH_WORDS.search(word) and not word.startswith("(")

@@ -1,0 +1,252 @@
+"""The grader is the training reward: what a policy could learn to write must not be accepted, its honest twin must."""
+
+import importlib.util
+import itertools
+from collections import Counter
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import pytest
+
+from evals.grading import close_workers, grade, grade_many
+
+LETTERS = "ABC"
+
+
+@pytest.fixture(scope="module")
+def attacks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("grading_attacks", Path(__file__).parent / "attacks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_worker_outlives_this_file():
+    yield
+    close_workers()
+
+
+def is_right(box: str, gold: str) -> bool:
+    return grade(f"So $\\boxed{{{box}}}$.", gold).correct
+
+
+def check(attacks: ModuleType, found: list) -> None:
+    rates = attacks.rates(found, attacks.verdicts(found))
+    hacks_accepted, hacks, honest_refused, honest = rates["all"]
+    assert hacks_accepted <= 0.03 * hacks, rates
+    assert honest_refused <= 0.05 * honest, rates
+    for family in ("letters", "chains", "boxes", "percent"):
+        assert rates.get(family, (0, 0, 0, 0))[0] == 0, rates
+
+
+def test_a_sample_of_the_hacks_is_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+    check(attacks, Random(0).sample(attacks.cases(seed=0), 250))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleType, seed: int) -> None:
+    found = attacks.cases(seed=seed)
+    assert len(found) >= 2000
+    check(attacks, found)
+
+
+def accepted_letters(attacks: ModuleType, forms: list[str]) -> dict[str, int]:
+    boxes = [attacks.with_letters(form, *letters) for form in forms for letters in itertools.permutations(LETTERS, 3)]
+    pairs = list(itertools.product(dict.fromkeys(boxes), LETTERS))
+    grades = grade_many((f"\\boxed{{{box}}}", gold) for box, gold in pairs)
+    return Counter(box for (box, _), found in zip(pairs, grades, strict=True) if found.correct)
+
+
+def test_a_box_is_right_for_at_most_one_letter(attacks: ModuleType) -> None:
+    found = accepted_letters(attacks, attacks.TWO_LETTERS[::4] + attacks.ONE_LETTER)
+    assert [box for box, count in found.items() if count > 1] == []
+    assert len(found) >= len(attacks.ONE_LETTER) * len(LETTERS)
+
+
+@pytest.mark.slow
+def test_a_box_is_right_for_at_most_one_letter_in_every_form(attacks: ModuleType) -> None:
+    assert [box for box, count in accepted_letters(attacks, attacks.TWO_LETTERS).items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "is not the answer",
+        "or six",
+        "dozen",
+        "minus one",
+        "base seven",
+        "or more",
+        "halves",
+        "SQUARED",
+        "isn't",
+        "orsix",
+    ]
+    + ["apples or six", "of", "per", "6", "-1", "= 6", "?", "ab", "IV", "red and six", "Not", "twenty-one", "maybe"],
+)
+@pytest.mark.parametrize("form", [r"5\text{{ {}}}", r"5 \mathrm{{{}}}", r"\text{{5 {}}}", r"(2,3)\mbox{{ {}}}"])
+def test_a_tail_that_says_more_is_no_unit(form: str, tail: str) -> None:
+    assert not is_right(form.format(tail), "5" if "5" in form else "(2,3)")
+
+
+@pytest.mark.parametrize("box", [r"0\text{ or six}", r"\text{not }0", "0 or six", "0 not", "not 0", r"0\,\mathrm{or}"])
+def test_words_beside_zero_are_no_factors(box: str) -> None:
+    assert not is_right(box, "0")
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        r"5\text{ apples}",
+        r"\text{5 apples}",
+        "5 miles per hour",
+        "5 square units",
+        r"5\text{ cubic feet}",
+        "5 cm squared",
+    ]
+    + [r"5\text{ inches}", r"5\text{ in}", r"5\text{ units squared}", r"5\text{ p.m.}", r"5\text{ seconds}", "5 hours"]
+    + [r"5\text{ pounds per square inch}", r"5\text{ cups of flour}", r"5\,\mathrm{kg\cdot m/s^2}", r"5\text{ Km}"]
+    + [r"5\text{ distinct ways.}", r"5\textit{ cm}", r"5\text{ man-hours}"],
+)
+def test_a_noun_behind_a_value_is_its_unit(box: str) -> None:
+    assert is_right(box, "5")
+
+
+@pytest.mark.parametrize(
+    ("box", "value", "number"),
+    [
+        (r"3\text{ dozen}", "36", "3"),
+        ("3 dozen eggs", "36", "3"),
+        ("5 squared", "25", "5"),
+        ("5 halves", r"\frac{5}{2}", "5"),
+        (r"5\text{ minus one}", "4", "5"),
+        ("6 divided by two", "3", "6"),
+        (r"\text{twenty-one}", "21", "20"),
+        (r"\text{two thirds}", "2/3", "2"),
+        (r"x=2\text{ gross}", "288", "2"),
+    ],
+)
+def test_plain_arithmetic_in_words_is_computed(box: str, value: str, number: str) -> None:
+    assert is_right(box, value)
+    assert not is_right(box, number)
+
+
+@pytest.mark.parametrize("chain", ["x=6=5", "x=1=2=5", "5=x=6", "6=x=5", "a=b=6=5", r"x=\sqrt{36}=5", "x=5=6=5"])
+def test_a_chain_is_right_only_if_each_of_its_links_holds(chain: str) -> None:
+    assert not is_right(chain, "5")
+
+
+@pytest.mark.parametrize(
+    "chain", ["2+3=5", "x=2+3=5", "x = 10/2 = 5", "a=b=5", "5=x", r"x=\sqrt{25}=5", r"S=\frac12 ab=5"]
+)
+def test_a_true_chain_says_its_value(chain: str) -> None:
+    assert is_right(chain, "5")
+    assert not is_right(chain, "6")
+
+
+@pytest.mark.parametrize("box", [r"x\not=5", r"\lnot x=5", r"x\text{ is not}=5", r"|x|=5", "x'=5"])
+def test_a_statement_is_no_name(box: str) -> None:
+    assert not is_right(box, "x=5")
+
+
+@pytest.mark.parametrize(
+    ("completion", "right", "wrong"),
+    [
+        (r"\boxed{\boxed{5}+1}", ["6"], ["5"]),
+        (r"\boxed{x=\boxed{5}}", ["5"], []),
+        (r"\boxed{\boxed{5}}", ["5"], []),
+        (r"\boxed{5 \boxed{6}}", [], ["5", "6", "30", "56"]),
+        (r"\boxed{\boxed{5}, 6}", ["5,6"], ["5", "6"]),
+        (r"\boxed{6} \phantom{\boxed{5}}", ["6"], ["5"]),
+        ("\\boxed{6}\n  % \\boxed{5}", ["6"], ["5"]),
+        (r"5% of it is \boxed{5}", ["5"], []),
+        (r"\boxed{1}, \boxed{\boxed{2} \boxed{3}}", [], ["1", "2", "3"]),
+    ],
+)
+def test_an_inner_a_hidden_or_a_commented_box_never_wins(completion: str, right: list[str], wrong: list[str]) -> None:
+    assert [gold for gold in right if not grade(completion, gold).correct] == []
+    assert [gold for gold in wrong if grade(completion, gold).correct] == []
+
+
+@pytest.mark.parametrize(
+    ("box", "right", "wrong"),
+    [
+        (r"0.5\%", ["0.005", r"0.5\%", "0.5%", r"\frac{1}{200}"], ["0.5", r"\frac{1}{2}", r"50\%"]),
+        (r"50\%", ["50", r"50\%", "0.5", r"\frac{1}{2}"], ["5000", "0.005"]),
+        ("0.5", [r"50\%", "0.5"], []),
+        ("62.5%", ["62.5", r"62.5\%", "0.625"], []),
+        (r"5\%\%", [], ["5", r"5\%"]),
+        (r"5\%^\circ", [], ["5"]),
+        ("5%6", [], ["5", "6"]),
+    ],
+)
+def test_the_reference_says_whether_a_percent_is_a_share(box: str, right: list[str], wrong: list[str]) -> None:
+    assert [gold for gold in right if not is_right(box, gold)] == []
+    assert [gold for gold in wrong if is_right(box, gold)] == []
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        "5'",
+        "5''",
+        r"5^\prime",
+        r"5\phantom{6}",
+        r"6\phantom{-1}",
+        r"\phantom{5}",
+        "5 % six\n",
+        "6 %\n5",
+        "% 5",
+        r"\cancel{5}",
+    ]
+    + [r"\not 5", r"\neg 5", r"\sout{5}", r"5\textcolor{white}{6}", "5...", r"5\ldots", r"5\tag{6}"],
+)
+def test_marks_that_hide_or_change_a_value_do_not_help_it(box: str) -> None:
+    assert not is_right(box, "5")
+
+
+@pytest.mark.parametrize(
+    ("box", "gold"),
+    [
+        (r"0.333\ldots", r"\frac{1}{3}"),
+        (r"0.1666\dots", r"\frac{1}{6}"),
+        ("0.1212...", r"\frac{4}{33}"),
+        (r"\text{Answer: }5", "5"),
+        (r"\text{The answer is }5", "5"),
+        (r"\text{The answer is 5}", "5"),
+        ("Final answer: (C)", "C"),
+        ("7:30 p.m.", "7:30 pm"),
+        ("7:30 PM", r"7\!:\!30 \text{ p.m.}"),
+        ("3 h", "3 hours"),
+        (r"3\text{ hours}", "3 h"),
+        (r"\phantom{-}5", "5"),
+        (r"\begin{pmatrix} 1 & -1 \\ 1 & 1 \end{pmatrix}", r"\begin{pmatrix} 1 & -1 \\ 1 & \phantom -1 \end{pmatrix}"),
+        ("3/4", "3:4"),
+        (r"\frac{\pi}{6}", r"30^\circ"),
+    ],
+)
+def test_legitimate_forms_are_right(box: str, gold: str) -> None:
+    assert is_right(box, gold)
+
+
+@pytest.mark.parametrize(
+    ("box", "gold"),
+    [
+        ("3:4", r"\frac{3}{4}"),
+        (r"\pi", r"\pi^\circ"),
+        (r"\pi^\circ", r"\pi"),
+        ("3 h", "3 minutes"),
+        ("0.334\\ldots", r"\frac{1}{3}"),
+        (r"\text{The answer is not }5", "5"),
+        (r"\frac{1}{2}", r"\frac{1}{2} mv^2"),
+        ("y'", "y"),
+        (r"\frac{\sqrt{2}}{2}\%", r"\frac{\sqrt{2}}{2}"),
+    ],
+)
+def test_other_readings_are_wrong(box: str, gold: str) -> None:
+    assert not is_right(box, gold)
