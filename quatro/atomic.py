@@ -1,12 +1,17 @@
 """Files that are the old one or the new one, never half: temporary file, fsync, rename, fsync of the directory."""
 
+from __future__ import annotations
+
 import contextlib
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+_CHUNK_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -70,6 +75,17 @@ def finite(value: Any) -> Any:
     if not isinstance(value, (str, int, type(None))) and hasattr(value, "item"):
         return finite(value.item())
     return value
+
+
+def file_digest(path: Path, num_bytes: int | None = None) -> hashlib._Hash:
+    """SHA-256 of a file, or of its first ``num_bytes``; more can be added to it."""
+    digest = hashlib.sha256()
+    left = path.stat().st_size if num_bytes is None else num_bytes
+    with path.open("rb") as stream:
+        while chunk := stream.read(min(left, _CHUNK_BYTES)):
+            digest.update(chunk)
+            left -= len(chunk)
+    return digest
 
 
 def flush_to_disk(stream: BinaryIO) -> None:

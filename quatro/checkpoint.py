@@ -4,13 +4,15 @@
     checkpoints/step-000100-inside/      stopped inside iteration 101; there until the next iteration is saved
 
 A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
-directory gets its name, then `latest` is told. Nothing is pickled: state is JSON, tensors are safetensors. torch and
+directory gets its name, then `latest` is told. A directory of that name without a manifest has lost it, and is moved
+aside (step-000100.aside-1) when the run goes on. Nothing is pickled: state is JSON, tensors are safetensors. torch and
 safetensors load a file with a flipped bit without a word, so every file is hashed first.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, DivergedError
-from quatro.atomic import fsync_directory, naming, write_text
+from quatro.atomic import file_digest, fsync_directory, naming, write_text
 from quatro.rundir import INSIDE, RunDir, read_json, step_name, step_number
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MANIFEST, STATE, TENSORS, MODEL = "manifest.json", "state.json", "tensors.safetensors", "model"
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,6 @@ def save(
 def load(source: RunDir | Path) -> Checkpoint:
     """The newest complete checkpoint of a run, or the one in a checkpoint directory, every file verified.
 
-    For an open run, what a killed process left half-written is named in a warning and removed.
-
     Raises:
         DataError: there is none, or a file is missing, extra or changed; it is named, with both hashes.
     """
@@ -132,14 +131,39 @@ def load(source: RunDir | Path) -> Checkpoint:
 
 
 def load_newest(run: RunDir) -> Checkpoint | None:
-    """As `load`, None where the run has no complete checkpoint; half-written ones are removed all the same.
+    """As `load`, None where the run has no complete checkpoint; one that was being replaced is put back first.
 
     Raises:
         DataError: a file of the newest is missing, extra or changed.
     """
-    _remove_partial(run.path / "checkpoints")
+    for path in (run.path / "checkpoints").glob(".*.old"):
+        original = path.with_name(path.name.removeprefix(".").split(".")[0])
+        if _is_whole(path) and not original.exists():
+            os.rename(path, original)
     found = complete_checkpoints(run.path)
     return _load_folder(found[-1]) if found else None
+
+
+def tidy(run: Path) -> None:
+    """Remove what a killed process left half-written, and move aside a checkpoint without its manifest; each is named.
+
+    For a run that has loaded what it goes on from.
+    """
+    folder = run / "checkpoints"
+    for path in folder.glob(".*.old"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in sorted(folder.glob(".*.tmp")):
+        logger.warning("%s was not finished when the process ended: removed", path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in sorted(folder.glob("step-*")):
+        if step_number(path.name) is not None and not _is_whole(path):
+            names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
+            aside = next(name for name in names if not name.exists())
+            os.rename(path, aside)
+            logger.warning(
+                "%s has lost its %s and cannot be verified: it is now %s, and the run goes on without it",
+                *(path, MANIFEST, aside.name),
+            )
 
 
 def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -198,8 +222,9 @@ def _is_whole(path: Path) -> bool:
 
 def _remove(path: Path) -> None:
     """Remove a directory so that a crash in between leaves it whole, or named as rubbish and without a manifest."""
-    (path / MANIFEST).unlink()
-    shutil.rmtree(_set_aside(path), ignore_errors=True)
+    aside = _set_aside(path)
+    (aside / MANIFEST).unlink()
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _set_aside(path: Path) -> Path:
@@ -207,19 +232,6 @@ def _set_aside(path: Path) -> Path:
     aside = path.with_name(f".{path.name}.{os.getpid()}.old")
     os.rename(path, aside)
     return aside
-
-
-def _remove_partial(folder: Path) -> None:
-    for path in sorted(folder.glob("*")):
-        if path.suffix == ".old":
-            original = folder / path.name.removeprefix(".").split(".")[0]
-            if _is_whole(path) and not _is_whole(original):
-                os.rename(path, original)
-            else:
-                shutil.rmtree(path, ignore_errors=True)
-        elif path.suffix == ".tmp" or (path.is_dir() and not _is_whole(path)):
-            logger.warning("%s was not finished when the process ended: removed, the one before it is used", path)
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -250,11 +262,7 @@ def _digests(path: Path) -> dict[str, dict[str, Any]]:
 def _entry(file: Path) -> dict[str, Any]:
     if not file.is_file() or file.is_symlink():
         return {"bytes": None, "sha256": "none: not a plain file"}
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
+    return {"bytes": file.stat().st_size, "sha256": file_digest(file).hexdigest()}
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:

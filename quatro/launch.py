@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from quatro.atomic import write_json
 from quatro.rundir import RunDir, read_status
+from quatro.stop import StopRequest
 
 if TYPE_CHECKING:
-    from quatro.stop import StopRequest
     from quatro.world import World
 
 Observer = Callable[[Mapping[str, float]], None]
@@ -28,7 +28,8 @@ def launch(
 ) -> Mapping[str, float]:
     """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics. For rank 0 of ``world``.
 
-    status.json says `running`, then `done`, `interrupted` or `failed` with the reason; log.txt gets what is logged.
+    status.json says `running`, and after how many iterations; then `done` where that is all of them, `interrupted` or
+    `failed` with the reason. log.txt gets what is logged.
 
     Raises:
         Whatever `quatro.train.train` raises, after noting it as the reason.
@@ -37,6 +38,7 @@ def launch(
     from quatro.trackers import Trackers, observers
     from quatro.train import train
 
+    stop = stop or StopRequest()  # which notes what another rank was asked
     logger = logging.getLogger("quatro")
     handler = run.log_handler()
     logger.addHandler(handler)
@@ -45,11 +47,11 @@ def launch(
         run.set_status("running")
         with Trackers(run) as trackers:
             metrics = train(run.config, run, observer=observers(trackers, observer), stop=stop, world=world)
-        step = int(metrics.get("step") or 0) or None
-        if stop is not None and stop.signal is not None and step != run.config.steps:
-            run.set_status("interrupted", step=step, reason=stop.signal.name)
-        else:
+        step = int(metrics["step"])
+        if step == run.config.steps:
             run.set_status("done", step=step)
+        else:
+            run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
         return metrics
     except (KeyboardInterrupt, SystemExit) as error:
         with contextlib.suppress(OSError):  # a full disk must not hide why the run ended

@@ -22,7 +22,7 @@ from quatro.policy.loading import require_model
 from quatro.ranks import check_ranks
 from quatro.rewards import make_reward
 from quatro.rollout.limits import check_temperature
-from quatro.rundir import read_status, step_name
+from quatro.rundir import read_status, refuse_changed, step_name
 from quatro.sample import refuse_other_base
 from quatro.trackers import require_trackers
 
@@ -76,15 +76,18 @@ def is_finished(run: Path, config: Config) -> bool:
     """Whether the run in ``run`` has all its iterations, so that a resume has nothing to do.
 
     Raises:
-        DataError: its last checkpoint is not whole or was changed, or was made with another configuration.
+        DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
     """
-    if read_status(run).get("status") != "done":
+    status = read_status(run)
+    if status.get("status") != "done" or status.get("step") != config.steps:
         return False
     newest = checkpoint.complete_checkpoints(run)[-1:]
     if [path.name for path in newest] != [step_name(config.steps)]:
         return False
-    refuse_other_settings(config, checkpoint.load(newest[0]).state, newest[0].name)
-    return True
+    state = checkpoint.load(newest[0]).state
+    refuse_other_settings(config, state, newest[0].name)
+    refuse_changed(run, state)
+    return (run / "metrics.jsonl").stat().st_size == int(state["metrics_bytes"])  # else rows are to be cut back
 
 
 def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
@@ -95,14 +98,14 @@ def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -
     """
     may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
     now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
-    refuse_differing(
-        name,
-        [
-            f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
-            for key in sorted(now.keys() | then.keys())
-            if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
-        ],
-    )
+    differing = [
+        f"{key} was {then.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(now.keys() | then.keys())
+        if now.get(key) != then.get(key) and key.split(".")[0] not in may_change
+    ]
+    if state["step"] > config.steps:
+        differing.append(f"{state['step']} iterations are finished, and steps is {config.steps}")
+    refuse_differing(name, differing)
 
 
 def refuse_differing(name: str, differing: Sequence[str]) -> None:

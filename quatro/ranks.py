@@ -194,10 +194,10 @@ class FollowedRun(RunDir):
         pass
 
     @property
-    def metrics_bytes(self) -> int:
-        return 0
+    def written(self) -> dict[str, Any]:
+        return {}
 
-    def truncate_metrics(self, num_bytes: int) -> None:
+    def go_back(self, step: int, written: Mapping[str, Any]) -> None:
         pass
 
     def sync(self) -> None:
@@ -205,6 +205,3 @@ class FollowedRun(RunDir):
 
     def write_rollouts(self, step: int, rows: Any) -> Path:
         return self.path
-
-    def remove_rollouts_after(self, step: int) -> list[Path]:
-        return []

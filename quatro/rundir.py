@@ -12,18 +12,30 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from evals.errors import DataError, UsageError
-from quatro.atomic import flush_to_disk, fsync_directory, json_line, naming, write_bytes, write_json, write_text
+from quatro.atomic import (
+    file_digest,
+    flush_to_disk,
+    fsync_directory,
+    json_line,
+    naming,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.environment import changes, collect_environment, now
 from quatro.run_lock import RunLock, is_locked
 
+logger = logging.getLogger(__name__)
+
 Status = Literal["running", "done", "failed", "interrupted"]
+PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
 
 
@@ -46,6 +58,8 @@ class RunDir:
         self.config = config
         self._lock = lock
         self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
+        self._metrics_digest = file_digest(path / "metrics.jsonl")  # of the rows so far
+        self._rollouts_sha256: dict[str, str] = {}
 
     @classmethod
     def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
@@ -154,7 +168,8 @@ class RunDir:
         """
         path = self.path / "metrics.jsonl"
         before = self.metrics_bytes
-        line = memoryview(json_line(row))
+        row_bytes = json_line(row)
+        line = memoryview(row_bytes)
         with naming(path):
             try:
                 while line:
@@ -162,62 +177,110 @@ class RunDir:
             except OSError:
                 self._metrics.truncate(before)
                 raise
+        self._metrics_digest.update(row_bytes)
 
     @property
     def metrics_bytes(self) -> int:
-        """Size of metrics.jsonl: what a checkpoint stores, and `truncate_metrics` takes."""
+        """Size of metrics.jsonl."""
         return (self.path / "metrics.jsonl").stat().st_size
-
-    def truncate_metrics(self, num_bytes: int) -> None:
-        """Cut metrics.jsonl back to where it stood at a checkpoint.
-
-        Raises:
-            DataError: the file is shorter than that, or the cut would fall inside a line.
-        """
-        path = self.path / "metrics.jsonl"
-        size = self.metrics_bytes
-        if num_bytes > size:
-            raise DataError(f"{path} has {size} bytes, but {num_bytes} when the checkpoint was written: rows are gone")
-
-        if num_bytes > 0:
-            with path.open("rb") as stream:
-                stream.seek(num_bytes - 1)
-                if stream.read(1) != b"\n":
-                    raise DataError(f"{path}: byte {num_bytes}, where the checkpoint was written, is inside a line")
-        with naming(path):
-            self._metrics.truncate(num_bytes)
-        self.sync()
 
     def sync(self) -> None:
         """Push appended metrics to the disk, so that no checkpoint is ahead of its metrics after a power cut."""
         with naming(self.path / "metrics.jsonl"):
             flush_to_disk(self._metrics)
 
-    # ---- rollouts and log
+    # ---- rollouts
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
         """rollouts/step-000012.jsonl, whole or not at all."""
         path = self.path / "rollouts" / f"{step_name(step)}.jsonl"
-        write_bytes(path, (json_line(row) for row in rows))
+        digest = hashlib.sha256()
+
+        def lines() -> Iterator[bytes]:
+            for row in rows:
+                line = json_line(row)
+                digest.update(line)
+                yield line
+
+        write_bytes(path, lines())
+        self._rollouts_sha256[path.name] = digest.hexdigest()
         return path
 
-    def remove_rollouts_after(self, step: int) -> list[Path]:
-        """Remove rollouts of iterations that a resumed run will draw again; returns what was removed."""
+    # ---- at a checkpoint
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What a checkpoint holds of metrics.jsonl and the rollouts, hashed as this run wrote them."""
+        return {
+            "metrics_bytes": self.metrics_bytes,
+            "metrics_sha256": self._metrics_digest.hexdigest(),
+            "rollouts_sha256": dict(self._rollouts_sha256),
+        }
+
+    def go_back(self, step: int, written: Mapping[str, Any]) -> None:
+        """Cut metrics.jsonl and the rollouts back to ``step`` finished iterations, where ``written`` was stored."""
+        path = self.path / "metrics.jsonl"
+        with naming(path):
+            self._metrics.truncate(written.get("metrics_bytes", 0))
+        self.sync()
+        self._metrics_digest = file_digest(path)
         folder = self.path / "rollouts"
-        removed = []
-        for path in sorted(folder.glob("step-*.jsonl")):
-            number = step_number(path.stem)
-            if number is not None and number > step:
+        for path in folder.glob("step-*.jsonl"):
+            if (step_number(path.stem) or 0) > step:
                 path.unlink()
-                removed.append(path)
         fsync_directory(folder)
-        return removed
+        self._rollouts_sha256 = dict(written.get("rollouts_sha256", {}))
+
+    # ---- log
 
     def log_handler(self) -> logging.Handler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
         handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
+
+
+def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
+    """Compare metrics.jsonl and the rollouts of a run with what `RunDir.written` was at a checkpoint.
+
+    Rollouts that are gone are named in a warning. A checkpoint of an earlier version may hold no hashes.
+
+    Raises:
+        DataError: rows are gone or changed; the file is named, with both hashes.
+    """
+    path, num_bytes = run / "metrics.jsonl", written["metrics_bytes"]
+    size = path.stat().st_size if path.exists() else 0
+    if num_bytes > size:
+        raise DataError(
+            f"{path} has {size} bytes, but {num_bytes} when the checkpoint was written: rows are gone; {PUT_BACK}"
+        )
+    with path.open("rb") as stream:
+        stream.seek(max(0, num_bytes - 1))
+        if num_bytes and stream.read(1) != b"\n":
+            raise DataError(
+                f"{path} was changed: byte {num_bytes}, where a checkpoint ended, is inside a line; {PUT_BACK}"
+            )
+    found = file_digest(path, num_bytes).hexdigest()
+    if written.get("metrics_sha256", found) != found:
+        raise DataError(
+            f"{path} was changed: its first {num_bytes} bytes have SHA-256 {found}, and "
+            f"{written['metrics_sha256']} when the run wrote them; {PUT_BACK}"
+        )
+    gone = []
+    for name, expected in written.get("rollouts_sha256", {}).items():
+        path = run / "rollouts" / name
+        if not path.exists():
+            gone.append(name)
+        elif (found := file_digest(path).hexdigest()) != expected:
+            raise DataError(
+                f"{path} was changed: it has SHA-256 {found}, and {expected} when the run wrote it; {PUT_BACK}, "
+                "or remove the file to go on without it"
+            )
+    if gone:
+        logger.warning(
+            "%s: the rollouts of %d finished iterations are gone (%s); the run goes on without them",
+            *(run / "rollouts", len(gone), ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")),
+        )
 
 
 def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) -> Path:

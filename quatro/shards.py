@@ -58,7 +58,7 @@ def save(
 
 
 def load_newest(run: RunDir, world: World) -> checkpoint.Checkpoint | None:
-    """`checkpoint.load_newest` of rank 0, for all ranks: only one verifies, and removes what is half-written."""
+    """`checkpoint.load_newest` of rank 0, for all ranks: only one verifies."""
     found: checkpoint.Checkpoint | None = world.from_first(
         lambda: checkpoint.load_newest(run), "the verified checkpoint"
     )

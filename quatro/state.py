@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from quatro import shards
-from quatro.checkpoint import below
+from quatro.checkpoint import Checkpoint, below, tidy
 from quatro.config import Config
 from quatro.inflight import Inflight
 from quatro.preflight import refuse_differing, refuse_other_settings
-from quatro.rundir import RunDir
+from quatro.rundir import RunDir, refuse_changed
 from quatro.setup import Parts, assemble
 from quatro.world import World
 
@@ -58,7 +58,7 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
         "carried": dict(position.carried),
         "optimizer": plain,
         "stream_position": parts.stream.position,
-        "metrics_bytes": run.metrics_bytes,
+        **run.written,
         "ranks": parts.policy.world.size,
         # Memory may have run out on one rank only.
         "microbatch_tokens": parts.policy.world.gather_objects(parts.policy.budget_state(), "the token budgets"),
@@ -79,28 +79,41 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
     """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
 
     Raises:
-        DataError: the checkpoint is damaged; nothing of it was loaded.
+        DataError: the checkpoint is damaged, what the run wrote was changed, or settings, model, data or ranks are
+            others now. Metrics, rollouts and checkpoints are as they were.
     """
     found = shards.load_newest(run, world)
-    if found is not None:
-        refuse_other_settings(config, found.state, found.path.name)  # before minutes of loading
+    if found is not None:  # before minutes of loading
+        refuse_other_settings(config, found.state, found.path.name)
+        if world.is_first:
+            refuse_changed(run.path, found.state)
     parts = assemble(config, weights=found.model if found else None, world=world)
     device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
     for key, (before, after) in run.add_to_environment(device).items():
         logger.warning(
             "%s was %s when this run began and is %s here: results will not be the same bit by bit", key, before, after
         )
-    if found is None:
-        run.truncate_metrics(0)
-        run.remove_rollouts_after(0)
-        return parts, Position()
-    state = found.state
+    position = Position() if found is None else _load(found, parts)
+    world.barrier("every rank to have loaded its part")  # of them, none can refuse to go on any more
+    run.go_back(position.step, found.state if found else {})
+    if world.is_first:
+        tidy(run.path)
+    return parts, position
+
+
+def _load(found: Checkpoint, parts: Parts) -> Position:
+    """Where ``found`` stands, with ``parts`` brought there.
+
+    Raises:
+        DataError: model or data are others now, or another number of ranks saved it.
+    """
+    state, policy, world = found.state, parts.policy, parts.policy.world
     refuse_other_inputs(parts, state, found.path.name)
-    tensors = shards.tensors(found, parts.policy)
-    parts.policy.load_optimizer_state(below(tensors, "optimizer/"), state["optimizer"])
+    tensors = shards.tensors(found, policy)
+    policy.load_optimizer_state(below(tensors, "optimizer/"), state["optimizer"])
     budgets = state.get("microbatch_tokens", ())
     if len(budgets) == world.size:
-        parts.policy.load_budget_state(budgets[world.rank])
+        policy.load_budget_state(budgets[world.rank])
     parts.stream.position = state["stream_position"]
     parts.engine.load_state(state["engine"])
     torch.set_rng_state(tensors["rng/torch"])
@@ -108,15 +121,13 @@ def restore(config: Config, run: RunDir, world: World) -> tuple[Parts, Position]
         torch.cuda.set_rng_state(tensors["rng/cuda"])
     random.setstate(_tuples(state["rng"]["python"]))
     np.random.set_state(_tuples(state["rng"]["numpy"]))  # noqa: NPY002
-    run.truncate_metrics(state["metrics_bytes"])
-    run.remove_rollouts_after(state["step"])
     inflight = None
     if "inflight" in state:
-        is_own = world.is_first or not parts.policy.is_sharded
+        is_own = world.is_first or not policy.is_sharded
         saved = below(tensors if is_own else found.tensors(), "inflight/")  # they are with rank 0's tensors
-        inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, parts.policy.device, world)
+        inflight = Inflight.from_state(saved, state["inflight"], parts.stream.prompts, policy.device, world)
     logger.info("going on from %s%s", found.path.name, ", inside an iteration" if inflight else "")
-    return parts, Position(
+    return Position(
         step=state["step"],
         old_logp=state["old_logp"],
         num_skipped_in_a_row=state.get("num_skipped_in_a_row", 0),

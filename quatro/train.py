@@ -40,7 +40,8 @@ def train(
     stop: StopRequest | None = None,
     world: World | None = None,
 ) -> Mapping[str, float]:
-    """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics.
+    """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics,
+    or only their ``step`` where no iteration was finished here.
 
     Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank: after the optimiser step under
     way, or among responses being drawn (an evaluation's too), which a resume draws again. Either way with a
@@ -49,9 +50,10 @@ def train(
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
-    world = world or World()
+    world, stop = world or World(), stop or StopRequest()  # which notes what another rank was asked
     parts, position = restore(config, run, world)
-    metrics: Metrics = {}
+    run.set_status("running", step=position.step)
+    metrics: Metrics = {"step": float(position.step)}
     carried = position.carried
     try:
         inner = InnerLoop(
@@ -83,6 +85,7 @@ def train(
             metrics |= timer.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
             metrics["perf/peak_memory_gib"] = world.largest(parts.policy.peak_memory_bytes()) / 2**30
             run.append_metrics(metrics)
+            run.set_status("running", step=step)
             if world.is_first:
                 watch(metrics)
             if observer is not None:

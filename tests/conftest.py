@@ -72,6 +72,14 @@ def ragged_rows() -> Rows:
     return rows.with_batch(old_logp_BT=old_BT, ref_logp_BT=old_BT - 0.1)
 
 
+@pytest.fixture
+def contents() -> Callable[[Path], dict[str, bytes]]:
+    """``contents(folder)``: every file below it, by its name there."""
+    return lambda folder: {
+        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
 @pytest.fixture(scope="session")
 def digit_reward() -> str:
     """A module: the share of words that are digits. An untrained policy earns mixed rewards with it from the start."""

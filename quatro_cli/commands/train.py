@@ -75,7 +75,7 @@ def train(
             _describe(config, problems, num_ranks=launch.size, json=json)
         return
     stop, metrics = _train(config, run_path, launch, problems, resume=resume)
-    is_interrupted = stop.requested and metrics.get("step") != config.steps
+    is_interrupted = metrics["step"] != config.steps
     _say(run_path, metrics, json=json, is_interrupted=is_interrupted)
     if is_interrupted:
         output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")

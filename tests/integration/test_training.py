@@ -22,10 +22,12 @@ from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
 from quatro.checkpoint import complete_checkpoints
+from quatro.config import load_config
 from quatro.inner_loop import InnerLoop
+from quatro.launch import launch
 from quatro.policy.local import Forward, LocalPolicy, Update
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rundir import RunDir
+from quatro.rundir import RunDir, read_status
 from quatro.stop import StopRequest
 from quatro.train import train
 
@@ -251,6 +253,22 @@ def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_
         patch.setattr(LocalPolicy, "update", None)  # nothing is learnt again
         train(run.config, run)
     assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
+
+
+def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path, settings):
+    seen = []
+    with RunDir.create(tmp_path / "run", load_config("quickstart", overrides=[*settings, "steps=3"])) as run:
+
+        def look(metrics: Any) -> None:
+            seen.append((read_status(run.path)["status"], read_status(run.path)["step"]))
+
+        with stop_after_updates(11) as stop:  # an iteration has 4
+            launch(run, observer=look, stop=stop)
+        assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("interrupted", 2)
+    with RunDir.open(tmp_path / "run") as run:
+        assert launch(run, observer=look)["step"] == 3
+        assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("done", 3)
+    assert seen == [("running", 1), ("running", 2), ("running", 3)]
 
 
 def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):

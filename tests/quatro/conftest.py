@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,11 +24,3 @@ def base(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(BASE, encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def contents() -> Callable[[Path], dict[str, bytes]]:
-    """``contents(folder)``: every file below it, by its name there."""
-    return lambda folder: {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }

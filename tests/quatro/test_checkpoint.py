@@ -91,7 +91,33 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDi
     assert checkpoint.load(run).state == STATE
     save(run, 3, {"again": True})
     assert checkpoint.load(run).state == {"again": True}
+    checkpoint.tidy(run.path)
     assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000003"]
+
+
+@pytest.mark.parametrize("call", ["rename", "unlink"])
+def test_a_kill_while_an_old_one_is_removed_leaves_it_whole_or_nothing(run: RunDir, contents: Any, call: str) -> None:
+    """Never one that looks as if it had lost its manifest."""
+    oldest = save(run, 1)
+    save(run, 2)
+    before = contents(oldest)
+    child = os.fork()
+    if child == 0:
+        operation = getattr(os, call)
+
+        def die_at_the_oldest(path: Any, *others: Any, **options: Any) -> None:
+            if oldest.name in str(path):
+                os._exit(7)
+            operation(path, *others, **options)
+
+        setattr(os, call, die_at_the_oldest)
+        save(run, 3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert checkpoint.load(run).step == 3
+    checkpoint.tidy(run.path)
+    assert contents(oldest) == before
+    assert sorted(os.listdir(oldest.parent)) == ["latest", "step-000001", "step-000002", "step-000003"]
 
 
 # ---- damage
@@ -149,7 +175,6 @@ def test_links_and_renamed_checkpoints_are_refused(run: RunDir) -> None:
 def test_no_checkpoint_is_said(run: RunDir) -> None:
     (run.path / "checkpoints" / ".step-000001.99.tmp").mkdir()
     assert checkpoint.load_newest(run) is None
-    assert os.listdir(run.path / "checkpoints") == []
     for source in (run, run.path):
         with pytest.raises(DataError, match="no complete checkpoint"):
             checkpoint.load(source)
@@ -163,18 +188,31 @@ def test_no_checkpoint_is_said(run: RunDir) -> None:
 def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
     run: RunDir, caplog: pytest.LogCaptureFixture
 ) -> None:
-    save(run, 4)
-    newest = save(run, 8)
-    folder = newest.parent
-    (newest / "manifest.json").unlink()
-    shutil.copytree(newest, folder / ".step-000012.99.tmp")
-
-    assert checkpoint.load(run.path).step == 4  # a reader without the lock touches nothing
-    assert newest.exists()
+    folder = save(run, 4).parent
+    shutil.copytree(folder / "step-000004", folder / ".step-000012.99.tmp")
     assert checkpoint.load(run).step == 4
+    assert (folder / ".step-000012.99.tmp").exists()  # until nothing can refuse to go on any more
+    checkpoint.tidy(run.path)
     assert sorted(os.listdir(folder)) == ["latest", "step-000004"]
-    assert "step-000008 was not finished" in caplog.text
     assert ".step-000012.99.tmp was not finished" in caplog.text
+
+
+def test_a_checkpoint_without_its_manifest_is_named_and_moved_aside(
+    run: RunDir, caplog: pytest.LogCaptureFixture, contents: Any
+) -> None:
+    folder = save(run, 4).parent
+    (folder / "notes").mkdir()  # of the user
+    for number in (1, 2):
+        newest = save(run, 8)
+        (newest / "manifest.json").unlink()
+        before = contents(newest)
+        assert checkpoint.load(run).step == 4
+        checkpoint.tidy(run.path)
+        assert contents(folder / f"step-000008.aside-{number}") == before
+        assert not newest.exists()
+        assert f"it is now step-000008.aside-{number}" in caplog.text
+    assert checkpoint.load(run).step == 4
+    assert (folder / "notes").exists()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
@@ -210,10 +248,12 @@ def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
             else:
                 break
         found = checkpoint.load(run)
+        checkpoint.tidy(run.path)
         assert found.state["mark"] == found.step
         assert contents(run.path / "checkpoints" / "step-000004") == before
     assert num_failures > 8
     assert checkpoint.load(run).step == 8
+    checkpoint.tidy(run.path)
     leftovers = [name for name in os.listdir(run.path / "checkpoints") if name.startswith(".")]
     assert leftovers == []
 

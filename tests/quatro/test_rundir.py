@@ -1,3 +1,4 @@
+import hashlib
 import json
 import logging
 import math
@@ -6,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from quatro.config import Config, load_config
 from quatro.environment import changes
 from quatro.run_lock import RunLock, is_locked
 from quatro.run_summary import describe_run, list_runs, read_metrics
-from quatro.rundir import RunDir, default_run_path
+from quatro.rundir import RunDir, default_run_path, refuse_changed
 
 
 @pytest.fixture
@@ -160,20 +161,54 @@ def test_metrics_are_one_line_a_step_and_null_where_not_finite(run: RunDir) -> N
 
 def test_metrics_are_cut_back_to_a_checkpoint_and_go_on(run: RunDir) -> None:
     run.append_metrics({"step": 1})
-    at_checkpoint = run.metrics_bytes
+    at_checkpoint = run.written
     run.append_metrics({"step": 2})
     run.close()
     with (run.path / "metrics.jsonl").open("ab") as stream:
         stream.write(b'{"step": 3, "torn')
     with RunDir.open(run.path) as again:
         with pytest.raises(DataError, match="inside a line"):
-            again.truncate_metrics(at_checkpoint + 3)
+            refuse_changed(again.path, {"metrics_bytes": at_checkpoint["metrics_bytes"] + 3})
         with pytest.raises(DataError, match="rows are gone"):
-            again.truncate_metrics(10_000)
-        again.truncate_metrics(at_checkpoint)
+            refuse_changed(again.path, {**at_checkpoint, "metrics_bytes": 10_000})
+        refuse_changed(again.path, at_checkpoint)
+        again.go_back(1, at_checkpoint)
         again.append_metrics({"step": 2, "again": True})
+        assert again.written["metrics_sha256"] == hashlib.sha256((run.path / "metrics.jsonl").read_bytes()).hexdigest()
     rows = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert list(map(json.loads, rows)) == [{"step": 1}, {"step": 2, "again": True}]
+
+
+CHANGES: list[tuple[str, Callable[[list[bytes]], list[bytes]]]] = [
+    ("metrics.jsonl", lambda rows: [rows[0].replace(b"0.5", b"0.9"), *rows[1:]]),
+    ("metrics.jsonl", lambda rows: [*rows[:-1], rows[-1].replace(b"0.5", b"0.9")]),
+    ("metrics.jsonl", lambda rows: [rows[1], rows[0], rows[2]]),
+    ("metrics.jsonl", lambda rows: [rows[0], rows[0], rows[2]]),
+    ("metrics.jsonl", lambda rows: [b"", *rows[1:]]),
+    ("metrics.jsonl", lambda rows: [rows[0], *rows]),
+    ("metrics.jsonl", lambda rows: []),
+    ("rollouts/step-000002.jsonl", lambda rows: [rows[0].replace(b"0.5", b"0.9"), *rows[1:]]),
+    ("rollouts/step-000002.jsonl", lambda rows: rows[1:]),
+    ("rollouts/step-000002.jsonl", lambda rows: [*rows, rows[0]]),
+    ("rollouts/step-000002.jsonl", lambda rows: []),
+]
+
+
+@pytest.mark.parametrize("while_it_runs", [False, True])
+@pytest.mark.parametrize(("file", "change"), CHANGES)
+def test_any_change_of_what_was_written_is_noticed(
+    run: RunDir, file: str, change: Callable[[list[bytes]], list[bytes]], while_it_runs: bool
+) -> None:
+    """Also one that was made before the checkpoint: hashes are of what was written, not of what is there."""
+    for step in (1, 2, 3):
+        run.write_rollouts(step, ({"row": row, "reward": 0.5} for row in range(2)))
+        run.append_metrics({"step": step, "reward/mean": 0.5})
+    written = run.written
+    refuse_changed(run.path, written)
+    path = run.path / file
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(DataError, match=file):
+        refuse_changed(run.path, run.written if while_it_runs else written)
 
 
 def test_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir) -> None:
@@ -196,13 +231,16 @@ def test_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir) -> None
 
 
 def test_rollouts_of_later_steps_are_removed_at_resume(run: RunDir) -> None:
-    for step in (1, 2, 10):
-        run.write_rollouts(step, ({"step": step, "row": row} for row in range(2)))
-    assert [path.name for path in run.remove_rollouts_after(1)] == ["step-000002.jsonl", "step-000010.jsonl"]
+    run.write_rollouts(1, ({"step": 1, "row": row} for row in range(2)))
+    at_checkpoint = run.written
+    for step in (2, 10):
+        run.write_rollouts(step, [{"step": step}])
+    run.go_back(1, at_checkpoint)
     assert os.listdir(run.path / "rollouts") == ["step-000001.jsonl"]
     assert (run.path / "rollouts" / "step-000001.jsonl").read_text(encoding="utf-8") == (
         '{"step": 1, "row": 0}\n{"step": 1, "row": 1}\n'
     )
+    assert run.written == at_checkpoint
 
 
 def test_half_written_files_of_a_killed_process_are_removed_when_the_run_is_opened(run: RunDir) -> None:

@@ -40,7 +40,7 @@ def track(path: Path, steps: range, *settings: str, scale: float = 1.0, cut_to: 
     else:
         run = RunDir.open(path)
         lines = (path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-        run.truncate_metrics(sum(map(len, lines[:cut_to])))
+        run.go_back(cut_to, {"metrics_bytes": sum(map(len, lines[:cut_to]))})
     with run, Trackers(run) as observer:
         for step in steps:
             row = {"step": float(step), "reward/mean": scale * step / 7, "kl/new_old": math.nan, "accuracy/mean": None}

@@ -51,7 +51,7 @@ def stopped_inside(trained):
         for call, count in MOMENTS
         for name, more in (("quatro", ()), ("auto", AUTO))
     ]
-    left = trained.job("left-inside", stop_in={"rank": 1, "call": "update", "count": 2})
+    left = trained.job("left-inside", stop_in={"rank": 1, "call": "update", "count": 6}, deaf=True)
     trained.run([*jobs, left, trained.job("auto", *AUTO)], size=2)
     for job in jobs:
         assert trained.is_inside(job["path"]) == (job["stop_in"]["call"] == "update")
@@ -69,10 +69,22 @@ def test_a_stop_inside_an_iteration_asked_of_one_rank_changes_nothing(
     assert stopped_inside.furthest(cut, whole) == 0.0
 
 
+def test_a_run_that_another_rank_was_asked_to_stop_is_not_done(stopped_inside):
+    """Also where nobody listens to signals on the first rank."""
+    status = json.loads((stopped_inside.folder / "left-inside" / "status.json").read_text(encoding="utf-8"))
+    assert (status["status"], status["reason"], status["step"]) == ("interrupted", "SIGTERM", 1)
+
+
 def test_a_position_inside_an_iteration_needs_as_many_ranks(stopped_inside):
-    job = {"path": str(stopped_inside.folder / "left-inside"), "resume": True}
-    ((code, text),) = stopped_inside.wait(stopped_inside.start([job], size=1))
+    run = stopped_inside.folder / "left-inside"
+    rollouts = run / "rollouts" / "step-000002.jsonl"
+    rollouts.write_text("{}\n", encoding="utf-8")
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write('{"step": 2}\n')
+    ((code, text),) = stopped_inside.wait(stopped_inside.start([{"path": str(run), "resume": True}], size=1))
     assert code == 4
+    assert rollouts.exists()  # nothing is cut back before all can go on
+    assert len(stopped_inside.rows("left-inside")) == 2
     assert "stopped inside an iteration of 2 processes" in text
     assert "start 2 to go on with it" in text
 

@@ -1,0 +1,145 @@
+"""What `quatro train RUN --resume` finds in the directory: files of the run that were changed, lost or left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.rundir import RunDir
+from quatro_cli.app import app
+
+runner = CliRunner()
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def arguments(tiny_folder: Path) -> list[str]:
+    small = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", f"steps={STEPS}"]
+    keep = ["checkpoint.every=1", f"checkpoint.keep={STEPS}", "save_rollouts=true"]
+    settings = [f"model={tiny_folder}", *small, *keep]
+    return ["train", "quickstart", *(word for setting in settings for word in ("-s", setting))]
+
+
+@pytest.fixture(scope="module")
+def finished(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "run"
+    assert runner.invoke(app, [*arguments, "-o", str(run)]).exit_code == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A run of its own that has finished."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def resume(run: Path) -> Any:
+    return runner.invoke(app, ["train", str(run), "--resume"])
+
+
+def status(run: Path) -> tuple[str, int]:
+    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    return document["status"], document["step"]
+
+
+def lines(change: Callable[[list[str]], list[str]]) -> Callable[[str], str]:
+    return lambda text: "".join(change(text.splitlines(keepends=True)))
+
+
+METRICS, ROLLOUTS = "metrics.jsonl", "rollouts/step-000002.jsonl"
+CHANGES = {
+    "an edited reward": (METRICS, lambda text: text.replace('"reward/mean": 0', '"reward/mean": 9', 1)),
+    "a row less and a longer one": (METRICS, lines(lambda rows: [rows[0][:-2] + " " * len(rows[1]) + "}\n", rows[2]])),
+    "a row less": (METRICS, lines(lambda rows: rows[1:])),
+    "an edited reward of a rollout": (ROLLOUTS, lambda text: text.replace('"reward": 0', '"reward": 1', 1)),
+    "a rollout less": (ROLLOUTS, lines(lambda rows: rows[1:])),
+}
+
+
+@pytest.mark.parametrize("then", ["done", "interrupted"])
+def test_fault_52_what_the_run_wrote_and_somebody_changed_is_refused(run, contents, then):
+    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    (run / "status.json").write_text(json.dumps({**document, "status": then}, indent=2) + "\n", encoding="utf-8")
+    # What a resume cuts back or removes, once nothing can refuse any more.
+    with (run / METRICS).open("a", encoding="utf-8") as stream:
+        stream.write('{"step": 4}\n')
+    (run / "rollouts/step-000004.jsonl").write_text("{}\n", encoding="utf-8")
+    (run / "checkpoints/.step-000004.99.tmp").mkdir()
+    (run / "checkpoints/.step-000004.99.tmp/state.json").write_text("{", encoding="utf-8")
+    (run / "checkpoints/step-000001/manifest.json").unlink()
+    unnoticed = {}
+    for name, (file, change) in CHANGES.items():
+        text = (run / file).read_text(encoding="utf-8")
+        (run / file).write_text(change(text), encoding="utf-8")
+        before = contents(run)
+        result = resume(run)
+        after = {**contents(run), "log.txt": before["log.txt"], "environment.json": before["environment.json"]}
+        if result.exit_code != 4 or f"{file} " not in result.stderr or after != before:
+            unnoticed[name] = (result.exit_code, result.stderr)
+        (run / file).write_text(text, encoding="utf-8")
+    assert unnoticed == {}
+    assert resume(run).exit_code == 0
+    assert len((run / METRICS).read_text(encoding="utf-8").splitlines()) == STEPS
+    assert not (run / "rollouts/step-000004.jsonl").exists()
+
+
+def test_rollouts_that_were_removed_are_named_and_not_missed(run):
+    for step in (1, 2):
+        (run / f"rollouts/step-{step:06d}.jsonl").unlink()
+    result = resume(run)
+    assert result.exit_code == 0, result.stderr
+    assert "the rollouts of 2 finished iterations are gone (step-000001.jsonl, step-000002.jsonl)" in result.stderr
+    assert status(run) == ("done", STEPS)
+
+
+def test_a_run_whose_checkpoints_hold_no_hashes_goes_on(arguments, tmp_path, monkeypatch):
+    """As an earlier version left it; what is written from then on is hashed."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "written", property(lambda self: {"metrics_bytes": self.metrics_bytes}), raising=False)
+        assert runner.invoke(app, [*arguments, "-s", "steps=2", "-o", str(run)]).exit_code == 0
+    config = run / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("\nsteps: 2\n", "\nsteps: 3\n"), encoding="utf-8")
+    result = resume(run)
+    assert result.exit_code == 0, result.stderr
+    assert "changed" not in result.stderr
+    assert "gone" not in result.stderr
+    state = json.loads((run / "checkpoints/step-000003/state.json").read_text(encoding="utf-8"))
+    assert state["metrics_sha256"] == hashlib.sha256((run / METRICS).read_bytes()).hexdigest()
+    last = (run / "rollouts/step-000003.jsonl").read_bytes()
+    assert state["rollouts_sha256"] == {"step-000003.jsonl": hashlib.sha256(last).hexdigest()}
+
+
+def test_a_run_that_was_killed_after_its_last_checkpoint_is_done_after_all_its_steps(run):
+    document = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    (run / "status.json").write_text(json.dumps({**document, "status": "running", "step": 0}), encoding="utf-8")
+    assert resume(run).exit_code == 0
+    assert status(run) == ("done", STEPS)
+
+
+def test_a_run_with_more_iterations_than_steps_is_not_done(run):
+    config = run / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("\nsteps: 3\n", "\nsteps: 2\n"), encoding="utf-8")
+    result = resume(run)
+    assert result.exit_code == 4
+    assert "3 iterations are finished, and steps is 2" in result.stderr
+
+
+def test_a_checkpoint_that_has_lost_its_manifest_is_moved_aside(run, contents):
+    newest = run / "checkpoints/step-000003"
+    for number in (1, 2):
+        (newest / "manifest.json").unlink()
+        before = contents(newest)
+        result = resume(run)
+        assert result.exit_code == 0, result.stderr
+        assert f"step-000003.aside-{number}" in result.stderr
+        assert contents(run / f"checkpoints/step-000003.aside-{number}") == before
+        assert (newest / "manifest.json").exists()  # the iteration was made again from the checkpoint before
+    assert status(run) == ("done", STEPS)
