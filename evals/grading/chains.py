@@ -17,13 +17,16 @@ from evals.grading.words import is_closed
 # Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
 _NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|_\{[^{}]*\}|_\d)++")
 _SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
-_NEGATED = re.compile(r"(?<![A-Za-z])(?:not|never|isn't)(?![A-Za-z])", re.IGNORECASE)
+_NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{)?\s*(?:not|never)(?![A-Za-z])", re.IGNORECASE)
 # A sign that turns what it stands beside into its opposite, or into a statement of its own.
 _STATEMENT = re.compile(r"\\(?:not|neg|lnot|implies|Rightarrow|iff|Leftrightarrow|therefore|because|land)(?![A-Za-z])")
 _CHOICE_LETTER = re.compile(r"\(?[A-Z]\)?|\(?[a-h]\)?")
 # What remains are the variables of an expression.
 _CONSTANTS = re.compile(r"\\[A-Za-z]+|(?<![A-Za-z])[ei](?![A-Za-z])")
 _LAST_WORD = re.compile(r"([A-Za-z]+)[^A-Za-z]*$")
+
+# `\\frac{1}{3} \\approx 0.33`: one part in so many may be lost.
+ROUNDING = 20
 
 Split = Callable[[str, tuple[str, ...]], list[str]]
 
@@ -44,6 +47,10 @@ def read_chain(text: str, split: Split) -> Said:
         if _SIMPLE_NAME.fullmatch(name.strip()) and rest[:1] != "f":
             is_of_letters = _are_choices(canonical(name), canonical(rest))
             return Said("", text, is_void=True) if is_of_letters else Said(canonical(name), rest.strip())
+    if "\\approx" in text and (exact := _exact_side(text)) is not None:
+        if not exact:
+            return Said("", text, is_void=True)
+        text = exact
     if "=" not in text or RELATION.search(text):
         return Said("", text)
     if _STATEMENT.search(text):
@@ -52,6 +59,18 @@ def read_chain(text: str, split: Split) -> Said:
     if len(parts) < 2 or not all(parts):
         return Said("", text, is_void=len(parts) > 1)
     return _read_pair(text, *parts) if len(parts) == 2 else _read_links(text, parts)
+
+
+def _exact_side(text: str) -> str | None:
+    r"""What stands before the last `\approx` of two numbers, empty if the second is no rounding of the first; a name
+    before it has the value behind it."""
+    exact, _, rounded = text.rpartition("\\approx")
+    if _SIMPLE_NAME.fullmatch(canonical(exact)):
+        return f"{exact} = {rounded}"
+    number, other = parse_number(canonical(exact.rpartition("=")[2])), parse_number(canonical(rounded))
+    if number is None or other is None:
+        return None
+    return exact.strip() if abs(number.value - other.value) <= abs(number.value) / ROUNDING else ""
 
 
 def _read_pair(text: str, left: str, right: str) -> Said:
@@ -97,7 +116,7 @@ def _is_name(text: str, form: str) -> bool:
     last_word = _LAST_WORD.search(text)
     if last_word is None or not _NAME.fullmatch(form):
         return False
-    return (len(last_word[1]) < 2 or not is_closed(last_word[1])) and not _NEGATED.search(text)
+    return (len(last_word[1]) < 2 or not is_closed(last_word[1])) and not _NEGATED.match(text)
 
 
 def _are_choices(name: str, value: str) -> bool:

@@ -200,3 +200,20 @@ def _exact(number: str) -> str:
     if value.denominator == 1:
         return str(value.numerator)
     return f"(\\frac{{{value.numerator}}}{{{value.denominator}}})"
+
+
+def variables(text: str) -> frozenset[str]:
+    """The letters of ``text`` that are no constants and no functions, and its commands that no expression has."""
+    found = set()
+    for token in _TOKEN.finditer(text):
+        word = token[0].rstrip()
+        if token.lastgroup == "letter" and word not in _CONSTANTS:
+            found.add(word)
+        elif token.lastgroup in ("command", "accent") and word not in _SETS:
+            command, letters = re.match(r"\\[A-Za-z]+", word), re.sub(r"\\[A-Za-z]+", "", word)
+            assert command is not None  # as the token begins
+            found.update(letter for letter in letters if letter.isalpha() and letter not in _CONSTANTS)
+            known = _COMMANDS - {"infty"} if not letters else _COMMANDS | _ACCENTS
+            if command[0][1:] not in known:
+                found.add(command[0])
+    return frozenset(found)

@@ -96,6 +96,8 @@ _ANSWER_IS = re.compile(
 _MEASURED_TEXT = re.compile(
     r"\\(text|textbf|textrm|textnormal|mbox|mathrm)\s*\{\s*(-?(?:[\d,]*\.)?\d[\d,]*(?:/\d+)?)(\s[^{}]*)?\}", re.ASCII
 )
+# A sign whose other side is missing, or two numbers with nothing between them: no expression.
+_BROKEN = re.compile(r"^[*/^=]|[-+*/^=]$|(?:^|[^_^\d.])[\d.]+ \d|(?:^|[-+*/=(,])\{[\d.]+\}\{?\d|\\\}\d|\d\\\{")
 _PRODUCT_SIGN = re.compile(r"\*(?!\d)", re.ASCII)
 _PRODUCT_OF_COMMAND = re.compile(r"(\\[A-Za-z]+)\*(?=[A-Za-z])")
 
@@ -198,12 +200,13 @@ def _parse_element(text: str, depth: int) -> Item:
         return replace(frame, value=value, text=normal)
     if len(normal) == 3 and normal[0] == "(" and normal[2] == ")":
         normal = normal[1]  # (C) is the choice C
-    normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
+    is_broken = _BROKEN.search(normal) is not None
+    if not is_broken:
+        normal = _PRODUCT_SIGN.sub("", _PRODUCT_OF_COMMAND.sub(r"\1 ", normal))
     if based := _BASE.fullmatch(normal):
         base = based[2] or based[3]
         normal = f"{based[1]}_{number(base) or base}"
-    is_open = normal.endswith(("+", "-", "*", "/", "^", "="))  # something is missing
-    is_prose = is_void or is_open or _PROSE.fullmatch(text) is not None or _says_more(text)
+    is_prose = is_void or is_broken or _PROSE.fullmatch(text) is not None or _says_more(text)
     return replace(frame, value=normal, text=normal, is_prose=is_prose)
 
 

@@ -136,7 +136,10 @@ def test_plain_arithmetic_in_words_is_computed(box: str, value: str, number: str
     assert not is_right(box, number)
 
 
-@pytest.mark.parametrize("chain", ["x=6=5", "x=1=2=5", "5=x=6", "6=x=5", "a=b=6=5", r"x=\sqrt{36}=5", "x=5=6=5"])
+@pytest.mark.parametrize(
+    "chain",
+    ["x=6=5", "x=1=2=5", "5=x=6", "6=x=5", "a=b=6=5", r"x=\sqrt{36}=5", "x=5=6=5", r"5\approx 6", r"x=5\approx 9"],
+)
 def test_a_chain_is_right_only_if_each_of_its_links_holds(chain: str) -> None:
     assert not is_right(chain, "5")
 
@@ -147,6 +150,11 @@ def test_a_chain_is_right_only_if_each_of_its_links_holds(chain: str) -> None:
 def test_a_true_chain_says_its_value(chain: str) -> None:
     assert is_right(chain, "5")
     assert not is_right(chain, "6")
+
+
+@pytest.mark.parametrize("box", [r"0\lor 9", r"9\oplus 0", r"0\mapsto 9", "0x", r"0\ll 9", r"0*", r"*0", "9 0", "{9}0"])
+def test_an_answer_with_more_variables_than_the_reference_is_wrong(box: str) -> None:
+    assert not is_right(box, "0")
 
 
 @pytest.mark.parametrize("box", [r"x\not=5", r"\lnot x=5", r"x\text{ is not}=5", r"|x|=5", "x'=5"])
@@ -228,6 +236,13 @@ def test_marks_that_hide_or_change_a_value_do_not_help_it(box: str) -> None:
         (r"\begin{pmatrix} 1 & -1 \\ 1 & 1 \end{pmatrix}", r"\begin{pmatrix} 1 & -1 \\ 1 & \phantom -1 \end{pmatrix}"),
         ("3/4", "3:4"),
         (r"\frac{\pi}{6}", r"30^\circ"),
+        (r"\frac{1}{3} \approx 0.33", r"\frac{1}{3}"),
+        (r"\sqrt{2}\approx 1.41", r"\sqrt{2}"),
+        (r"x\approx 2.5", "2.5"),
+        (r"P(\text{not red})=\frac{1}{2}", "0.5"),
+        (r"\log_2 8", "3"),
+        (r"\text{Option A}", r"\text{(A)}"),
+        (r"\text{(A) 12}", "12"),
     ],
 )
 def test_legitimate_forms_are_right(box: str, gold: str) -> None:
