@@ -10,7 +10,7 @@ STAGES = {
     "reference": "there is no reference answer",
     "extraction": "no complete answer was found",
     "string": "equal as text",
-    "exact": "compared as exact numbers",
+    "exact": "compared as texts and exact numbers",
     "symbolic": "compared by computer algebra",
     "unparsed": "not comparable: one side is no formula",
     "guard": "not sent to computer algebra",
@@ -34,7 +34,9 @@ def _shown(item: Item) -> str:
     else:
         text = item.text
     name = f"{item.name} = " if item.name else ""
-    return name + text + (" %" if item.is_percent else "") + (f" [{item.unit}]" if item.unit else "")
+    links = "".join(f" = {_shown(link)}" for link in item.links)
+    marks = (" %" if item.is_percent else "") + (f" [{item.unit}]" if item.unit else "")
+    return name + text + marks + links + (" (as a text only)" if item.is_prose else "")
 
 
 def _cut(text: str) -> str:
