@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,7 +32,7 @@ class Reward(Protocol):
 
         Raises:
             DataError: a prompt has no usable reference answer.
-            DivergedError: a reward is not finite; the message names the prompt.
+            DivergedError: a reward is not finite, or too large; the message names the prompt.
             QuatroError: a user's function raised (policy `fail`); sample and traceback are in the message.
         """
 
@@ -58,12 +57,16 @@ class VerifiedReward:
         return None
 
 
-def require_finite(prompts: Sequence[Prompt], reward: Sequence[Sequence[float]]) -> None:
-    """DivergedError that names the first prompt with a reward that is NaN or infinite."""
+# Its square is a number in float32, in which losses are computed.
+MAX_REWARD = 1e18
+
+
+def require_usable(prompts: Sequence[Prompt], reward: Sequence[Sequence[float]]) -> None:
+    """DivergedError that names the first prompt with a reward that is NaN, infinite or beyond ``MAX_REWARD``."""
     for prompt, values in zip(prompts, reward, strict=True):
         for index, value in enumerate(values):
-            if not math.isfinite(value):
+            if not abs(value) <= MAX_REWARD:
                 raise DivergedError(
                     f"the reward of rollout {index} of {prompt.benchmark} {prompt.id!r} is {value}; rewards must be "
-                    "finite numbers"
+                    f"finite numbers between {-MAX_REWARD:g} and {MAX_REWARD:g}"
                 )

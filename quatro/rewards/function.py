@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from evals.errors import QuatroError
-from quatro.rewards.base import Groups, Scored, require_finite
+from quatro.rewards.base import Groups, Scored, require_usable
 from quatro.rewards.pool import Outcome, WorkerPool
 from quatro.types import Prompt
 
@@ -49,7 +49,7 @@ class FunctionReward:
                 + next((outcome.detail for outcome in flat if outcome.kind == "error"), "")
             )
         reward = [[outcome.reward for outcome in group] for group in by_prompt]
-        require_finite(prompts, reward)
+        require_usable(prompts, reward)
         return Scored(reward, [[None] * len(group) for group in reward], num_errors, num_timeouts)
 
     def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> QuatroError:

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,6 +90,8 @@ FUNCTIONS = """
             return float("nan")
         if completion == "inf":
             return float("inf")
+        if completion == "-1e+308":
+            return -1e308
         return True
 
     def modules(prompt, completion, answer):
@@ -187,9 +190,11 @@ def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., R
         score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
 
 
-@pytest.mark.parametrize("text", ["nan", "inf"])
-def test_a_reward_that_is_not_finite_names_the_prompt(functions: Callable[..., Reward], text: str) -> None:
-    with pytest.raises(DivergedError, match=rf"rollout 1 of mine 'p1' is {text}") as caught:
+@pytest.mark.parametrize("text", ["nan", "inf", "-1e+308"])
+def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(
+    functions: Callable[..., Reward], text: str
+) -> None:
+    with pytest.raises(DivergedError, match=re.escape(f"rollout 1 of mine 'p1' is {text}; ")) as caught:
         score_texts(functions("by_text"), "a", text)
     assert caught.value.exit_code == 5
 
