@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +17,23 @@ from evals.prompts import render
 from quatro.config_model import Config, DataConfig
 from quatro.types import Prompt
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Prompts that fit, and how many were left out because they did not (``too_long: skip``)."""
+    """Prompts that fit, and how many were left out because they have more tokens than ``limit`` (``too_long: skip``).
+
+    Whoever uses them says so, once: they are read and checked before a run is begun, too.
+    """
 
     prompts: list[Prompt]
     num_skipped: int
+    limit: int
+
+    @property
+    def warnings(self) -> list[str]:
+        total = self.num_skipped + len(self.prompts)
+        text = f"{self.num_skipped} of {total} prompts are longer than {self.limit} tokens and left out"
+        return [text] if self.num_skipped else []
 
 
 def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | None = None) -> PromptSet:
@@ -46,11 +53,11 @@ def training_problems(config: DataConfig) -> list[Problem]:
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
 
 
-def evaluation_prompts(config: Config, tokenizer: Any, *, context_limit: int | None) -> list[Prompt]:
+def evaluation_prompts(config: Config, tokenizer: Any, *, context_limit: int | None) -> PromptSet:
     """The prompts of `eval.benchmark`, with answers that its grader can judge."""
     problems = load_problems(str(config.eval.benchmark))
-    found = tokenize_problems(problems, config.data, tokenizer, context_limit=context_limit).prompts
-    check_answers(found, grader_name(found[0].benchmark))
+    found = tokenize_problems(problems, config.data, tokenizer, context_limit=context_limit)
+    check_answers(found.prompts, grader_name(found.prompts[0].benchmark))
     return found
 
 
@@ -94,9 +101,7 @@ def tokenize_problems(
             )
     if not prompts:
         raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
-    if num_skipped:
-        logger.warning("%d of %d prompts are longer than %d tokens and left out", num_skipped, len(problems), limit)
-    return PromptSet(prompts, num_skipped)
+    return PromptSet(prompts, num_skipped, limit)
 
 
 def to_prompt(problem: Problem, template: str, tokenizer: Any) -> Prompt:

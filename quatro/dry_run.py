@@ -53,6 +53,7 @@ class DryRun:
     num_parameters: int
     num_trained: int
     memory: Memory
+    warnings: list[str]
     notes: list[str]
 
     @property
@@ -71,7 +72,7 @@ class DryRun:
             *(f"ids: {ids}", ""),
             *("# model and predicted peak memory (an estimate)", self._parameters),
             *(f"{_size(memory.total)} at the peak: {parts}", ""),
-            *("# notes", *self.notes),
+            *("# notes", *self.warnings, *self.notes),
         ]
 
     @property
@@ -92,7 +93,7 @@ class DryRun:
             "parameters": self.num_parameters,
             "trained_parameters": self.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
-            "notes": self.notes,
+            "notes": [*self.warnings, *self.notes],
         }
 
 
@@ -122,7 +123,7 @@ def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] 
         lora.attach(model, config.policy.lora, seed=config.seed)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    notes = startup_warnings(config)
+    notes = []
     if not warmstart.is_cached(config.model):
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
@@ -142,6 +143,7 @@ def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] 
         num_parameters=num_parameters,
         num_trained=num_trained,
         memory=predict_memory(config, model.config, num_parameters, prompts, num_ranks, num_trained=num_trained),
+        warnings=startup_warnings(config),
         notes=notes,
     )
 

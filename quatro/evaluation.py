@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import numpy as np
@@ -18,9 +19,14 @@ from quatro.stop import StopRequest
 from quatro.timing import PhaseTimer
 from quatro.types import Prompt, Sampling
 
+logger = logging.getLogger(__name__)
+
 
 class Evaluation:
-    """Draws with the seeds of sample files, the same at every iteration: curves compare like with like."""
+    """Draws with the seeds of sample files, the same at every iteration: curves compare like with like.
+
+    `close` ends what its judge began.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -34,9 +40,16 @@ class Evaluation:
         self.judge: Reward | None = None
         if config.eval.every:
             limit = context_limit(parts.policy.model)
-            self.prompts = evaluation_prompts(config, parts.tokenizer, context_limit=limit)
+            found = evaluation_prompts(config, parts.tokenizer, context_limit=limit)
+            for warning in found.warnings:
+                logger.warning("%s: %s", config.eval.benchmark, warning)
+            self.prompts = found.prompts
             # The benchmark's own grader, whatever the training reward is.
             self.judge = make_reward(grader_name(self.prompts[0].benchmark))
+
+    def close(self) -> None:
+        if self.judge is not None:
+            self.judge.close()
 
     def maybe(self, step: int, stop: StopRequest | None = None) -> dict[str, float]:
         """Metrics under eval/ when ``step`` is due, nothing otherwise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from quatro.rollout.engine import Engine
 from quatro.sample import model_digest
 from quatro.types import Prompt, Sampling
 from quatro.world import World
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -79,6 +82,8 @@ def assemble(
     prompts = load_prompts(config.data, tokenizer, context_limit=limit)
     check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
     policy.check_head(prompts.prompts)
+    for warning in prompts.warnings:
+        logger.warning(warning)
     return Parts(
         config=config,
         policy=policy,

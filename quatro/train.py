@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from quatro import trust_region
@@ -51,11 +54,12 @@ def train(
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
     world, stop = world or World(), stop or StopRequest()  # which notes what another rank was asked
+    _seed_global_generators(config.seed)
     parts, position = restore(config, run, world)
     run.set_status("running", step=position.step)
     metrics: Metrics = {"step": float(position.step)}
     carried = position.carried
-    try:
+    with contextlib.closing(parts), contextlib.closing(Evaluation(parts)) as evaluation:
         inner = InnerLoop(
             config,
             parts.policy,
@@ -63,7 +67,7 @@ def train(
             old_logp=position.old_logp,
             num_skipped_in_a_row=position.num_skipped_in_a_row,
         )
-        evaluation, watch, timer = Evaluation(parts), Watch(config), PhaseTimer()
+        watch, timer = Watch(config), PhaseTimer()
 
         def keep(step: int, inflight: Inflight | None = None) -> None:
             with timer("checkpoint"):
@@ -95,9 +99,14 @@ def train(
                 keep(step)
             if is_last:
                 break
-    finally:
-        parts.close()
     return metrics
+
+
+def _seed_global_generators(seed: int) -> None:
+    """For whatever draws without a generator of its own: a checkpoint holds their states, so they must be the run's."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
 
 
 def iteration(

@@ -157,7 +157,7 @@ def _announce(config: Config, problems: list[Problem], *, num_ranks: int) -> Non
     from quatro.dry_run import describe
 
     described = describe(config, num_ranks=num_ranks, problems=problems)
-    output.info("\n".join([*described.arithmetic, *described.notes]))
+    output.info("\n".join([*described.arithmetic, *described.notes]))  # its warnings are the run's: it logs them
 
 
 def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:

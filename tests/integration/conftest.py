@@ -73,3 +73,20 @@ def weights_of() -> Callable[[Path, int], dict[str, Tensor]]:
         return load_file(file)
 
     return read
+
+
+@pytest.fixture
+def checkpoint_of() -> Callable[[Path, int], dict[str, Any]]:
+    """``checkpoint_of(run, step)``: name -> content of its files, without what tells how large metrics.jsonl was.
+
+    Times stand there in more digits or fewer.
+    """
+
+    def read(path: Path, step: int) -> dict[str, Any]:
+        folder = path / "checkpoints" / f"step-{step:06d}"
+        files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        del files["manifest.json"]
+        state = json.loads(files.pop("state.json"))
+        return {**files, **{key: value for key, value in state.items() if not key.startswith("metrics")}}
+
+    return read

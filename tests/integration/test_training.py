@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -26,6 +28,7 @@ from quatro.config import load_config
 from quatro.inner_loop import InnerLoop
 from quatro.launch import launch
 from quatro.policy.local import Forward, LocalPolicy, Update
+from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine
 from quatro.rundir import RunDir, read_status
 from quatro.stop import StopRequest
@@ -36,6 +39,21 @@ RECIPE_SECONDS = 240  # a child process that takes longer is stuck
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_equal_runs_have_equal_checkpoints_whatever_was_drawn_before_them(
+    tmp_path, settings, run_training, checkpoint_of
+):
+    for number, name in enumerate(("one", "two")):
+        random.seed(number)
+        np.random.seed(number)  # noqa: NPY002
+        torch.manual_seed(number)
+        run_training(tmp_path / name, [*settings, "steps=1"])
+    one, two = (checkpoint_of(tmp_path / name, 1) for name in ("one", "two"))
+    assert "tensors.safetensors" in one
+    assert one == two
+    run_training(tmp_path / "other", [*settings, "steps=1", "seed=1"])
+    assert checkpoint_of(tmp_path / "other", 1)["tensors.safetensors"] != one["tensors.safetensors"]
 
 
 @pytest.mark.parametrize("method", ["quatro", "gspo"])
@@ -337,6 +355,25 @@ def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, sett
     )
     assert rows[0]["reward/mean"] > 0.1
     assert rows[0]["eval/pass@1"] == rows[0]["eval/distinct_correct"] == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_judge_of_an_evaluation_is_closed_however_a_run_ends(tmp_path, settings, monkeypatch, run_training, fails):
+    closed = []
+
+    class Judge(VerifiedReward):
+        def close(self) -> None:
+            closed.append(self)
+
+    def observer(metrics) -> None:
+        if fails:
+            raise OSError("no space")
+
+    monkeypatch.setattr("quatro.evaluation.make_reward", lambda name: Judge(lambda prompt, rollout: True))
+    evaluated = [*settings, "steps=1", "eval.every=100", "eval.benchmark=countdown"]
+    with pytest.raises(OSError, match="no space") if fails else contextlib.nullcontext():
+        run_training(tmp_path / "run", evaluated, observer=observer)
+    assert len(closed) == 1
 
 
 def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder, run_training, rows_of):

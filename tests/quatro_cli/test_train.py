@@ -102,6 +102,25 @@ def test_a_system_without_fcntl_reads_runs_and_says_what_begins_none(settings, t
     assert runner.invoke(app, ["runs", "list", str(tmp_path)]).exit_code == 0
 
 
+def test_what_there_is_to_warn_of_at_the_start_is_said_once(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problems = tmp_path / "problems.jsonl"
+    sentences = ["1 2 3 = 6"] * 3 + ["1 2 3 " * 40 + "= 6"]
+    rows = [{"id": str(number), "problem": text, "answer": "6"} for number, text in enumerate(sentences)]
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "flat.py").write_text("def zero(prompt, completion, answer):\n    return 0.0\n", encoding="utf-8")
+    extra = [f"data.prompts={problems}", "data.too_long=skip", "data.max_prompt_tokens=30", "rollout.top_p=0.9"]
+    extra += ["prompts_per_step=3", "minibatch_prompts=3", "reward=flat:zero", "steps=1"]
+    extra += ["eval.every=5", f"eval.benchmark={problems}"]
+    sets = [part for one in extra for part in ("-s", one)]
+    result = runner.invoke(app, ["train", "quickstart", *settings, *sets, "-o", "run"])
+    assert result.exit_code == 0, result.output
+    log = (tmp_path / "run/log.txt").read_text(encoding="utf-8")
+    for text in ("training rollouts are truncated", " 1 of 4 prompts are longer", "problems.jsonl: 1 of 4"):
+        expected = 2 if text.startswith(" ") else 1  # of the training prompts, and of those of the evaluation
+        assert (result.stderr.count(text), log.count(text)) == (expected, expected), result.stderr
+
+
 def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
     run = tmp_path / "run"
     runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
