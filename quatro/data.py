@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from evals.countdown import parse_prompt
 from evals.errors import DataError
 from evals.judging import grader_name
 from evals.prompts import render
+from quatro.chat_template import chat_renderer
 from quatro.config_model import Config, DataConfig
 from quatro.types import Prompt
 
@@ -85,8 +86,7 @@ def tokenize_problems(
         limit = min(limit, context_limit - 1)
     prompts: list[Prompt] = []
     num_skipped = 0
-    for problem in problems:
-        prompt = to_prompt(problem, config.template, tokenizer)
+    for prompt in to_prompts(problems, config.template, tokenizer):
         if len(prompt.token_ids) <= limit:
             prompts.append(prompt)
         elif config.too_long == "skip":
@@ -96,7 +96,7 @@ def tokenize_problems(
             cause = f"the model's context of {context_limit}" if is_context else f"data.max_prompt_tokens {limit}"
             advice = "shorten it" if is_context else "raise data.max_prompt_tokens"
             raise DataError(
-                f"prompt {problem.id!r} of {problem.benchmark} has {len(prompt.token_ids)} tokens, more than {cause} "
+                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, more than {cause} "
                 f"allows; {advice}, or leave such prompts out with -s data.too_long=skip"
             )
     if not prompts:
@@ -104,19 +104,20 @@ def tokenize_problems(
     return PromptSet(prompts, num_skipped, limit)
 
 
-def to_prompt(problem: Problem, template: str, tokenizer: Any) -> Prompt:
-    """One problem as the model reads it; a chat template brings its own special tokens."""
-    has_chat = getattr(tokenizer, "chat_template", None) is not None
+def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> Iterator[Prompt]:
+    """The problems as the model reads them; a chat template brings its own special tokens.
 
-    def apply(messages: Sequence[dict[str, str]]) -> str:
-        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
-
-    text = render(template, problem.problem, apply if has_chat else None)
-    token_ids = tokenizer(text, add_special_tokens=template == "plain")["input_ids"]
-    if not token_ids:
-        raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
-    answer = None if problem.answer is None else str(problem.answer)
-    return Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids))
+    Raises:
+        DataError: the chat template makes no prompt, or one of no tokens.
+    """
+    chat = chat_renderer(tokenizer)
+    for problem in problems:
+        text = render(template, problem.problem, chat)
+        token_ids = tokenizer(text, add_special_tokens=template == "plain")["input_ids"]
+        if not token_ids:
+            raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
+        answer = None if problem.answer is None else str(problem.answer)
+        yield Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids))
 
 
 def digest_prompts(prompts: Sequence[Prompt]) -> str:

@@ -181,7 +181,7 @@ def _draw(
 ) -> None:
     from dataclasses import replace
 
-    from quatro.data import to_prompt
+    from quatro.data import to_prompts
     from quatro.policy.loading import context_limit, load_config, load_tokenizer
     from quatro.sample import model_digest, refuse_long_prompts
     from quatro.sample_engine import Recipe, open_sampler, rows_per_call
@@ -189,7 +189,7 @@ def _draw(
 
     weights = _weights(found)
     tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
-    prompts = {task.name: [to_prompt(problem, task.template, tokenizer) for problem in task.problems] for task in tasks}
+    prompts = {task.name: list(to_prompts(task.problems, task.template, tokenizer)) for task in tasks}
     for rows in prompts.values():
         refuse_long_prompts(rows, context)
     longest = max(len(p.token_ids) + task.sampling.max_new_tokens for task in tasks for p in prompts[task.name])

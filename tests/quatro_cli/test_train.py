@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,41 @@ def test_what_there_is_to_warn_of_at_the_start_is_said_once(settings, tmp_path, 
     for text in ("training rollouts are truncated", " 1 of 4 prompts are longer", "problems.jsonl: 1 of 4"):
         expected = 2 if text.startswith(" ") else 1  # of the training prompts, and of those of the evaluation
         assert (result.stderr.count(text), log.count(text)) == (expected, expected), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('System role not supported') }}", "TemplateError: System role not supported"),
+        ("{% for message in messages %}{{ message }}", "TemplateSyntaxError: "),
+        ("{{ messages[7].content }}", "UndefinedError: "),
+        ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+        (5, "TypeError: "),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 1,000,000 steps"),
+        (
+            "{% set r = range(99999) | list %}{% for a in r %}{% for b in r %}{% set c = b %}{% endfor %}{% endfor %}",
+            "steps",
+        ),
+        (
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+            "more than 1,000,000 steps",
+        ),
+        ("{% for a in range(99999) %}{{ range(99999) | select | list | length }}{% endfor %}", "steps"),
+    ],
+)
+def test_a_chat_template_that_makes_no_prompt_is_named_with_its_error(settings, model, tmp_path, template, reason):
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": template}), encoding="utf-8")
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text('{"id": "1", "problem": "1 + 2", "answer": "3"}\n', encoding="utf-8")
+    chat = [f"model={folder}", "data.template=chat", f"data.prompts={problems}", "reward=math"]
+    sets = [part for one in chat for part in ("-s", one)]
+    result = runner.invoke(app, ["train", "quickstart", *settings, *sets, "--dry-run"])
+    assert result.exit_code == 4, result.output
+    assert f"{file}: the chat template makes no prompt: " in result.stderr
+    assert reason in result.stderr
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
