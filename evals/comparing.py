@@ -21,7 +21,7 @@ from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
 from evals.judging import Grade, Judged, judge
 from evals.records import Samples
-from evals.strict_json import shown
+from evals.strict_json import read_document, shown
 from evals.whole_file import write_whole
 
 
@@ -72,9 +72,9 @@ class Comparison(_Document):
 def read_comparison(path: Path) -> Comparison | None:
     """The document of `--compare` in ``path``; None if it holds another, or none at all."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_document(path)
         return Comparison.model_validate(document) if "bootstrap_seed" in document else None
-    except (OSError, ValueError, RecursionError, TypeError):
+    except (OSError, ValueError):
         return None
 
 

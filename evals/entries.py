@@ -17,14 +17,15 @@ from typing import NamedTuple
 from evals.aggregate import AVERAGE
 from evals.comparing import DifferenceRow
 from evals.errors import DataError, UsageError
-from evals.last_iterations import LAST_ITERATIONS
 from evals.paper import paper
 from evals.results import Result, Row, read_result
 from evals.seeds import mean_over_seeds
-from evals.strict_json import parse_row, read_lines, shown
+from evals.strict_json import shown
+from evals.training_metrics import LAST_ITERATIONS, metric_rows
 
 ENTROPY = "entropy"
 ENTROPY_METRIC = "entropy/token_mean"
+MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
 # Metrics that count solutions, up to k or up to n; the others but entropy are shares.
 COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
 COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
@@ -298,7 +299,7 @@ def _numbers(one: _Labelled, metric: str) -> dict[Key, Number]:
 def _limit(row: Row) -> int | None:
     """The largest value that a row can hold; shares are the rule."""
     if row.metric == ENTROPY:
-        return None
+        return MOST_ENTROPY
     if row.metric in COUNTS_OF_K:
         return row.k
     return row.n if row.metric in COUNTS_OF_N else 1
@@ -348,15 +349,13 @@ def _final_entropy(run: Path) -> tuple[Number, list[str]]:
     if not file.exists():
         raise DataError(f"{file} does not exist: the run has not begun; `quatro train {run} --resume` continues it")
     last: deque[tuple[str, object]] = deque(maxlen=LAST_ITERATIONS)
-    for number, line, is_ended in read_lines(file):
-        row = parse_row(line, f"{file}:{number}", may_be_torn=not is_ended)
-        if row is not None:
-            last.append((f"{file}:{number}", row.get(ENTROPY_METRIC)))
+    for at, row in metric_rows(file):
+        last.append((at, row.get(ENTROPY_METRIC)))
     if not last:
         raise DataError(f"{file}: no iteration in it yet")
     values = []
     for at, value in last:
-        if not isinstance(value, (int, float)):
+        if not (isinstance(value, (int, float)) and 0 <= value <= MOST_ENTROPY):
             raise DataError(f"{at}: {ENTROPY_METRIC} is {shown(value)}; the mean of the last iterations needs it")
         values.append(float(value))
     few = f"{shown(run.name)}: only {len(values)} iterations to average, {LAST_ITERATIONS} are usual"

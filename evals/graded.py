@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.judging import GradingSettings, judge_rows
 from evals.records import read_samples, sample_files
+from evals.strict_json import read_document
 from evals.whole_file import write_whole
 
 __all__ = ["GradedFile", "GradingSettings", "Note", "grade_file", "graded_copy", "note_of", "plan"]
@@ -162,10 +163,12 @@ def _run_of(source: Path) -> Path | None:
 
 def _read_note(note: Path) -> dict[str, Any]:
     try:
-        found = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # absent or damaged: the file is graded again
+        found = read_document(note)
+    except (OSError, DataError):  # absent or damaged: the file is graded again
         return {}
-    return found if isinstance(found, dict) and isinstance(found.get("outcomes"), dict) else {}
+    counts = found.get("outcomes")
+    is_sound = isinstance(counts, dict) and all(type(counts.get(name)) is int for name in OUTCOMES)
+    return found if is_sound else {}
 
 
 def _sha256(file: Path) -> str:

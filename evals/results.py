@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
-from evals.strict_json import parse_row, read_lines
+from evals.strict_json import parse_row, read_document, read_lines, shown
 from evals.whole_file import write_whole
 
 
@@ -117,19 +117,19 @@ class Result(_Document):
 def read_result(path: str | Path) -> Result:
     """The result document in ``path``; raises DataError naming the file and the first key that is wrong."""
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = read_document(Path(path))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+    except DataError:
         _refuse_samples(Path(path))
-        raise DataError(f"{path}: not a readable JSON document ({error})") from error
-    if not isinstance(document, dict) or "rows" not in document:
+        raise
+    if "rows" not in document:
         _refuse_samples(Path(path))
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     try:
         return Result.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path}: {key}: {first['msg']}, found {ascii(first['input'])[:80]}") from None
+        raise DataError(f"{path}: {_first(error)}") from None
 
 
 def _refuse_samples(path: Path) -> None:
@@ -143,6 +143,11 @@ def _refuse_samples(path: Path) -> None:
             f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
             "ucc` and so on), and give that file"
         )
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {shown(first['input'])}"
 
 
 def about_samples(files: Sequence[Path]) -> About:
@@ -160,9 +165,9 @@ def about_samples(files: Sequence[Path]) -> About:
         if not source.exists():
             return {}
         try:
-            found.append(_SamplingFile.model_validate_json(source.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:  # ValidationError is a ValueError
-            raise DataError(f"{source}: not as `quatro sample` writes it ({error})") from error
+            found.append(_SamplingFile.model_validate(read_document(source)))
+        except ValidationError as error:
+            raise DataError(f"{source}: not as `quatro sample` writes it: {_first(error)}") from None
     if not found:
         return {}
     settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}

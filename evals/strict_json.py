@@ -1,4 +1,4 @@
-"""JSON lines read strictly: every refusal is a DataError that starts with file:line."""
+"""JSON read strictly, a file or a line of it: every refusal is a DataError that starts with file:line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from evals.errors import DataError
 # Both bound what a hostile file can cost; honest rows are thousands of times smaller.
 MAX_LINE_BYTES = 64 * 2**20
 MAX_DEPTH = 64
+_TOO_DEEP = f"JSON nested more than {MAX_DEPTH} deep"
+_MAX_DIGITS = 308  # of an integer that is a float, too
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s",:\[\]{}]+')
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -74,22 +77,67 @@ def parse_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, A
             return None
         refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one object a line")
     except RecursionError:
-        refuse(at, "JSON nested too deeply")
+        refuse(at, _TOO_DEEP)
     except ValueError as error:
         refuse(at, str(error))
-    if type(row) is not dict:
-        refuse(at, f"expected a JSON object, found {shown(row)}")
-    nested = [value for value in row.values() if type(value) in (list, dict)]
-    if nested and _is_deeper(nested, MAX_DEPTH):
-        refuse(at, f"JSON nested more than {MAX_DEPTH} deep")
-    if _ESCAPED_SURROGATE.search(line) and _LONE_SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-        row = _without_lone_surrogates(row)
-    return row
+    if _is_too_deep(row):
+        refuse(at, _TOO_DEEP)
+    return _object_of(row, at, line)
 
 
-def _is_deeper(level: list[Any], limit: int) -> bool:
-    for _ in range(limit):
-        children = [child for value in level for child in (value.values() if type(value) is dict else value)]
+def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, Any]:
+    """The JSON object that is the whole of a file. Refused with DataError: as in `parse_row`.
+
+    ``allow_non_finite``: NaN and infinities as Python writes them, which some models have in their configurations.
+
+    Raises:
+        OSError: it is not there or cannot be read.
+    """
+    content = file.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        refuse(f"{file}:{line}", f"not UTF-8 text: {error.reason} at byte {error.start + 1} of the file")
+    try:
+        document = (_PYTHONS_DECODER if allow_non_finite else _DECODER).decode(text)
+    except json.JSONDecodeError as error:
+        refuse(f"{file}:{error.lineno}", f"not JSON: {error.msg} at column {error.colno}")
+    except RecursionError:
+        refuse(f"{file}:{_line_of(text)}", _TOO_DEEP)
+    except _RefusedNumber as error:
+        refuse(f"{file}:{_line_of(text, error.text)}", str(error))
+    except ValueError as error:
+        refuse(str(file), str(error))
+    if _is_too_deep(document):
+        refuse(f"{file}:{_line_of(text)}", _TOO_DEEP)
+    return _object_of(document, f"{file}:1", content)
+
+
+def _object_of(value: Any, at: str, source: bytes) -> dict[str, Any]:
+    if type(value) is not dict:
+        refuse(at, f"expected a JSON object, found {shown(value)}")
+    if _ESCAPED_SURROGATE.search(source) and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        value = _without_lone_surrogates(value)
+    checked: dict[str, Any] = value
+    return checked
+
+
+def _line_of(text: str, number: str | None = None) -> int:
+    """The line where ``number`` stands, or where what is nested too deeply begins to be; else the first."""
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        depth += (token in ("[", "{")) - (token in ("]", "}"))
+        if token == number or (number is None and depth > MAX_DEPTH):
+            return text.count("\n", 0, match.start()) + 1
+    return 1
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value] if type(value) in (list, dict) else []
+    for _ in range(MAX_DEPTH + 1):
+        children = [child for item in level for child in (item.values() if type(item) is dict else item)]
         level = [child for child in children if type(child) in (list, dict)]
         if not level:
             return False
@@ -119,24 +167,30 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"number {text[:40]} is too large")
+        raise _RefusedNumber(text, f"number {text[:40]} is too large")
     return value
 
 
 def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"an integer of {len(text)} digits is too large") from None
+    if len(text.lstrip("-")) > _MAX_DIGITS:
+        raise _RefusedNumber(text, f"an integer of {len(text)} digits is too large")
+    return int(text)
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON; write null for an unknown number")
+    raise _RefusedNumber(text, f"{text} is not JSON; write null for an unknown number")
+
+
+class _RefusedNumber(ValueError):
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(reason)
+        self.text = text
 
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_finite_float, parse_int=_integer, parse_constant=_no_constant
 )
+_PYTHONS_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)
 
 
 def shown(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 from evals.aggregate import AVERAGE
 from evals.benchmarks import registry
@@ -77,10 +77,13 @@ class Style:
     with_average: bool = False
 
 
+_EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
+
+
 def decimal_text(value: float, digits: int) -> str:
     """``value`` with this many digits; what is a tie up to float noise is rounded up, as in the paper's means."""
     exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
 
 
 def title_of(benchmark: str) -> str:

@@ -12,7 +12,6 @@ from typing import Literal, get_args
 from evals.aggregate import AVERAGE
 from evals.entries import ENTROPY, Entry, Number
 from evals.errors import DataError
-from evals.last_iterations import LAST_ITERATIONS
 from evals.metric_tables import flips_tables, metric_tables
 from evals.paper import BENCHMARKS, paper
 from evals.table_parts import (
@@ -31,6 +30,7 @@ from evals.table_parts import (
     misprint_note,
     title_of,
 )
+from evals.training_metrics import LAST_ITERATIONS
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)

@@ -1,14 +1,47 @@
-"""What a training run came to: metrics as means over its last iterations."""
+"""Rows of a training run's metrics.jsonl: read, and averaged over its last iterations."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from evals.strict_json import parse_row, read_lines, refuse, shown
+
 LAST_ITERATIONS = 10
+_MOST = 1e300  # no measurement is larger, and sums of what is not stay finite
+
+
+def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """``file:line`` and row of each iteration. A last line that is being written is left out.
+
+    Raises:
+        DataError: another line is not a JSON object of numbers and nulls with the number of its step; names it.
+    """
+    for number, line, is_whole in read_lines(file):
+        at = f"{file}:{number}"
+        row = metric_row(line, at, may_be_torn=not is_whole)
+        if row is not None:
+            yield at, row
+
+
+def metric_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:
+    """One line as in `metric_rows`; None if it is torn."""
+    row = parse_row(line, at, may_be_torn=may_be_torn)
+    if row is None:
+        return None
+    for key, value in row.items():
+        if value is not None and not (type(value) in (int, float) and abs(value) < _MOST):
+            refuse(at, f"{shown(key)} is {shown(value)}, expected a number or null")
+    step = row.get("step")
+    if step is None or step < 0 or step % 1:
+        refuse(at, f"step is {shown(step)}, expected the number of an iteration")
+    return row
 
 
 def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    """The mean of ``metric`` over the last rows of metrics.jsonl; None where one of them lacks it or has it null.
+    """The mean of ``metric`` over the last rows; None where one of them lacks it or has it null.
 
     A mean over the others would hide that an iteration went wrong.
     """

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, DivergedError
+from evals.strict_json import read_document
 from quatro.atomic import file_digest, fsync_directory, naming, write_text
-from quatro.rundir import INSIDE, RunDir, read_json, step_name, step_number
+from quatro.rundir import INSIDE, RunDir, step_name, step_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,7 +186,7 @@ def verify(path: Path) -> int:
     """
     if not _is_whole(path):
         raise DataError(f"{path} is not a complete checkpoint: it has no {MANIFEST}")
-    manifest = read_json(path / MANIFEST)
+    manifest = read_document(path / MANIFEST)
     advice = f"restore it, or remove {path} to use the checkpoint before it"
     try:
         step, files = int(manifest["step"]), {str(name): entry for name, entry in manifest["files"].items()}
@@ -213,7 +214,7 @@ def verify(path: Path) -> int:
 
 def _load_folder(path: Path) -> Checkpoint:
     step = verify(path)
-    return Checkpoint(path, step, read_json(path / STATE))
+    return Checkpoint(path, step, read_document(path / STATE))
 
 
 def _is_whole(path: Path) -> bool:

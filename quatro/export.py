@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import logging
@@ -17,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from evals.benchmarks import registry
 from evals.errors import DataError, QuatroError, UsageError
 from evals.results import Result, read_result
+from evals.strict_json import read_document
 from quatro import checkpoint
 from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.preflight import check_model
-from quatro.run_summary import checkpoint_steps
-from quatro.rundir import INSIDE, read_json, step_name
+from quatro.run_summary import checkpoint_steps, read_metrics
+from quatro.rundir import INSIDE, read_environment, step_name
 from quatro.sample import unfinished_note
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _write_merged(source: Path, target: Path, dtype: str | None, progress: Progr
     total = sum(path.stat().st_size for path in files)
     for path in files:
         if path.name in ("config.json", "tokenizer_config.json"):
-            document = read_json(path)
+            document = read_document(path, allow_non_finite=True)
             path.unlink()
             write_text(path, _json(_settings(document, stored)))
         path.chmod(target.stat().st_mode & 0o666)
@@ -263,7 +263,7 @@ def _cast(tensor: Tensor, dtype: Any, name: str) -> Tensor:
 
 def _write_index(source: Path, target: Path, dtype: str | None) -> None:
     """The list of shards, whose total size in bytes changes with the number format."""
-    index = read_json(source)
+    index = read_document(source)
     if dtype is not None and isinstance(index.get("metadata"), dict):
         # Loaders take the size from the files; a wrong one is worse than none.
         index["metadata"].pop("total_size", None)
@@ -271,7 +271,7 @@ def _write_index(source: Path, target: Path, dtype: str | None) -> None:
 
 
 def _write_settings(source: Path, target: Path, dtype: str | None) -> None:
-    document = read_json(source)
+    document = read_document(source, allow_non_finite=True)
     kept = _settings(document, dtype)
     if kept == document:
         _copy(source, target)
@@ -310,9 +310,8 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
     """What a run directory knows about its checkpoint of ``step``; ``is_inside``: saved inside the iteration after it.
 
     Raises:
-        DataError: metrics.jsonl or environment.json cannot be read.
+        DataError: metrics.jsonl cannot be read.
     """
-    environment = run / "environment.json"
     return Facts(
         name=name,
         config=config,
@@ -321,9 +320,9 @@ def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str,
         is_inside=is_inside,
         base_model=_base_model(config.model),
         datasets=_datasets(config.data.prompts),
-        rows=_metrics_until(run, step),
+        rows=[row for row in read_metrics(run) if row["step"] <= step],
         results=_results(run, step, is_inside=is_inside),
-        environment=read_json(environment) if environment.exists() else {},
+        environment=read_environment(run),
     )
 
 
@@ -344,24 +343,6 @@ def _hub_id(model: str) -> str | None:
 def _datasets(prompts: str) -> list[str]:
     entry = registry().get(prompts)
     return [entry.hub[0].id] if entry is not None and entry.hub else []
-
-
-def _metrics_until(run: Path, step: int) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl up to ``step``; what a running process has not finished writing is left out."""
-    path = run / "metrics.jsonl"
-    rows = []
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                row = json.loads(line)
-                is_before = row["step"] <= step
-            except (ValueError, TypeError, KeyError) as error:
-                raise DataError(f"{path}:{number}: not a row of metrics ({type(error).__name__})") from error
-            if is_before:
-                rows.append(row)
-    return rows
 
 
 def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result]]:

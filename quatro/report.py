@@ -21,7 +21,7 @@ from evals.verdicts import read_judged
 from quatro.config import Config, load_config, value_texts
 from quatro.run_series import run_folders
 from quatro.run_summary import describe_run, read_metrics
-from quatro.yaml_loader import load_yaml
+from quatro.sweep_results import read_points
 
 Progress = Callable[[int, int], None]  # samples files read, of how many
 
@@ -75,23 +75,14 @@ def _places(path: Path) -> list[_Place]:
     """The run at ``path``, or the points of the sweep there in their order, after its base models."""
     if (path / "config.yaml").is_file() or not (path / "sweep.yaml").is_file():
         return [_Place(folder, folder / "config.yaml") for folder in run_folders([path])]
-    sweep = load_yaml(path / "sweep.yaml").data
-    points, cells = sweep.get("points"), sweep.get("cells") or {}
-    if not isinstance(points, dict) or not isinstance(cells, dict) or not all(map(_is_settings, points.values())):
-        raise DataError(f"{path / 'sweep.yaml'}: not as `quatro sweep` writes it (no points with their settings)")
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
-    for name, settings in points.items():
+    for name, (cell, settings) in read_points(path / "sweep.yaml").items():
         run = path / "runs" / name
         begun = run / "config.yaml"
         config_file = begun if begun.is_file() else path / "configs" / f"{name}.yaml"
-        cell = str(cells.get(name) or _cell_of(name, settings))
-        places.append(_Place(run, config_file, cell, {key: str(value) for key, value in settings.items()}))
+        places.append(_Place(run, config_file, cell or _cell_of(name, settings), settings))
     return places
-
-
-def _is_settings(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _cell_of(name: str, settings: Mapping[str, Any]) -> str:

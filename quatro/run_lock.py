@@ -13,6 +13,7 @@ from pathlib import Path
 
 from evals.errors import LockedError, MissingError
 from evals.file_lock import lock_file
+from evals.strict_json import read_document
 from quatro.atomic import naming
 
 # `is_locked` holds the lock for an instant; whoever wants it for good asks again before giving up.
@@ -84,8 +85,8 @@ def _take(descriptor: int, run: Path, path: Path) -> None:
         if attempt < _ATTEMPTS - 1:
             time.sleep(_WAIT_S)
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
+        owner = read_document(path)
         who = f"process {owner['pid']} on {owner['host']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError):
         who = "another process"
     raise LockedError(f"{run} is in use by {who}: wait until it ends, or stop it")

@@ -1,16 +1,17 @@
 """What there is to say about runs without touching them: their state, their last numbers, their checkpoints."""
 
-import json
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, QuatroError, UsageError
+from evals.training_metrics import metric_row, metric_rows
 from quatro.config import Config, load_config
 from quatro.run_lock import is_locked
-from quatro.rundir import read_json, read_status, step_number
+from quatro.rundir import read_environment, read_status, step_number
 
 _TAIL_BYTES = 64 * 1024
 
@@ -60,7 +61,7 @@ def describe_run(path: Path) -> RunSummary:
         state, reason = "killed", f"no process holds it; continue with `quatro train {path} --resume`"
     config = load_config(path)
     metrics = last_metrics(path)
-    environment = read_json(path / "environment.json") if (path / "environment.json").exists() else {}
+    environment = read_environment(path)
     return RunSummary(
         path=path,
         status=str(state),
@@ -79,29 +80,18 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
 
     Raises:
-        DataError: another line is not a JSON object.
+        DataError: as `metric_rows`.
     """
     path = run / "metrics.jsonl"
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                if not line.endswith("\n"):
-                    return
-                raise DataError(f"{path}:{number}: not a JSON object ({error})") from error
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: expected a JSON object, found {line.strip()[:60]!r}")
-            yield row
+    for _, row in metric_rows(path) if path.exists() else ():
+        yield row
 
 
 def last_metrics(path: Path) -> dict[str, Any]:
     """The last whole row of metrics.jsonl; empty where there is none.
 
     Raises:
-        DataError: that row is not a JSON object.
+        DataError: as `metric_rows`.
     """
     file = path / "metrics.jsonl"
     if not file.exists():
@@ -110,15 +100,11 @@ def last_metrics(path: Path) -> dict[str, Any]:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         # What follows the last newline is being written at this moment.
         lines = stream.read().split(b"\n")[:-1]
-    if not lines:
-        return {}
     try:
-        row = json.loads(lines[-1])
-    except ValueError as error:
-        raise DataError(f"{file}: the last row is not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{file}: the last row is not a JSON object")
-    return row
+        return metric_row(lines[-1], str(file)) or {} if lines else {}
+    except DataError:  # the tail does not know the number of its lines
+        rows = deque(read_metrics(path), maxlen=1)
+        return rows[0] if rows else {}
 
 
 def checkpoint_steps(path: Path) -> tuple[int, ...]:
@@ -137,5 +123,5 @@ def _run_paths(root: Path) -> Iterator[Path]:
 def _described_or_unreadable(path: Path) -> RunSummary:
     try:
         return describe_run(path)
-    except (UsageError, DataError, OSError) as error:
+    except (QuatroError, OSError) as error:
         return RunSummary(path, "unreadable", reason=str(error))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Literal, Self
 
 from evals.errors import DataError, UsageError
+from evals.strict_json import read_document, refuse, shown
 from quatro.atomic import (
     file_digest,
     flush_to_disk,
@@ -37,6 +37,12 @@ logger = logging.getLogger(__name__)
 Status = Literal["running", "done", "failed", "interrupted"]
 PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+# What readers take for granted of a key that is there.
+_STATUS: Mapping[str, type | UnionType] = {
+    **dict.fromkeys(("step", "steps"), int),
+    **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
+}
+_ENVIRONMENT: Mapping[str, type | UnionType] = {"time": str, "argv": list, "packages": dict, "resumed": list}
 
 
 class _LogFile(logging.FileHandler):
@@ -145,7 +151,7 @@ class RunDir:
         recorded.
         """
         path = self.path / "environment.json"
-        document = read_json(path)
+        document = read_environment(self.path)
         known = {key: document[key] for key in extra if document.get(key) is not None}
         differing = changes(known, {key: extra[key] for key in known})
         write_json(path, {**document, **{key: value for key, value in extra.items() if key not in known}})
@@ -153,8 +159,8 @@ class RunDir:
 
     def _record_resume(self, argv: Sequence[str]) -> None:
         path = self.path / "environment.json"
-        document = read_json(path) if path.exists() else collect_environment(argv)
         current = collect_environment(argv)
+        document = read_environment(self.path) or current
         entry = {"time": current["time"], "argv": current["argv"], "changes": changes(document, current)}
         write_json(path, {**document, "resumed": [*document.get("resumed", []), entry]})
 
@@ -308,27 +314,27 @@ def step_number(name: str) -> int | None:
 
 
 def read_status(run: Path) -> dict[str, Any]:
-    """status.json as it stands; empty where there is none.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    path = run / "status.json"
-    return read_json(path) if path.exists() else {}
+    """status.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
+    return _informative(run / "status.json", _STATUS)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+def read_environment(run: Path) -> dict[str, Any]:
+    """environment.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
+    return _informative(run / "environment.json", _ENVIRONMENT)
 
-    Raises:
-        DataError: not UTF-8, not JSON, or not an object.
-    """
+
+def _informative(path: Path, types: Mapping[str, type | UnionType]) -> dict[str, Any]:
+    """A file that people read, and that no result depends on: it is not worth an error."""
+    if not path.exists():
+        return {}
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(document).__name__}")
+        document = read_document(path)
+        for key, expected in types.items():
+            if key in document and not isinstance(document[key], expected):
+                refuse(str(path), f"{key} is {shown(document[key])}")
+    except DataError as error:
+        logger.warning("%s; the file only informs, so it counts as absent until it is written anew", error)
+        return {}
     return document
 
 

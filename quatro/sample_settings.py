@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, UsageError
+from evals.strict_json import read_document, refuse
 from evals.whole_file import file_stem
 from quatro.atomic import write_json
 from quatro.rundir import INSIDE
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
+
+_OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself
 
 
 @dataclass(frozen=True)
@@ -158,14 +160,16 @@ def claim_folder(
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        entries = [(entry["n"], entry["max_tokens"], entry["prompt"]) for entry in found["benchmarks"].values()]
-        if not all(isinstance(n, int) for n, _, _ in entries) or not isinstance(found["devices"], list):
-            raise TypeError("n or devices of the wrong type")
-        dict(found["sampling"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} cannot be read ({type(error).__name__}: {error}); choose another --tag") from error
-    return dict(found)
+        found = read_document(path)
+        entries = found.get("benchmarks")
+        is_sound = isinstance(entries, dict) and all(
+            isinstance(entry, dict) and entry.keys() >= _OWN and type(entry["n"]) is int for entry in entries.values()
+        )
+        if not (is_sound and isinstance(found.get("sampling"), dict) and isinstance(found.get("devices"), list)):
+            refuse(str(path), "not as `quatro sample` writes it")
+    except DataError as error:
+        raise DataError(f"{error}; choose another --tag") from error
+    return found
 
 
 def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

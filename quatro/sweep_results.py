@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evals.entries import ENTROPY
 from evals.errors import DataError, UsageError
-from evals.last_iterations import last_mean
 from evals.results import Result, Row, read_result
+from evals.training_metrics import last_mean
 from quatro.config import load_config
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_status
@@ -24,6 +24,8 @@ from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
 from quatro.yaml_loader import load_yaml
 
 logger = logging.getLogger(__name__)
+
+_MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
 
 _TOP_P = re.compile(r"T1-p(.+)")
 _ENTROPY_METRIC = "entropy/token_mean"
@@ -60,17 +62,46 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
     path = folder / "sweep.yaml"
     if not path.is_file():
         raise DataError(f"{folder} is not a sweep (no sweep.yaml in it); `quatro sweep` makes one")
-    data = load_yaml(path).data
-    points, cells = data.get("points"), data.get("cells") or {}
-    if not isinstance(points, dict) or not points:
-        raise DataError(f"{path}: no points in it; type the sweep again, which writes it anew")
+    points = read_points(path)
     runs = []
-    for name, values in points.items():
-        settings = {str(key): str(value) for key, value in (values or {}).items()}
-        seed = int(settings.pop(SEED_AXIS, "0"))
+    for name, (cell, settings) in points.items():
+        others = {key: value for key, value in settings.items() if key != SEED_AXIS}
         if read_status(folder / "runs" / name).get("status") == "done":
-            runs.append(SweptRun(name, str(cells.get(name, "")), settings, seed, folder / "runs" / name))
+            seed = int(settings.get(SEED_AXIS, "0"))
+            runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name))
     return runs, len(points)
+
+
+def read_points(path: Path) -> dict[str, tuple[str, dict[str, str]]]:
+    """The points of a sweep.yaml in their order: name -> cell (empty: it has none) and settings, as text.
+
+    Raises:
+        DataError: there are none, or they are not as `quatro sweep` writes them.
+    """
+    try:
+        data = load_yaml(path).data
+    except UsageError as error:
+        raise DataError(f"{error}; type the sweep again, which writes it anew") from error
+    points, cells = data.get("points"), data.get("cells") or {}
+    if not (isinstance(points, dict) and points and isinstance(cells, dict) and all(map(_is_point, points.items()))):
+        raise DataError(
+            f"{path}: not as `quatro sweep` writes it (no points with their settings); type the sweep again"
+        )
+    return {
+        name: (str(cells.get(name, "")), {key: str(value) for key, value in settings.items()})
+        for name, settings in points.items()
+    }
+
+
+def _is_point(entry: tuple[str, Any]) -> bool:
+    """Whether it is the name of a folder, and settings with a seed or without one."""
+    name, settings = entry
+    is_name = len(name.encode()) < _MAX_NAME and not set("/\0") & set(name) and name.strip(".") != ""
+    return (
+        is_name
+        and isinstance(settings, dict)
+        and re.fullmatch("[0-9]{1,19}", str(settings.get(SEED_AXIS, 0))) is not None
+    )
 
 
 def label_of(settings: Mapping[str, str], *, method: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.csv_cells import csv_cell
-from evals.last_iterations import last_mean
 from evals.seeds import mean_over_seeds
+from evals.training_metrics import last_mean
 from quatro.atomic import write_text
 from quatro.run_summary import read_metrics
 from quatro.sweep_measure import BASE_CELL

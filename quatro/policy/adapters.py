@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
+from evals.strict_json import read_document
 
 ADAPTER_CONFIG = "adapter_config.json"  # makes a folder an adapter of peft's: a change to the model that it names
 
@@ -52,9 +52,9 @@ def changed_by(name: str) -> str | None:
         _refuse_adapter_on_hub(name)
         return None
     try:
-        changed = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{file} is not a valid adapter configuration ({error}); copy it again") from error
+        changed = read_document(file, allow_non_finite=True).get("base_model_name_or_path")
+    except DataError as error:
+        raise DataError(f"{error}; copy the adapter again") from error
     if not isinstance(changed, str) or not changed:
         raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
     from quatro.warmstart import resolve_model

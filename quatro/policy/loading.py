@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError, UsageError
+from evals.strict_json import read_document
 from quatro import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 
@@ -345,9 +345,9 @@ def _is_plain_tokenizer(name: str) -> bool:
     if not file.is_file() or not (Path(name) / "tokenizer.json").is_file():
         return False
     try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{file} is not valid JSON ({error}); copy it again from where the model came") from error
+        settings = read_document(file, allow_non_finite=True)
+    except DataError as error:
+        raise DataError(f"{error}; copy the file again from where the model came") from error
     return settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
-from evals.last_iterations import LAST_ITERATIONS
+from evals.training_metrics import LAST_ITERATIONS
 from quatro.run_summary import read_metrics
-from quatro.rundir import read_json
+from quatro.rundir import read_environment
 from quatro.sweep_counts import Counts, counts_in, is_measured
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_results import SweptRun, read_sweep
@@ -153,7 +153,7 @@ def commits(results: Results) -> list[str]:
     """Versions of the program that the runs were made with, as `version (commit)`."""
     found = set()
     for run in results.runs:
-        about = read_json(run.folder / "environment.json")
+        about = read_environment(run.folder)
         commit = str(about.get("commit") or "no commit known")
         short, _, dirty = commit.partition("-")
         found.add(f"{about.get('quatro')} ({short[:7] if len(short) == 40 else short}{', changed' if dirty else ''})")

@@ -124,7 +124,7 @@ def test_samples_beside_a_broken_sampling_file_are_left_out_and_it_is_named_once
     report = gather_report([run])
     assert [samples.tag for samples in report.runs[0].samples] == [tag for tag in ("T1-p0.7", "T1-p1") if tag != broken]
     (note,) = report.notes
-    assert note.startswith(f"left out: {folder / 'sampling.json'}: ")
+    assert note.startswith(f"left out: {folder / 'sampling.json'}:1: not JSON")
 
 
 def test_results_stand_in_for_samples_that_are_gone(tmp_path):

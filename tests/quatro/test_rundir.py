@@ -314,7 +314,7 @@ def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, con
     for name in ("b", "a", "sweep/runs/c"):
         with RunDir.create(tmp_path / name, config) as run:
             run.set_status("done", step=100)
-    (tmp_path / "a" / "status.json").write_text("{", encoding="utf-8")
+    (tmp_path / "a" / "metrics.jsonl").write_text("[]\n", encoding="utf-8")
     (tmp_path / "b" / "samples" / "config.yaml").touch()  # inside a run: not a run
     runs = list_runs(tmp_path)
     assert [(run.path.relative_to(tmp_path).as_posix(), run.status) for run in runs] == [
@@ -322,7 +322,7 @@ def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, con
         ("b", "done"),
         ("sweep/runs/c", "done"),
     ]
-    assert "status.json: not JSON" in (runs[0].reason or "")
+    assert "metrics.jsonl:1: expected a JSON object" in (runs[0].reason or "")
     with pytest.raises(UsageError, match="no such directory"):
         list_runs(tmp_path / "missing")
 
