@@ -30,7 +30,8 @@ class Grade:
 
     `unparsed` and `guard` are answers that no stage could compare, because one side is no formula or because it was not
     sent to the symbolic stage; they count as incorrect. Outcomes: `timeout` ran out of CPU time, `error` broke the
-    symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why.
+    symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why;
+    it begins with `undecided` for an answer that was neither proved to be equal nor found to differ, and is incorrect.
     """
 
     correct: bool

@@ -14,6 +14,7 @@ _WORD = re.compile(r"\w+")
 _FUNCTIONS = _WORD.findall(
     "arcsinh arccosh arctanh arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc ln log exp sqrt"
 )
+_ONE_ARGUMENT = frozenset(_FUNCTIONS) - {"sqrt"}
 # Commands that latex2sympy understands, or refuses, and that name no identifier.
 _COMMANDS = frozenset(
     _FUNCTIONS
@@ -91,6 +92,7 @@ class _Rewriter:
         self.joins_differentials = _DIFFERENTIALS.search(text) is not None
         # x(y+1) is a product, and latex2sympy takes x(y) for a function; behind sin it must stay an argument.
         self.is_behind_factor = False
+        self.is_behind_function = False
 
     def whole(self) -> str:
         out = []
@@ -102,6 +104,7 @@ class _Rewriter:
         return "".join(out)
 
     def token(self, kind: str, word: str) -> str:
+        is_behind_function, self.is_behind_function = self.is_behind_function, False
         if kind == "letter":
             return self.letter(word)
         if kind == "accent":
@@ -109,12 +112,16 @@ class _Rewriter:
         if kind == "command":
             return self.command(word)
         if word == "^":
+            self.is_behind_function = is_behind_function
             return self.exponent()
+        if word == "{" and is_behind_function and (end := _closing(self.text, self.position - 1)):
+            return self.argument(end)
         is_applied = word == "(" and self.is_behind_factor and not self.has_comma()
         self.is_behind_factor = False
         if kind in ("number", "exponent"):
             return _exact(word)
         if kind == "function":
+            self.is_behind_function = word in _ONE_ARGUMENT
             return f"\\{word} "
         if kind == "greek":
             return "\\pi "
@@ -145,6 +152,7 @@ class _Rewriter:
     def command(self, word: str) -> str:
         if word[1:] in _COMMANDS:
             self.is_behind_factor = False
+            self.is_behind_function = word[1:] in _ONE_ARGUMENT
             return f"{word} " if self.rest()[:1].isalnum() else word
         start = self.position - len(word)
         self.skip_suffixes()
@@ -163,6 +171,14 @@ class _Rewriter:
         piece = rewrite(inner[1:-1] if inner.startswith("{") else inner, self.names)
         self.is_behind_factor = is_behind_factor
         return f"^{piece}" if len(piece) == 1 else f"^{{{piece}}}"  # bare exponents parse twice as fast
+
+    def argument(self, end: int) -> str:
+        """A function's argument in parentheses: latex2sympy would take what follows the braces for a part of it."""
+        piece = rewrite(self.text[self.position : end - 1], self.names).strip()
+        self.position = end
+        self.is_behind_factor = False
+        is_parenthesised = piece.startswith("(") and _closing(piece, 0) == len(piece)
+        return piece if is_parenthesised else f"({piece})"
 
     def symbol(self, start: int) -> str:
         identifier = "".join(self.text[start : self.position].split())

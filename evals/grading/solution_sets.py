@@ -5,13 +5,16 @@ Only worker processes import this file (see `worker`): solving an inequality can
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
 
+from evals.grading.identity import is_tame
 from evals.grading.normal_form import Group, Item
+from evals.grading.points import Points
+from evals.grading.structures import same_sets
 from evals.grading.typography import RELATION
 
 Parse = Callable[[str], Any]
@@ -24,20 +27,20 @@ def describes_set(item: Item) -> bool:
     return item.value.kind == "union" or any(describes_set(part) or _is_interval(part) for part in item.value.items)
 
 
-def same_set(item: Item, gold: Item, parse: Parse) -> bool:
+def same_set(item: Item, gold: Item, parse: Parse, points: Points) -> bool | None:
     """Whether two answers describe the same set, in the same variable where both name one; False if one is no set."""
-    found, expected = _solved(item, parse), _solved(gold, parse)
+    found, expected = _solved(item, parse, points), _solved(gold, parse, points)
     if found is None or expected is None:
         return False
     variables = {str(symbol) for symbol in (found[1], expected[1]) if symbol is not None}
-    return len(variables) < 2 and found[0] == expected[0]
+    return same_sets(found[0], expected[0], points) if len(variables) < 2 else False
 
 
-def _solved(item: Item, parse: Parse) -> tuple[sympy.Set, sympy.Symbol | None] | None:
+def _solved(item: Item, parse: Parse, points: Points) -> tuple[sympy.Set, sympy.Symbol | None] | None:
     """The set of ``item`` and the variable of its relations, None where it has none."""
     value = item.value
     if isinstance(value, Group) and value.kind in ("union", "list"):
-        parts = [_solved(part, parse) for part in value.items]
+        parts = [_solved(part, parse, points) for part in value.items]
         solved = [part for part in parts if part is not None]
         variables = {part[1] for part in solved if part[1] is not None}
         is_points = any(_pair(part) for part in value.items) and not any(_is_interval(part) for part in value.items)
@@ -50,8 +53,10 @@ def _solved(item: Item, parse: Parse) -> tuple[sympy.Set, sympy.Symbol | None] |
         return (both if is_joint else sympy.Union(*sets)), next(iter(variables), None)
     if isinstance(value, Group):
         pair = _pair(item)
-        return _interval(pair, parse) if pair else None
+        return _interval(pair, parse, points) if pair else None
     parsed = parse(item.text)
+    if not all(is_tame(part, points) for part in _expressions(parsed)):
+        return None
     if isinstance(parsed, sympy.Set):
         return parsed.doit(), None
     relations = parsed.args if isinstance(parsed, And) else [parsed]
@@ -64,12 +69,23 @@ def _solved(item: Item, parse: Parse) -> tuple[sympy.Set, sympy.Symbol | None] |
     return (sympy.FiniteSet(parsed.doit()), None) if is_real else None
 
 
-def _interval(pair: Group, parse: Parse) -> tuple[sympy.Set, None] | None:
+def _interval(pair: Group, parse: Parse, points: Points) -> tuple[sympy.Set, None] | None:
     ends = [parse(end.text) for end in pair.items]
     if not all(isinstance(end, sympy.Expr) and end.is_number and end.is_extended_real for end in ends):
         return None
+    if not all(is_tame(end, points) for end in ends):
+        return None
     low, high = (end.doit() for end in ends)
     return sympy.Interval(low, high, pair.brackets[0] == "(", pair.brackets[-1] == ")"), None
+
+
+def _expressions(parsed: Any) -> Iterator[sympy.Expr]:
+    """The largest expressions inside relations and sets."""
+    if isinstance(parsed, sympy.Expr):
+        yield parsed
+        return
+    for part in parsed.args:
+        yield from _expressions(part)
 
 
 def _is_interval(item: Item) -> bool:

@@ -1,36 +1,34 @@
-"""Equality by computer algebra: latex2sympy parses, values at fixed points refute or agree, math-verify does the rest.
+"""Equality by computer algebra: latex2sympy parses, and what it reads is equal only with a proof (see `structures`).
 
 Only worker processes import this file (see `worker`): what happens here can take any time and memory.
 """
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 from typing import Any
 
-import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
-from latex2sympy2_extended.logic import And
-from math_verify import verify
 
 from evals.grading.identifiers import TRIGONOMETRY, Names, is_words, rewrite
 from evals.grading.normal_form import Item
+from evals.grading.points import Points
 from evals.grading.solution_sets import describes_set, same_set
+from evals.grading.structures import same
 
-# Two formulas that agree to so many digits at several points are the same formula.
-DIGITS = 60
-DIGITS_OF_CONSTANTS = 150
-MIN_POINTS = 3
-SCALES = (1.0, 0.3, 7.0, 1.7, 0.6, 30.0)
 _CONVERSION = ConversionConfig(lowercase_symbols=False)
 
 
 class Oracle:
-    """Decides pairs of items that neither text nor exact numbers decide; counts what it could not read."""
+    """Decides pairs of items that neither text nor exact numbers decide.
+
+    What is not proved to be equal is taken for different. Pairs that are not proved to be different either, and those
+    that could not be read, are counted.
+    """
 
     def __init__(self) -> None:
         self.num_unparsed = 0
+        self.num_undecided = 0
 
     def __call__(self, item: Item, gold: Item) -> bool:
         if item.is_prose or gold.is_prose or is_words(item.text) or is_words(gold.text):
@@ -49,7 +47,9 @@ class Oracle:
     def _is_same_set(self, item: Item, gold: Item) -> bool:
         names = Names()
         try:
-            return same_set(item, gold, lambda text: _parse(rewrite(text, names)))
+            verdict = same_set(item, gold, lambda text: _parse(rewrite(text, names)), Points(item.text, gold.text))
+            self.num_undecided += verdict is None
+            return verdict is True
         except RecursionError:
             raise
         except Exception:  # as below; sympy solves no inequality but those in one variable
@@ -67,25 +67,14 @@ class Oracle:
         except Exception:  # latex2sympy raises Exception itself; a text that is no formula equals none
             self.num_unparsed += 1
             return False
-        return same(found, expected)
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Whether two parsed answers (expressions, relations, sets, tuples, matrices) are equal; exact, no tolerance."""
-    if isinstance(found, sympy.Expr) and isinstance(expected, sympy.Expr):
-        verdict = _same_values(found, expected)
-        if verdict is not None:
-            return verdict
-    if isinstance(found, (sympy.Eq, sympy.Ne)) and type(found) is type(expected):
-        if _same_equations(found, expected):
-            return True
-        # math-verify calls two equations without solutions the same.
-        if not found.free_symbols or found.free_symbols != expected.free_symbols:
-            return False
-    if _is_equation(found) != _is_equation(expected) and not _is_definition(found if _is_equation(found) else expected):
-        # math-verify compares the right-hand side alone: x^2+y^2=1 would be 1.
-        return False
-    return bool(verify(expected, found, allow_set_relation_comp=True, timeout_seconds=None))
+        try:
+            verdict = same(found, expected, Points(text, gold))
+        except (RecursionError, MemoryError):
+            raise
+        except Exception:  # sympy fails in many ways, and none of them is a proof
+            verdict = None
+        self.num_undecided += verdict is None
+        return verdict is True
 
 
 def _is_in_degrees(item: Item) -> bool:
@@ -100,106 +89,14 @@ def _in_radians(item: Item) -> str:
     return f"\\frac{{\\pi}}{{180}}({degrees})"
 
 
-def _is_equation(parsed: Any) -> bool:
-    return isinstance(parsed, sympy.Eq) or (isinstance(parsed, And) and all(map(_is_equation, parsed.args)))
-
-
-def _is_definition(equation: Any) -> bool:
-    """Whether an equation, or the first of a chain, says what a symbol is."""
-    while isinstance(equation, And):
-        equation = equation._unsorted_args[0]
-    return isinstance(equation.lhs, sympy.Symbol)
-
-
 @lru_cache(maxsize=256)
 def _parse(text: str) -> Any:
     # Symbols of ours are real; the imaginary unit is sympy's own.
     return latex2sympy(text, is_real=True, normalization_config=None, conversion_config=_CONVERSION)
 
 
-def _same_values(found: sympy.Expr, expected: sympy.Expr) -> bool | None:
-    """Equality of two scalar expressions by their values at fixed points; None where they have none to compare."""
-    symbols = sorted(found.free_symbols | expected.free_symbols, key=lambda symbol: str(symbol))
-    if not symbols:
-        return _same_constants(found, expected)
-    is_complex = found.has(sympy.I) or expected.has(sympy.I)
-    num_agreeing = 0
-    for index in range(len(SCALES) * 2):
-        point = {symbol: _coordinate(index, position) for position, symbol in enumerate(symbols)}
-        values = [_value(expression, point, DIGITS, is_complex) for expression in (found, expected)]
-        if values[0] is None or values[1] is None:
-            continue
-        if not _is_near(values[0], values[1], DIGITS - 10):
-            return False
-        num_agreeing += 1
-    return True if num_agreeing >= MIN_POINTS else None
-
-
-def _coordinate(index: int, position: int) -> sympy.Rational:
-    """Positive in the first half of the points, of mixed signs in the second, where |x| and x differ."""
-    fraction = ((index + 1) * 0.6180339887 + (position + 1) * 0.7548776662) % 1
-    sign = -1 if index >= len(SCALES) and (index + position) % 2 == 0 else 1
-    return sympy.Rational(round(1009 * (0.2 + fraction) * SCALES[index % len(SCALES)]) * sign, 1009)
-
-
-def _same_constants(found: sympy.Expr, expected: sympy.Expr) -> bool | None:
-    difference = found - expected
-    if difference.is_Rational:
-        return bool(difference == 0)
-    is_complex = found.has(sympy.I) or expected.has(sympy.I)
-    values = [_value(expression, {}, DIGITS_OF_CONSTANTS, is_complex) for expression in (found, expected)]
-    if values[0] is None or values[1] is None:
-        return None
-    return _is_near(values[0], values[1], DIGITS_OF_CONSTANTS - 10)
-
-
-def _value(expression: sympy.Expr, point: dict[Any, Any], digits: int, is_complex: bool) -> Any:
-    """The finite value of ``expression`` at ``point``, real unless ``is_complex``; None if it has none.
-
-    Among real numbers the cube root of -8 is -2; sympy's is the principal one, which is complex.
-    """
-    try:
-        value = expression.subs(point).doit()
-        value = (value if is_complex else value.replace(_is_odd_root, _real_root)).evalf(digits)
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError, AttributeError):
-        return None
-    if not value.is_number or value.has(sympy.oo, sympy.nan, sympy.zoo):
-        return None
-    return value if is_complex or value.is_comparable else None
-
-
-def _is_odd_root(power: Any) -> bool:
-    return bool(
-        power.is_Pow and power.exp.is_Rational and power.exp.q > 1 and power.exp.q % 2 and power.base.is_negative
-    )
-
-
-def _real_root(power: Any) -> Any:
-    return (-1) ** power.exp.p * (-power.base) ** power.exp
-
-
-def _is_near(value: Any, other: Any, digits: int) -> bool:
-    scale = max(abs(value), abs(other))
-    return bool(scale == 0 or abs(value - other) <= scale * sympy.Float(10) ** -digits)
-
-
-def _same_equations(found: Any, expected: Any) -> bool:
-    """Whether left minus right of one equation is a constant multiple of the other's."""
-    sides = (found.lhs, found.rhs, expected.lhs, expected.rhs)
-    if not all(isinstance(side, sympy.Expr) for side in sides) or found.free_symbols != expected.free_symbols:
-        return False
-    residual, other = found.lhs - found.rhs, expected.lhs - expected.rhs
-    origin = {symbol: _coordinate(1, at) for at, symbol in enumerate(sorted(found.free_symbols, key=str))}
-    factor = _value(residual, origin, DIGITS, False)
-    divisor = _value(other, origin, DIGITS, False)
-    if not factor or not divisor:
-        return False
-    return _same_values(residual * divisor, other * factor) is True
-
-
 def warm_up() -> None:
     """Loads what the first pairs would load: sympy's lazy parts, and the parser's tables, which it learns by use."""
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
     oracle = Oracle()
     for text, gold in _EXAMPLES:
         oracle(Item(text, text), Item(gold, gold))

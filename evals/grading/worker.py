@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 MEMORY_LIMIT_BYTES = 2 << 30
 CPU_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 
+UNDECIDED = "undecided: no difference was found and no proof of equality"
+
 Message = dict[str, Any]
 
 
@@ -97,7 +99,8 @@ def _judge(pair: Message) -> Message:
     decision = compare(pair["answer"], pair["reference"], pair["policy"], pair["relative_tolerance"], oracle=oracle)
     is_equal = decision.is_equal is True
     stage = "unparsed" if oracle.num_unparsed and not is_equal else "symbolic"
-    return {"outcome": "correct" if is_equal else "incorrect", "stage": stage}
+    verdict = {"outcome": "correct" if is_equal else "incorrect", "stage": stage}
+    return verdict | {"detail": UNDECIDED} if oracle.num_undecided and not is_equal else verdict
 
 
 def main() -> None:
