@@ -49,6 +49,8 @@ _SUFFIX = re.compile(
 _DIFFERENTIALS = re.compile(r"\\frac\{d[^{}]*\}\{d[^{}]*\}")
 TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\\circ\}?")
+_BRACED_DIGITS = re.compile(r"(\d+)\}")
+_MIXED = re.compile(r"\\frac\{(\d+)\}\{(\d+)\}")
 _PLAIN_EXPONENT = re.compile(r"\^\s*\(([^()]*)\)")
 _PLAIN_SQRT = re.compile(r"\\?sqrt\s*\(([^()]*)\)")
 # mgh is a product, ABCD an order of four things.
@@ -93,6 +95,9 @@ class _Rewriter:
         # x(y+1) is a product, and latex2sympy takes x(y) for a function; behind sin it must stay an argument.
         self.is_behind_factor = False
         self.is_behind_function = False
+        # 6(1) is a product too, and latex2sympy takes it for a mixed number; the 2 of \log_2(8) is no factor.
+        self.is_behind_number = False
+        self.is_behind_underscore = False
 
     def whole(self) -> str:
         out = []
@@ -105,6 +110,8 @@ class _Rewriter:
 
     def token(self, kind: str, word: str) -> str:
         is_behind_function, self.is_behind_function = self.is_behind_function, False
+        is_behind_number, self.is_behind_number = self.is_behind_number, word == ")"
+        is_behind_underscore, self.is_behind_underscore = self.is_behind_underscore, word == "_"
         if kind == "letter":
             return self.letter(word)
         if kind == "accent":
@@ -116,16 +123,28 @@ class _Rewriter:
             return self.exponent()
         if word == "{" and is_behind_function and (end := _closing(self.text, self.position - 1)):
             return self.argument(end)
-        is_applied = word == "(" and self.is_behind_factor and not self.has_comma()
+        if word == "{" and is_behind_number and (digits := _BRACED_DIGITS.match(self.text, self.position)):
+            self.position = digits.end()
+            return digits[1]  # 6{1} shows as 61
+        is_applied = word in ("(", "[") and (is_behind_number or (self.is_behind_factor and word == "("))
+        is_applied = is_applied and not self.has_comma()
         self.is_behind_factor = False
         if kind in ("number", "exponent"):
-            return _exact(word)
+            self.is_behind_number = not is_behind_underscore
+            return self.number(word)
         if kind == "function":
             self.is_behind_function = word in _ONE_ARGUMENT
             return f"\\{word} "
         if kind == "greek":
             return "\\pi "
-        return "\\cdot (" if is_applied else word
+        return f"\\cdot {word}" if is_applied else word
+
+    def number(self, word: str) -> str:
+        fraction = _MIXED.match(self.text, self.position)
+        if fraction is None or not word.isdigit():
+            return _exact(word)
+        self.position = fraction.end()
+        return f"(\\frac{{{int(word) * int(fraction[2]) + int(fraction[1])}}}{{{int(fraction[2])}}})"
 
     def letter(self, word: str) -> str:
         start = self.position - 1
@@ -200,7 +219,7 @@ class _Rewriter:
 def _closing(text: str, start: int) -> int | None:
     """The position after the bracket that closes the one at ``start``."""
     opening = text[start]
-    closing = {"(": ")", "{": "}"}[opening]
+    closing = {"(": ")", "[": "]", "{": "}"}[opening]
     depth = 0
     for position in range(start, len(text)):
         depth += (text[position] == opening) - (text[position] == closing)

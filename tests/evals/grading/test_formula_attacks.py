@@ -304,6 +304,9 @@ NEARLY = [
     ("\\sqrt[3]{|x|}", "\\sqrt[3]{x}"),
     ("\\arcsin(\\sin x)", "x"),
     ("x=6=5", "5"),
+    ("6(1)", "7"),
+    ("\\frac{2(3)}{4}x", "\\frac{5}{4}x"),
+    ("6{1}x", "7x"),
 ]
 REWRITTEN = [
     ("\\arctan\\frac12+\\arctan\\frac13", "\\frac{\\pi}{4}"),
@@ -322,6 +325,8 @@ REWRITTEN = [
     ("a<b<c", "c>b>a"),
     ("\\sin{\\left(2t\\right)}/2", "\\frac{\\sin(2t)}{2}"),
     ("\\sin{x}y", "y\\sin x"),
+    ("2(3)\\pi", "6\\pi"),
+    ("2\\frac{1}{2}x", "\\frac{5}{2}x"),
 ]
 
 
