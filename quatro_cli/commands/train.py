@@ -65,7 +65,7 @@ def train(
             output.info(
                 f"{run_path} is done: all {config.steps} iterations; `quatro runs show {run_path}` tells about it"
             )
-            _say(run_path, {}, json=json)
+            _say(run_path, {"step": float(config.steps)}, json=json)
             return
         if launch.is_first:
             refuse_locked(run_path)

@@ -138,6 +138,8 @@ def test_a_run_that_is_there_is_refused_what_it_lacks_before_torch_is_loaded(fin
         "adapter",
     ]
     assert [word for word, (_, text) in zip(words, said, strict=True) if word not in text] == []
+    document = json.loads(runner.invoke(app, ["train", str(run), "--resume", "--json"]).stdout)
+    assert document == {"schema": 1, "run": str(run), "interrupted": False, "metrics": {"step": 1.0}}
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
