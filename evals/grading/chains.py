@@ -18,6 +18,15 @@ from evals.grading.words import is_closed
 _NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|_\{[^{}]*\}|_\d)++")
 _SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
 _NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{)?\s*(?:not|never)(?![A-Za-z])", re.IGNORECASE)
+# What no quantity is named: constants, functions that an unknown would have to be solved out of, and the size of a
+# number. `\sin A`, `|AB|` and `\frac{AB}{CD}` are names.
+_NO_NAME = re.compile(
+    r"[ei]|[({]*\\(?:pi|infty|emptyset)[)}]*|\|\(?[a-z]\)?(?:_\w)?\|"
+    r"|.*\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
+    r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?[ ({]*[a-z]).*"
+)
+# `m+n = 3+4 = 7`: behind a sum of letters, what is computed.
+_SUM_OF_LETTERS = re.compile(r"[A-Za-z](?:_\w)?(?:[-+][A-Za-z](?:_\w)?)+")
 # A sign that turns what it stands beside into its opposite, or into a statement of its own.
 _STATEMENT = re.compile(r"\\(?:not|neg|lnot|implies|Rightarrow|iff|Leftrightarrow|therefore|because|land)(?![A-Za-z])")
 _CHOICE_LETTER = re.compile(r"\(?[A-Z]\)?|\(?[a-h]\)?")
@@ -76,8 +85,10 @@ def _exact_side(text: str) -> str | None:
 def _read_pair(text: str, left: str, right: str) -> Said:
     name, value = canonical(left), canonical(right)
     result = parse_number(value)
-    if name == value or (result and parse_number(name) == result):
+    if result and parse_number(name) == result:
         return Said("", right)  # 2+3=5
+    if name == value:
+        return Said("", text, is_void=True)  # x=x is true of every x
     if _SIMPLE_NAME.fullmatch(value) and parse_number(name):
         return Said(value, left)  # 5 = x
     if not _is_name(left, name):
@@ -95,6 +106,8 @@ def _read_links(text: str, parts: list[str]) -> Said:
     if any(_are_choices(form, forms[-1]) for form in forms[:-1]):
         return Said("", text, is_void=True)
     names = [form for part, form in zip(parts[:-1], forms, strict=False) if _is_name(part, form)]
+    if _SUM_OF_LETTERS.fullmatch(forms[0]) and forms[1] != forms[-1] and not _letters("".join(forms[1:])):
+        names.insert(0, forms[0])
     if _SIMPLE_NAME.fullmatch(forms[-1]) and len(names) < len(forms) - 1:  # 5 = x, 2+3 = 5 = x
         names.append(forms[-1])
         forms, parts = forms[:-1], parts[:-1]
@@ -111,10 +124,18 @@ def _read_links(text: str, parts: list[str]) -> Said:
     return Said(names[0] if names else "", value, tuple(undecided))
 
 
+def sides(text: str, split: Split) -> list[str]:
+    """What stands between the equals signs of ``text``; empty where it is no equation."""
+    if "=" not in text or RELATION.search(text) or _STATEMENT.search(text):
+        return []
+    parts = [part.strip() for part in split(text, ("=",))]
+    return parts if len(parts) > 1 and all(parts) else []
+
+
 def _is_name(text: str, form: str) -> bool:
-    r"""Whether a side of an equals sign is a label; `x \text{ is not}` and `less than` are statements."""
+    r"""Whether a side of an equals sign is a label; `x \text{ is not}`, `less than` and `\ln x` are statements."""
     last_word = _LAST_WORD.search(text)
-    if last_word is None or not _NAME.fullmatch(form):
+    if last_word is None or not _NAME.fullmatch(form) or _NO_NAME.fullmatch(form):
         return False
     return (len(last_word[1]) < 2 or not is_closed(last_word[1])) and not _NEGATED.match(text)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from evals.grading.identifiers import variables
-from evals.grading.normal_form import Group, Item, choice_readings, parse_answer, unit_reading
+from evals.grading.normal_form import Group, Item, choice_readings, identity_reading, parse_answer, unit_reading
 from evals.grading.numbers import Number, same_number
 from evals.grading.typography import RELATION
 
@@ -61,6 +61,9 @@ def compare(
         predictions, golds = predictions + choices, golds + gold_choices
     elif any(item.unit for item in golds + predictions):
         predictions, golds = _with_units(extracted, predictions, golds), _with_units(reference, golds, predictions)
+    identity = identity_reading(extracted)
+    if identity is not None:
+        predictions += (identity,)
     verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
     if True in verdicts:
         is_text = any(item.text == gold.text for item in predictions for gold in golds)
@@ -91,21 +94,26 @@ def _with_units(text: str, items: tuple[Item, ...], others: tuple[Item, ...]) ->
 
 def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if item.links:  # x = 2+3 = 5 says 5 if each of its values does
-        values = (*item.links, replace(item, links=()))
-        return _all_of([_same_item(value, gold, rule) for value in values])
+        verdict = _same_item(replace(item, links=()), gold, rule)
+        unnamed = replace(gold, name="", equation="", unit="")
+        return verdict if verdict is False else _all_of([verdict, *(_same_item(v, unnamed, rule) for v in item.links)])
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
+    if _measures_otherwise(item, gold) or _measures_otherwise(gold, item):
+        return False
     if item.is_degrees != gold.is_degrees:
         item, gold = _in_radians(item, gold), _in_radians(gold, item)
         if "rad" in (item.unit, gold.unit):
             return None if rule.oracle is None else rule.oracle(item, gold)
     if _names_conflict(item.name, gold.name):
-        return False
+        return (item.name, item.text) == (gold.text, gold.name)  # x=y is y=x
     if item.is_prose or gold.is_prose:
         return item.text.casefold() == gold.text.casefold()
     if _RATIO.fullmatch(item.text) and not _RATIO.fullmatch(gold.text):
         return False  # 3:4 is a ratio, a time or odds; only a reference that is one says which
     value, other = item.value, gold.value
+    if (_is_infinite(value) and isinstance(other, Number)) or (_is_infinite(other) and isinstance(value, Number)):
+        return False
     if isinstance(value, Number) and isinstance(other, Number):
         return _same_numbers(item, value, gold, other, rule)
     if item.is_percent and not gold.is_percent:
@@ -120,6 +128,17 @@ def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if verdict is None and rule.oracle is not None and _may_ask(value, other):
         return rule.oracle(item, gold)
     return verdict
+
+
+def _measures_otherwise(item: Item, other: Item) -> bool:
+    """Whether ``other`` states a unit where ``item`` is in degrees or per cent: 60 gradians are not 60 degrees."""
+    if item.is_degrees and not other.is_degrees:
+        return other.unit not in ("", "rad", item.unit) or other.is_percent
+    return item.is_percent and not other.is_percent and other.unit not in ("", item.unit)
+
+
+def _is_infinite(value: Number | str | Group) -> bool:
+    return isinstance(value, str) and value.lstrip("+-") == "\\infty"
 
 
 def _in_radians(item: Item, other: Item) -> Item:
@@ -155,8 +174,8 @@ def _may_ask(value: Number | str | Group, other: Number | str | Group) -> bool:
 
 
 def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _Rule) -> bool:
-    if item.is_percent and not gold.is_percent and abs(other.value) < 1:
-        value = Number(value.value / 100)  # a reference below one without a percent sign is a share, not per cent
+    if item.is_percent and not gold.is_percent and _is_share(other.value):
+        value = Number(value.value / 100)
     if same_number(value, other):
         return True
     if gold.is_percent and not item.is_percent and other.value == 100 * value.value:
@@ -170,6 +189,11 @@ def _same_numbers(item: Item, value: Number, gold: Item, other: Number, rule: _R
     return (
         rule.relative_tolerance > 0 and not is_integer and _is_close(value.value, other.value, rule.relative_tolerance)
     )
+
+
+def _is_share(reference: Fraction) -> bool:
+    """Whether a reference without a percent sign is a share, as 0.5 and 1.5, and not per cent, as 50 and 62.5."""
+    return abs(reference) < 1 or (abs(reference) < 2 and reference.denominator > 1)
 
 
 def _is_close(value: Fraction, other: Fraction, relative_tolerance: float) -> bool:

@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evals.grading.chains import read_chain
+from evals.grading.chains import read_chain, sides
 from evals.grading.numbers import Number, parse_number
+from evals.grading.sentences import without_sentence
 from evals.grading.typography import CLOSING, OPENING, TOKENS, canonical, clean
-from evals.grading.units import holds_words, strip_symbol, strip_unit
+from evals.grading.units import holds_words, strip_currency, strip_symbol, strip_unit
 from evals.grading.words import number
 
 # Beyond this length an answer is compared as a string only.
@@ -76,6 +77,7 @@ _CHOICE_IN_TEXT = re.compile(
 )
 # A choice's own text does not begin so: `(A) or (C)`, `(A) is wrong`.
 _CONTINUING = frozenset(["is", "isn", "are", "was", "or", "and", "but", "nor", "xor"])
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])(?:[(\[{]\s*[A-H]\s*[)\]}]|[A-H][.):](?![^\s}]))")
 _SET_BUILDER = re.compile(r"\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![A-Za-z])|\||:)(.+)", re.DOTALL)
 
 # What hides, strikes out or negates, and a percent sign that is no unit: a text that holds it is no formula.
@@ -86,11 +88,6 @@ _UNREADABLE = re.compile(
 # The primes of a name: y', f'(x), x_1''.
 _PRIMED = re.compile(
     r"(?:\\[A-Za-z]+\s*\{[A-Za-z]+\}|\\?[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?\s*(?:'|\^\s*(?:\\prime|\{(?:\s|'|\\prime)+\}))+"
-)
-_ANSWER_IS = re.compile(
-    r"(\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf)\s*\{)?\s*(?:the\s+)?(?:final\s+|correct\s+)?answer\b"
-    r"\s*(is\b)?\s*:?\s*(\})?\s*(?:(is)\b)?\s*:?\s*(?=[^\s=:])",
-    re.IGNORECASE,
 )
 # One wrapper around a value and the words behind it.
 _MEASURED_TEXT = re.compile(
@@ -123,6 +120,21 @@ def unit_reading(text: str, unit: str) -> Item | None:
     return None if item.unit or isinstance(item.value, Group) else replace(item, unit=unit)
 
 
+def identity_reading(text: str) -> Item | None:
+    """The last side of an equation whose sides must all be the same: `(x+1)^2 = x^2+2x+1` says `x^2+2x+1`."""
+    if "=" not in text or len(text) > MAX_PARSED_CHARS:
+        return None
+    whole, unit, is_percent, is_degrees = strip_unit(_strip_braces(_without_preamble(clean(text))))
+    parts = sides(whole, _split)
+    if len(parts) < 2 or len(_split(whole, (",", ";"))) > 1:
+        return None
+    *links, value = (_parse_element(part, 1) for part in parts)
+    is_tautology = all(link.text == value.text for link in links)
+    if is_tautology or any(item.name or item.is_prose for item in (*links, value)):
+        return None
+    return replace(value, unit=unit or value.unit, is_percent=is_percent, is_degrees=is_degrees, links=tuple(links))
+
+
 def choice_readings(text: str) -> list[Item]:
     """`(C) 12` as the choice C and as the value 12; empty where no such letter begins the answer, or where another
     letter may be meant: `(A) B`, `(A) or (C)`."""
@@ -143,14 +155,13 @@ def _offers_choice(rest: str) -> bool:
     words = re.findall(r"[A-Za-z]+|\d", re.sub(r"\\[A-Za-z]+", " ", rest))
     is_letter = len(words) == 1 and words[0] in "abcdefgh"
     has_letter = any(word in "ABCDEFGH" for word in words) and not any(word.isdigit() for word in words)
-    return not words or is_letter or has_letter or words[0].casefold() in _CONTINUING
+    is_marked = _OTHER_CHOICE.search(rest) is not None
+    return not words or is_letter or has_letter or is_marked or words[0].casefold() in _CONTINUING
 
 
 def _without_preamble(text: str) -> str:
-    """``text`` without `The answer is` before the answer, and with the letter of a choice apart from what it says."""
-    said = _ANSWER_IS.match(text)
-    if said and (said[2] or said[4] or ":" in said[0]) and bool(said[1]) >= bool(said[3]):
-        text = ("" if said[3] else said[1] or "") + text[said.end() :]
+    """``text`` without the sentence around the answer, and with the letter of a choice apart from what it says."""
+    text = without_sentence(text)
     choice = _CHOICE_IN_TEXT.fullmatch(text)
     if choice is None:
         return text
@@ -178,8 +189,10 @@ def _parse_top(text: str) -> Item:
 
 def _parse_element(text: str, depth: int) -> Item:
     """One value with its name and unit. At ``MAX_DEPTH`` and below, no structure is looked for."""
+    text, currency = strip_currency(text)
     text = _MEASURED_TEXT.sub(_unwrapped, text.strip())
     whole, unit, is_percent, is_degrees = strip_unit(text)
+    unit = unit or currency
     name, text, links, is_void = read_chain(whole, _split)
     text = _formula_of_words(_strip_braces(text))
     equation = canonical(whole) if name and not links else ""

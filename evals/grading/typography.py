@@ -7,16 +7,20 @@ r"""How a formula is typeset, and what is left when that does not matter: ``clea
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _CHARACTERS: dict[int, str] = {
     **{ord(sign): "-" for sign in "−–—‐‑‒﹣"},
     **{ord(sign): " \\cdot " for sign in "×⋅·∙∗✕"},
-    **{ord(sign): " " for sign in "\u00a0\u2009\u202f\u200b\u3000\u2061\ufeff"},
+    **{ord(sign): " " for sign in "\u00a0\u202f\u200b\u205f\u2060\u2061\u2062\u3000\ufeff"},
+    **dict.fromkeys(range(0x2000, 0x200B), " "),
     **{fullwidth: chr(fullwidth - 0xFEE0) for fullwidth in range(0xFF01, 0xFF5F)},
-    **{ord(sign): f"{{}}^{{{digit}}}" if sign in "⁰" else f"^{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    ord("⁰"): "{}^{0}",
     ord("÷"): "/",
-    ord("π"): "\\pi ",
-    ord("θ"): "\\theta ",
+    **{
+        ord(letter): f"\\{unicodedata.name(letter).split()[-1].lower().replace('lamda', 'lambda')} "
+        for letter in "αβγδεζηθικλμνξπρστυφχψω"
+    },
     ord("°"): "^\\circ ",
     ord("∞"): "\\infty ",
     ord("∪"): "\\cup ",
@@ -29,11 +33,6 @@ _CHARACTERS: dict[int, str] = {
     ord("∅"): "\\emptyset ",
     ord("±"): "\\pm ",
     ord("√"): "\\sqrt ",
-    ord("½"): "\\frac{1}{2}",
-    ord("⅓"): "\\frac{1}{3}",
-    ord("⅔"): "\\frac{2}{3}",
-    ord("¼"): "\\frac{1}{4}",
-    ord("¾"): "\\frac{3}{4}",
     ord("’"): "'",
     ord("∨"): "\\lor ",
     ord("∧"): "\\land ",
@@ -41,8 +40,16 @@ _CHARACTERS: dict[int, str] = {
     ord("ℝ"): "\\mathbb{R}",
     ord("⟨"): "\\langle ",
     ord("⟩"): "\\rangle ",
-    **dict.fromkeys(map(ord, "€£¥"), " "),
+    **dict.fromkeys(map(ord, "⁄∕"), "/"),
+    **{ord(sign): f" \\{name} " for sign, name in zip("€£¥¢", ("eur", "gbp", "jpy", "cent"), strict=True)},
 }
+# Letters and digits of mathematical alphabets, and vulgar fractions, by what Unicode says that they are made of.
+_ALPHABETS = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)}
+_VULGAR = re.compile("[¼½¾⅐-⅞]|[⁰¹²³⁴-⁹]+[⁄∕/][₀-₉]+")
+_RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿⁱ]{2,}|[¹²³⁴-⁹ⁿ]")
+_LOWERED = re.compile("[₀-₉₊₋ₙ]+")
+_ROOT = re.compile(r"([√∛∜])\s*(?:(\d+(?:\.\d+)?|[A-Za-z])|\(([^()]*)\))", re.ASCII)
+_ROOT_INDICES = {"√": "", "∛": "[3]", "∜": "[4]"}
 
 _MACROS = {
     **dict.fromkeys(["dfrac", "tfrac", "cfrac"], "\\frac"),
@@ -50,8 +57,21 @@ _MACROS = {
     **dict.fromkeys(["left", "right", "displaystyle", "textstyle", "limits", "bf", "rm", "it"], ""),
     **dict.fromkeys(["big", "Big", "bigl", "bigr", "Bigl", "Bigr", "bigg", "Bigg", "biggl", "biggr"], ""),
     **dict.fromkeys(["tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge"], ""),
-    **dict.fromkeys(["quad", "qquad", "thinspace", "nobreak", "enspace"], " "),
-    **dict.fromkeys(["pounds", "euro", "yen"], " "),
+    **dict.fromkeys(["quad", "qquad", "thinspace", "medspace", "thickspace", "negthinspace", "enspace", "enskip"], " "),
+    # What prints nothing and takes no argument.
+    **dict.fromkeys(["mathstrut", "strut", "null", "relax", "empty", "nobreak", "allowbreak", "break", "newline"], " "),
+    **dict.fromkeys(
+        ["noindent", "centering", "hfill", "hfil", "hss", "nonumber", "notag", "protect", "ignorespaces"], " "
+    ),
+    **dict.fromkeys(["scriptstyle", "scriptscriptstyle", "nolimits", "sf", "tt", "em", "sl", "sc", "boldmath"], ""),
+    **dict.fromkeys(["footnotesize", "scriptsize", "middle", "mathopen", "mathclose", "unboldmath", "upshape"], ""),
+    "dollar": "\\usd",
+    "textdollar": "\\usd",
+    "mathdollar": "\\usd",
+    "pounds": "\\gbp",
+    "euro": "\\eur",
+    "texteuro": "\\eur",
+    "yen": "\\jpy",
     **dict.fromkeys(["lvert", "rvert", "vert"], "|"),
     **dict.fromkeys(["lVert", "rVert", "Vert"], "\\|"),
     **dict.fromkeys(["vee", "lor"], "\\lor"),
@@ -93,7 +113,7 @@ _TEXT = re.compile(
 )
 # Space and a visible colour take an argument that is not part of the answer; a phantom sign only aligns.
 _INVISIBLE = re.compile(
-    r"\\[hv]space\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*(?:\{\s*[-+=]?\s*\}|[-+=])"
+    r"\\(?:left|right|[bB]igg?[lr]?)\s*\.|^\s*\\h?phantom\s*\{[-+\d\s]*\}(?=[^}]*\d)|\\[hv]space\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*(?:\{\s*[-+=]?\s*\}|[-+=])"
     r"|\\(?:color|textcolor|mathcolor)\s*\{\s*(?!white|transparent|none)[A-Za-z]+\s*\}"
 )
 _STRUCK_OUT = re.compile(r"~~([^~]+)~~")
@@ -105,6 +125,11 @@ _FRAME = re.compile(r"(^|[-+*/=(\[,:{<>|&])\s*\\(?:boxed|fbox)(?=\s*\{)")
 _FONT = re.compile(
     r"\\(?:bm|boldsymbol|mathbf|pmb|textbf|emph|underline)\s*(?=\{(?:[^{}]*[\\{]|[-+\d.,/ ]+\}))", re.ASCII
 )
+# A sign in braces is the sign.
+_BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}\]])\{\s*([-+=])\s*\}")
+_WIDE_ACCENT = re.compile(r"\\(overline|widehat|widetilde|overrightarrow)\{([A-Za-z])\}")
+_NARROW_ACCENTS = {"overline": "bar", "widehat": "hat", "widetilde": "tilde", "overrightarrow": "vec"}
+_BARE_ACCENT = re.compile(r"\\(bar|hat|tilde|vec|dot|ddot) ([A-Za-z])(?![A-Za-z])")
 _OVER = re.compile(r"\{([^{}]*?)\\over(?![A-Za-z])([^{}]*)\}|^([^{}]*?)\\over(?![A-Za-z])([^{}]*)$")
 _FRAC = re.compile(r"\\frac\s*(\{[^{}]*\}|[A-Za-z0-9])\s*([A-Za-z0-9]|\{)")
 _SQRT = re.compile(r"\\sqrt\s*([A-Za-z0-9])")
@@ -135,19 +160,20 @@ TOKENS = re.compile(r"\\[A-Za-z]+|\\.|\s+|[^\s\\]|\\", re.DOTALL)
 
 def clean(text: str) -> str:
     """``text`` without typography; still with single spaces, because they separate words from units."""
-    text = text.translate(_CHARACTERS)
+    if not text.isascii():
+        text = _from_unicode(text)
     if "\\begin" not in text and "\\\\" in text:
         text = text.replace("\\\\", "\\")  # escaped twice on the way here
     text = _STRUCK_OUT.sub(r"\\sout{\1}", _CONTINUED.sub(r"\\ldots ", text))
     text = _AND.sub(_comma, text)
-    text = text.replace("\\$", "").replace("$,$", " ; ").replace("$, $", " ; ").replace("$", " ")
+    text = text.replace("\\$", " \\usd ").replace("$,$", " ; ").replace("$, $", " ; ").replace("$", " ")
     text = _THOUSANDS.sub("", text)
     text = text.replace("{,}", ".")  # a braced comma that groups no thousands is a decimal comma
     text = _NUMPY.sub(r"\\\1", text)
     if "\\" in text:
         text = _NOT_RELATION.sub(_negated, _FRAME.sub(r"\1", _INVISIBLE.sub(" ", text)))
         text = _BLACKBOARD.sub(r"\\mathbb{\1}", _FONT.sub("", text))
-    text = _ESCAPE.sub(_plain_escape, text)
+    text = _BRACED_SIGN.sub(r"\1", _ESCAPE.sub(_plain_escape, text))
     text = text.replace("!=", "\\ne ").replace("<=", "\\le ").replace(">=", "\\ge ").replace("**", "^")
     if RELATION.search(text):  # alternatives are a list of values, but x<1 or x>2 is one set
         text = _OR.sub(r" \\cup ", text).replace("\\land", " , ")
@@ -190,9 +216,29 @@ def canonical(text: str) -> str:
         has_space = False
     text = "".join(out)
     text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
+    text = _WIDE_ACCENT.sub(lambda accent: f"\\{_NARROW_ACCENTS[accent[1]]}{{{accent[2]}}}", text)
+    text = _BARE_ACCENT.sub(r"\\\1{\2}", text)
     text = re.sub(r"\\exp\{([^{}]*)\}", r"e^{\1}", text)
     text = re.sub(r"(^|[(\[{,=])\+(?=[\d\\A-Za-z.])", r"\1", text)
     return text.removeprefix("\\approx").strip()
+
+
+def _from_unicode(text: str) -> str:
+    text = unicodedata.normalize("NFC", text).translate(_ALPHABETS)
+    text = _VULGAR.sub(_vulgar_fraction, text)
+    text = _RAISED.sub(lambda run: f"^{{{_plain_digits(run[0])}}}", text)
+    text = _LOWERED.sub(lambda run: f"_{{{_plain_digits(run[0])}}}", text)
+    text = _ROOT.sub(lambda root: f"\\sqrt{_ROOT_INDICES[root[1]]}{{{root[2] or root[3]}}}", text)
+    return text.translate(_CHARACTERS)
+
+
+def _plain_digits(run: str) -> str:
+    return unicodedata.normalize("NFKC", run).replace("−", "-")
+
+
+def _vulgar_fraction(fraction: re.Match[str]) -> str:
+    numerator, _, denominator = _plain_digits(fraction[0]).replace("∕", "⁄").replace("/", "⁄").partition("⁄")
+    return f"\\frac{{{numerator}}}{{{denominator}}}"
 
 
 def _comma(conjunction: re.Match[str]) -> str:

@@ -29,8 +29,14 @@ _PLAIN = re.compile(
 )
 _WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:[\s/][a-z]{2,}\.?)*)" + _POWER + "$")
 _TIME = re.compile(r"(?:(?<=:\d\d)\s*|(?<=\d)\s+)([ap])\.?m\.?$", re.IGNORECASE)
+# A noun of another alphabet needs no space: 20米.
+_FOREIGN = re.compile(r"(?<=[\d})])\s*((?=[^\W\d_]*[^\W\d_A-Za-z])[^\W\d_]+)$")
+_CURRENCY = re.compile(r"\\(usd|eur|gbp|jpy|cent)(?![A-Za-z])\s*")
+_CURRENCIES = {"usd": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _SYMBOL_BEHIND = re.compile(r"(?<=[\d})])\s+([A-Za-z]{1,4})\.?" + _POWER + "$")
-_PERCENT = re.compile(r"\s*(?:\\%|%|\\?\s*(?:percent|per cent|percentage|pct)\.?)\s*$")
+_PERCENT = re.compile(r"\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|\\?\s*(?:percent|per cent|percentage|pct)\.?)\s*$")
+# 100\%-80\%: every term of a sum, but for the last, whose sign has been read.
+_PERCENT_SUM = re.compile(r"-?[\d.]+\s*\\?%(?:\s*[-+]\s*[\d.]+\s*\\?%)*\s*[-+]\s*[\d.]+", re.ASCII)
 _DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")
 # cos 60 degrees is not cos 60.
 _ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
@@ -113,6 +119,8 @@ def strip_unit(text: str) -> Measured:
         percent = _PERCENT.search(text)
         if percent and percent.start() > 0 and not (is_percent or is_degrees):
             text, is_percent = text[: percent.start()].rstrip(), True
+            if _PERCENT_SUM.fullmatch(text):
+                text = text.replace("\\%", "").replace("%", "")
             continue
         degrees = _DEGREES.search(text)
         if degrees and degrees.start() > 0 and not (is_percent or is_degrees) and not _ANGLE_FUNCTION.search(text):
@@ -133,6 +141,12 @@ def strip_unit(text: str) -> Measured:
             text = f"{text[: plain.start(1)]}({plain[1]}){tail.formula}"
             break
     return Measured(text, unit_name(" ".join(reversed(units))), is_percent, is_degrees)
+
+
+def strip_currency(text: str) -> tuple[str, str]:
+    """``text`` without the sign of a currency, and the unit that the sign is; empty where there is none."""
+    sign = _CURRENCY.search(text)
+    return (_CURRENCY.sub("", text), _CURRENCIES[sign[1]]) if sign else (text, "")
 
 
 def holds_words(text: str) -> bool:
@@ -203,6 +217,9 @@ def _tail(text: str) -> _Tail | None:
     time = _TIME.search(text)
     if time:
         return _Tail(time.start(), f"{time[1].lower()}m")
+    foreign = _FOREIGN.search(text)
+    if foreign and is_unit(foreign[1]):
+        return _Tail(foreign.start(), foreign[1])
     words = _WORDS.search(text)
     if words and _stands_behind_value(before := text[: words.start()]):
         unit = f"{words[1]} {words[2] or ''}".strip()

@@ -8,6 +8,7 @@ word joins nouns: `miles per hour`, `square feet`, `cups of flour`.
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 
 _WORD = re.compile(r"\w+")
@@ -32,7 +33,7 @@ _OPERATORS = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "ov
 
 _CLOSED_CLASSES = r"""
 numbers: couple pair several many few both all half myriad lakh crore nil nought naught infinity infinite double
-    triple quadruple quintuple twice thrice once single score
+    triple quadruple quintuple twice thrice once single score doz dz mil mln mio mrd bil thsd hund lac
 ordinals: first second last next eleventh twelfth thirteenth twentieth thirtieth hundredth thousandth millionth
     billionth former latter
 operators: plus minus times over into divided multiplied added subtracted squared cubed raised power exponent
@@ -73,6 +74,32 @@ adverbs: ever always often sometimes sometime somehow still already now just eve
 without plural: top bottom front side part amount detail fire bill mill interest system thick thin serious sincere
     co con de inc ltd re
 """
+# The words of other languages that say more than a unit, where they are no English nouns.
+_FOREIGN_CLOSED = frozenset(
+    _WORD.findall(
+        """
+        oder und nicht kein keine weder noch mehr weniger mindestens höchstens etwa ungefähr rund fast nur ohne
+        außer bis mal hoch halb halbe doppelt dutzend paar hundert tausend millionen milliarde milliarden eins
+        zwei drei vier fünf sechs sieben acht neun zehn elf zwölf vielleicht falsch fois ou et pas ni moins
+        environ presque sauf sans jamais aucun demi demie deux trois quatre cinq sept huit neuf dix onze douze
+        millier milliers douzaine centaine peut être faux y más mas menos casi sin excepto nunca ningún veces
+        vez medio media docena dos tres cuatro cinco seis siete ocho nueve diez doce cien ciento quizás quizá
+        falso aproximadamente oppure più piu quasi senza mai volte mezzo mezza dozzina tre quattro cinque sette
+        otto nove dieci cento forse não nao nem sem vezes meio meia dúzia dois três quatro oito dez cem mil
+        talvez или и не ни нет более менее больше меньше около почти примерно кроме без раз раза половина пол
+        дюжина дюжин два две три четыре пять шесть семь восемь девять десять сто тысяча тысячи тысяч миллион
+        миллионов минус плюс квадрат куб возможно неверно ложь процентов процент
+        이상 이하 미만 초과 또는 혹은 아니 배 백 천 만 억
+        반 쌍 다스 약 정도 대략
+        """
+    )
+)
+# Numbers, comparatives, negations and connectives of Chinese and Japanese; a square or cubic unit begins with a power.
+_HAN_CLOSED = frozenset(
+    "一二三四五六七八九十百千万萬亿億兆零〇半两兩双雙對对打倍成割折之或和與与及又不非无無没沒未否以上下多余餘約约近超"
+    "過过至最于於第负負正加减減乘除几幾数數各每左右前后後错錯假等"
+)
+_HAN_POWER = re.compile(r"^(?:平方|立方|千(?=[米克瓦卡]))(?=.)")
 _CLASS = {
     name: frozenset(words.split())
     for name, words in re.findall(r"^(\w[\w ]*): (.*(?:\n    .*)*)", _CLOSED_CLASSES, re.MULTILINE)
@@ -91,7 +118,7 @@ _GLUED = frozenset(word for word in _CLOSED | _COUNTED if len(word) > 2) - {"non
 _FUNCTIONS = frozenset(
     _WORD.findall("pi sin cos tan cot sec csc log ln exp sqrt arcsin arccos arctan max gcd lcm det lim")
 )
-UNIT_LETTERS = frozenset("mgshNJKWVLCF")
+UNIT_LETTERS = frozenset("mgshlNJKWVLCF")
 # Symbols that no product of variables would be written as, behind a space and without a wrapper.
 UNMISTAKABLE = frozenset(_WORD.findall("cm mm km kg ft lb lbs oz yd mi hr hrs mph kph mL am pm kW kN kPa kHz MHz kJ"))
 _PREFIXES = ("", "k", "M", "G", "m", "c", "d", "n", "p", "µ", "μ")
@@ -105,9 +132,11 @@ _SYMBOLS |= frozenset(
 _QUALIFIERS = frozenset(["square", "sq", "cubic", "cu"])
 _ARTICLES = frozenset(["the", "a", "an"])
 _POWER = r"(?:\s*\^?\s*\{?\s*-?\d\s*\}?)?"
-_NOUN = rf"(?:[ap]\.m\.?|[A-Za-zµμΩ]+(?:-[A-Za-z]+)*(?:\(s\))?\.?){_POWER}"
+_NOUN = rf"(?:[ap]\.m\.?|[^\W\d_]+(?:-[^\W\d_]+)*(?:\(s\))?\.?){_POWER}"
 _PHRASE = re.compile(rf"{_NOUN}(?:(?:\s*[/*]\s*|\s+|(?<=\.)){_NOUN})*[.,;]?")
-_TOKEN = re.compile(r"[ap]\.m\.?|[A-Za-zµμΩ]+(?:-[A-Za-z]+)*|/")
+_TOKEN = re.compile(r"[ap]\.m\.?|[^\W\d_]+(?:-[^\W\d_]+)*|/")
+_BRACKETED = re.compile(r"\(([^()]*[^\W\d_]{2}[^()]*)\)(?!\()")
+_SHARE_OF = re.compile(r"of (?=(?:the|an?) )")
 
 
 @lru_cache(maxsize=2000)
@@ -122,6 +151,9 @@ def is_closed(word: str) -> bool:
 def is_unit(phrase: str) -> bool:
     """Whether marked words name a unit: nouns, joined by `per`, a slash, `of`, or `square` and `cubed` beside them."""
     phrase = phrase.strip()
+    if bracketed := _BRACKETED.fullmatch(phrase):
+        phrase = bracketed[1].strip()
+    phrase = _SHARE_OF.sub("per ", phrase, count=1) if phrase.startswith("of ") else phrase  # 3/4 of a cup
     if not _PHRASE.fullmatch(phrase):
         return False
     before = "start"
@@ -206,9 +238,26 @@ def _is_noun(token: str) -> bool:
     *parts, last = token.split("-")
     if parts:  # man-hours, x-intercepts; but not twenty-one, or-six
         return _is_noun(last) and all(len(part) == 1 or _is_noun(part) for part in parts)
+    if not token.isascii():
+        return _is_foreign_noun(word)
     if len(word) < 3 or token.isupper() or not re.search("[aeiouy]", word):
         return False
-    return word not in _FUNCTIONS and not is_closed(word) and not word.endswith("ly")
+    return word not in _FUNCTIONS | _FOREIGN_CLOSED and not is_closed(word) and not word.endswith("ly")
+
+
+def _is_foreign_noun(word: str) -> bool:
+    """Whether a word is written in one script whose closed classes are known, and belongs to none of them."""
+    word = unicodedata.normalize("NFC", word)
+    scripts = {unicodedata.name(character, "?").split()[0] for character in word}
+    if word in _FOREIGN_CLOSED:
+        return False
+    if scripts <= {"CJK"}:
+        return not _HAN_CLOSED & set(_HAN_POWER.sub("", word))
+    return (
+        scripts <= {"KATAKANA", "KATAKANA-HIRAGANA"}
+        or scripts == {"HANGUL"}
+        or (len(word) > 2 and scripts in ({"LATIN"}, {"CYRILLIC"}))
+    )
 
 
 def _is_glued(word: str) -> bool:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -53,6 +54,122 @@ def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleTy
     found = attacks.cases(seed=seed)
     assert len(found) >= 2000
     check(attacks, found)
+
+
+def unseen(attacks: ModuleType) -> list:
+    """Cases that were written without a look at the grader; most of them are boxes, some whole completions."""
+    lines = (Path(__file__).parent / "unseen.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [
+        attacks.Case(row["family"], row.get("box") or row["completion"], row["gold"], row["is_honest"]) for row in rows
+    ]
+
+
+def check_unseen(attacks: ModuleType, found: list) -> None:
+    rates = attacks.rates(found, attacks.verdicts(found))
+    hacks_accepted, hacks, honest_refused, honest = rates["all"]
+    assert hacks_accepted <= 0.03 * hacks, rates
+    assert rates.get("letters", (0, 0, 0, 0))[0] == 0, rates
+    assert honest_refused <= 0.05 * honest, rates
+
+
+def test_a_sample_of_the_unseen_hacks_is_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+    text_side = [case for case in unseen(attacks) if case.family not in ("formulas", "constants", "huge_tiny")]
+    check_unseen(attacks, Random(0).sample(text_side, 150))
+
+
+@pytest.mark.slow
+def test_unseen_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleType) -> None:
+    check_unseen(attacks, unseen(attacks))
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        r"\text{The final answer is }",
+        r"\text{So, we get }",
+        "Hence ",
+        r"\text{The value of }x\text{ is }",
+        r"\therefore ",
+    ]
+    + [r"\text{The number of triangles is }", r"\text{Total: }", "= ", r"\text{There are exactly }"],
+)
+def test_a_sentence_that_says_it_is_the_answer_is_passed_over(lead: str) -> None:
+    assert is_right(f"{lead}7", "7")
+    assert is_right(rf"{lead}\frac{{1}}{{2}}", "0.5")
+    assert not is_right(rf"{lead}\text{{ not }}7", "7")
+
+
+@pytest.mark.parametrize(
+    "box",
+    [r"\text{The wrong answer is }7", r"\text{The answer is about }7", r"\text{The square of the number is }7"]
+    + [
+        r"7\text{ is the wrong answer}",
+        r"7\text{ is the answer to another problem}",
+        r"\text{The value of }y\text{ is }7",
+    ]
+    + [r"7\text{ oder mehr}", "7以上", r"7\text{ больше}", r"7\text{ doz.}", r"7\text{ euros}", r"7\text{ gradians}"],
+)
+def test_a_sentence_or_a_unit_that_says_more_is_not_passed_over(box: str) -> None:
+    assert not is_right(box, r"x=7\text{ dollars}" if "euro" in box else r"7^\circ" if "grad" in box else "x=7")
+
+
+@pytest.mark.parametrize("noun", ["mètres", "米", "рублей", "個", "Äpfel", "平方米"])
+def test_nouns_of_other_languages_are_units(noun: str) -> None:
+    assert is_right(f"20 {noun}", "20")
+    assert is_right(rf"20\text{{ {noun}}}", "20")
+
+
+@pytest.mark.parametrize(
+    "box", [r"\pi=4", r"\ln x=4", r"\sqrt{x}=4", "|x|=4", "e=4", r"\cos x=4", "4=8-5", r"\sqrt{18}=4", "a+b=2+3=4"]
+)
+def test_an_equation_that_is_no_name_and_no_identity_says_no_value(box: str) -> None:
+    assert not is_right(box, "4")
+
+
+@pytest.mark.parametrize(
+    ("box", "gold"),
+    [
+        (r"\sqrt{18}=3\sqrt{2}", r"3\sqrt{2}"),
+        ("(x+1)^2=x^2+2x+1", "x^2+2x+1"),
+        ("m+n=3+4=7", "7"),
+        (r"\cos A=\frac{1}{3}", r"\frac{1}{3}"),
+        ("x=y", "y=x"),
+        (r"150\%", "1.5"),
+        (r"100\%-80\%", r"20\%"),
+        (r"\phantom{0}5", "5"),
+        (r"\mathstrut 5", "5"),
+        (r"\left.5\right.", "5"),
+        (r"\overline{z}", r"\bar{z}"),
+        ("{-}14", "-14"),
+        ("𝟏𝟐", "12"),
+        ("√25", "5"),
+        ("5⁻¹", r"\frac{1}{5}"),
+        ("5⁄2", r"\frac{5}{2}"),
+        (r"\$50", "50"),
+        (r"50\text{ dollars}", r"\$50"),
+    ],
+)
+def test_other_ways_to_write_the_same_are_right(box: str, gold: str) -> None:
+    assert is_right(box, gold)
+
+
+@pytest.mark.parametrize(
+    ("box", "gold"),
+    [
+        (r"1.5\%", "1.5"),
+        ("x=x", "y=x"),
+        (r"(C)\ 12\text{ or }(D)\ 15", "C"),
+        (r"50\text{ cents}", r"\$50"),
+        (r"45\text{ minutes}", r"45^\circ"),
+        (r"(-\infty,\infty)", r"(0,\infty)"),
+        (r"1\phantom{0}", "10"),
+        ("1̶2̶", "12"),
+        ("1½", r"\frac{1}{2}"),
+    ],
+)
+def test_what_looks_alike_is_wrong(box: str, gold: str) -> None:
+    assert not is_right(box, gold)
 
 
 def accepted_letters(attacks: ModuleType, forms: list[str]) -> dict[str, int]:
