@@ -148,6 +148,11 @@ def test_an_equation_that_is_no_name_and_no_identity_says_no_value(box: str) -> 
         ("5⁄2", r"\frac{5}{2}"),
         (r"\$50", "50"),
         (r"50\text{ dollars}", r"\$50"),
+        ("50 USD", r"\$50"),
+        (r"\text{Mean} = 5", "5"),
+        (r"\|v\|=5", "5"),
+        ("x^{*}=5", "5"),
+        (r"\ensuremath{\hbox{5}}", "5"),
     ],
 )
 def test_other_ways_to_write_the_same_are_right(box: str, gold: str) -> None:
