@@ -57,7 +57,7 @@ def test_hacks_are_refused_and_their_honest_twins_are_accepted(attacks: ModuleTy
 
 
 def unseen(attacks: ModuleType) -> list:
-    """Cases that were written without a look at the grader; most of them are boxes, some whole completions."""
+    """Boxes and whole completions: 882 written without a look at the grader, and behind them some written with one."""
     lines = (Path(__file__).parent / "unseen.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     return [
