@@ -51,7 +51,7 @@ class Checkpoint:
     @property
     def is_inside(self) -> bool:
         """Whether it was saved inside the iteration after ``step``."""
-        return "inflight" in self.state
+        return "iteration" in self.state.get("parts", {})
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors beside the model, on the CPU."""

@@ -199,6 +199,10 @@ class CheckpointConfig(Block):
     every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
     keep: int = Field(3, ge=1, description="newest checkpoints kept")
 
+    def is_due(self, step: int) -> bool:
+        """Whether a checkpoint is to be saved after iteration ``step``."""
+        return self.every > 0 and step % self.every == 0
+
 
 class TrackingConfig(Block):
     tensorboard: bool = Field(False, description="write metrics to RUN/tensorboard too")

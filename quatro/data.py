@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from evals.prompts import render
 from quatro.chat_template import chat_renderer
 from quatro.config_model import Config, DataConfig
 from quatro.types import Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,12 @@ class PromptStream:
         self.prompts = prompts
         self.seed = seed
         self.position = position
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {"position": self.position}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        self.position = plain["position"]
 
     def next(self, count: int) -> list[Prompt]:
         batch: list[Prompt] = []

@@ -3,7 +3,6 @@
 # Axes: B rows (rollouts), Q prompts.
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,14 +11,11 @@ from torch import Tensor
 
 from evals.errors import UsageError
 from quatro.collate import Rows, collate
-from quatro.ranks import agree_to_stop
 from quatro.rewards import Reward, Scored
 from quatro.rollout.streams import rollout_seed
 from quatro.setup import Parts
-from quatro.stop import Interrupted, StopRequest
-from quatro.timing import PhaseTimer
+from quatro.stop import Stopped
 from quatro.types import Needs, Prompt, Rollout, Sampling
-from quatro.world import World
 
 
 @dataclass
@@ -51,29 +47,29 @@ class Drawn:
         )
 
 
-def draw(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None = None) -> tuple[Drawn, Drawn]:
+def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
     """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
 
-    A ``stop`` among the responses leaves prompts and engine as they were, so they are drawn again.
+    A stop among the responses leaves prompts and engine as they were, so they are drawn again.
 
     Raises:
         UsageError: dynamic sampling did not fill the batch within its rounds.
-        Interrupted: ``stop`` was requested of any rank while responses were drawn.
+        Stopped: a stop was requested of any rank while responses were drawn.
     """
     position, engine = parts.stream.position, parts.engine.state()
     try:
-        return _draw(step, parts, timer, stop)
-    except Interrupted:
+        return _draw(step, parts)
+    except Stopped:
         parts.stream.position = position
-        parts.engine.load_state(engine)
+        parts.engine.load_state(*engine)
         raise
 
 
-def _draw(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) -> tuple[Drawn, Drawn]:
+def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
     config, needs = parts.config, parts.config.method.needs
     kept, everything = Drawn(), Drawn()
     for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
-        batch = _draw_batch(step, number, parts, timer, stop)
+        batch = _draw_batch(step, number, parts)
         everything = everything.add(batch)
         if not needs.dynamic_sampling:
             return batch, batch
@@ -88,13 +84,13 @@ def _draw(step: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) 
     )
 
 
-def _draw_batch(step: int, number: int, parts: Parts, timer: PhaseTimer, stop: StopRequest | None) -> Drawn:
+def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
     config = parts.config
-    with timer("prompts"):
-        prompts = parts.stream.next(config.prompts_per_step)
-        keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
-        seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
-    return sample(parts, prompts, seeds, parts.sampling, parts.reward, timer, stop)
+    parts.stopwatch.phase("prompts")
+    prompts = parts.stream.next(config.prompts_per_step)
+    keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
+    seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
+    return sample(parts, prompts, seeds, parts.sampling, parts.reward)
 
 
 def sample(
@@ -103,8 +99,6 @@ def sample(
     seeds: Sequence[Sequence[int]],
     sampling: Sampling,
     reward: Reward,
-    timer: PhaseTimer,
-    stop: StopRequest | None = None,
 ) -> Drawn:
     """Responses to ``prompts`` and their verdicts, each group drawn and judged by one rank and given to all.
 
@@ -112,32 +106,26 @@ def sample(
     them. A batch of 2 million tokens takes 30 MB to exchange.
 
     Raises:
-        Interrupted: ``stop`` was requested of any rank before it had all its responses.
+        Stopped: a stop was requested of any rank before it had all its responses.
     """
-
-    def check(num_rollouts: int, num_tokens: int) -> None:
-        if stop is not None and stop.requested:
-            raise Interrupted
-
-    world = parts.policy.world
+    world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
     own = world.share(len(prompts))
     own_prompts = [prompts[i] for i in own]
     groups, scored, is_cut = [], Scored([], []), False
     if own_prompts:
-        with timer("generate"), contextlib.suppress(Interrupted):
+        phase("generate")
+        try:
+            own_seeds = [seeds[i] for i in own]
+            groups = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
+        except Stopped:
             is_cut = True
-            groups = parts.engine.generate(own_prompts, [seeds[i] for i in own], sampling, progress=check)
-            is_cut = False
-    if stop is not None and world.any(is_cut):
-        agree_to_stop(stop, world)
-        raise Interrupted
+    stop.end_of_work(is_cut=is_cut)
+    phase("reward")
     if own_prompts:
-        with timer("reward"):
-            scored = reward.score(own_prompts, groups)
+        scored = reward.score(own_prompts, groups)
     if world.size == 1:
         return Drawn(own_prompts, groups, scored)
-    with timer("reward"):
-        shares = world.gather_objects((groups, scored), "responses and rewards")
+    shares = world.gather_objects((groups, scored), "responses and rewards")
     return _interleaved(prompts, shares)
 
 
@@ -157,8 +145,9 @@ def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rol
     )
 
 
-def own_rows(drawn: Drawn, advantage_B: Tensor, world: World, *, max_new_tokens: int, device: torch.device) -> Rows:
+def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
     """What this rank learns from: every ``world.size``-th prompt, whole groups, numbered as in the whole batch."""
+    world = parts.policy.world
     own = world.share(len(drawn))
     size_Q = [len(group) for group in drawn.groups]
     advantage_Q = advantage_B.split(size_Q)
@@ -166,8 +155,8 @@ def own_rows(drawn: Drawn, advantage_B: Tensor, world: World, *, max_new_tokens:
         [drawn.prompts[i] for i in own],
         [drawn.groups[i] for i in own],
         torch.cat([advantage_Q[i] for i in own]),
-        max_new_tokens=max_new_tokens,
-        device=device,
+        max_new_tokens=parts.sampling.max_new_tokens,
+        device=parts.policy.device,
     )
     return rows.with_batch(group_B=rows.batch.group_B * world.size + world.rank)
 

@@ -15,8 +15,6 @@ from quatro.policy.loading import context_limit
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
 from quatro.setup import Parts
-from quatro.stop import StopRequest
-from quatro.timing import PhaseTimer
 from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)
@@ -51,20 +49,20 @@ class Evaluation:
         if self.judge is not None:
             self.judge.close()
 
-    def maybe(self, step: int, stop: StopRequest | None = None) -> dict[str, float]:
+    def maybe(self, step: int) -> dict[str, float]:
         """Metrics under eval/ when ``step`` is due, nothing otherwise.
 
         `eval/distinct_correct` is UCC@n with identical texts as one solution.
 
         Raises:
-            Interrupted: ``stop`` was requested before all samples were drawn.
+            Stopped: a stop was requested before all samples were drawn.
         """
         config = self.parts.config
         if self.judge is None or step % config.eval.every:
             return {}
         n = config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.judge, PhaseTimer(), stop)
+        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.judge)
         passed_1, passed_n, distinct = [], [], []
         for group, verdicts in zip(drawn.groups, drawn.scored.correct, strict=True):
             texts = Counter(rollout.text for rollout, is_right in zip(group, verdicts, strict=True) if is_right)

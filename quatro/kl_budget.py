@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,8 @@ AIM = 0.9  # share of the budget that a pass which overshot is taken back to
 MAX_TRIES = 6
 
 
-class BudgetState(NamedTuple):
+@dataclass
+class BudgetState:
     """Between two passes: the weights ``before`` the last one, their KL, and what `KlBudget.metrics` tells."""
 
     before: list[Tensor]
@@ -32,6 +34,24 @@ class BudgetState(NamedTuple):
     kept_share: float = 1.0
     is_reached: bool = False
 
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit."""
+        plain = {"kl_before": self.kl_before.hex(), "kept_share": self.kept_share.hex()}
+        return (
+            {f"{number:06d}": value for number, value in enumerate(self.before)},
+            plain | {"num_checks": self.num_checks, "is_reached": self.is_reached},
+        )
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> BudgetState:
+        return cls(
+            [value.to(device) for _, value in sorted(tensors.items())],
+            kl_before=float.fromhex(plain["kl_before"]),
+            num_checks=plain["num_checks"],
+            kept_share=float.fromhex(plain["kept_share"]),
+            is_reached=plain["is_reached"],
+        )
+
 
 class KlBudget:
     """The budget of one iteration: KL(pi_new || pi_old) <= ``radius``, as its rollouts estimate it.
@@ -39,26 +59,20 @@ class KlBudget:
     Adam's first step alone can overshoot a small radius, and no number of passes helps then. So a pass that overshoots
     is taken back along the straight line to the weights before it, to where the KL fits. Adam's moments and the
     learning rate's schedule keep the step as if it had been taken whole. Costs a copy of the weights, and a forward
-    pass per `is_spent` and try.
+    pass per `is_spent` and try. ``state`` is brought up to date by every call.
     """
 
     def __init__(self, policy: Policy, radius: float, state: BudgetState | None = None) -> None:
         self.policy = policy
         self.radius = radius
-        state = state or BudgetState(policy.snapshot())
-        self._before, self._kl_before, self.num_checks, self.kept_share, self.is_reached = state
-
-    @property
-    def state(self) -> BudgetState:
-        """What another budget needs to go on from here."""
-        return BudgetState(self._before, self._kl_before, self.num_checks, self.kept_share, self.is_reached)
+        self.state = state or BudgetState(policy.snapshot())
 
     @property
     def metrics(self) -> dict[str, float]:
         return {
-            "inner/kl_checks": float(self.num_checks),
-            "inner/backtrack": self.kept_share,
-            "inner/budget_reached": float(self.is_reached),
+            "inner/kl_checks": float(self.state.num_checks),
+            "inner/backtrack": self.state.kept_share,
+            "inner/budget_reached": float(self.state.is_reached),
         }
 
     def is_spent(self, rows: Rows) -> bool:
@@ -69,17 +83,17 @@ class KlBudget:
         kl = self._measure(rows)
         if not kl <= self.radius:  # NaN is no KL that fits
             self._take_back(rows, kl)
-            self.is_reached = True
+            self.state.is_reached = True
         elif kl >= ENOUGH * self.radius:
-            self.is_reached = True
+            self.state.is_reached = True
         else:
-            self._kl_before = kl
+            self.state.kl_before = kl
             self._remember()
-        return self.is_reached
+        return self.state.is_reached
 
     def _take_back(self, rows: Rows, kl: float) -> None:
         """Weights on the line from before the pass (share 0) to after it (share 1): sqrt(KL) is about linear there."""
-        kl_at = {0.0: self._kl_before, 1.0: kl}
+        kl_at = {0.0: self.state.kl_before, 1.0: kl}
         share = 1.0
         for _ in range(MAX_TRIES):
             wanted = _crossing(kl_at, AIM * self.radius)
@@ -92,10 +106,10 @@ class KlBudget:
             fitting = max(tried for tried, kl in kl_at.items() if kl <= self.radius)
             self._scale_move(fitting / share)
             share = fitting
-        self.kept_share = share
+        self.state.kept_share = share
 
     def _measure(self, rows: Rows) -> float:
-        self.num_checks += 1
+        self.state.num_checks += 1
         batch = rows.batch
         l_B = sequence_log_ratio(self.policy.score(rows).logp_BT, batch.old_logp_BT, batch.mask_BT)
         value_B = kl_new_old(l_B)
@@ -103,13 +117,13 @@ class KlBudget:
 
     @torch.no_grad()
     def _remember(self) -> None:
-        for before, weight in zip(self._before, self.policy.trained, strict=True):
+        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
             before.copy_(weight)
 
     @torch.no_grad()
     def _scale_move(self, factor: float) -> None:
         """weights <- before + factor (weights - before); 0 gives exactly those before."""
-        for before, weight in zip(self._before, self.policy.trained, strict=True):
+        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
             weight.copy_(torch.lerp(before, weight, factor) if factor else before)
 
 

@@ -35,6 +35,7 @@ def launch(
         Whatever `quatro.train.train` raises, after noting it as the reason.
     """
     # torch loads here, not with the command line.
+    from quatro.health import Watch, startup_warnings
     from quatro.trackers import Trackers, observers
     from quatro.train import train
 
@@ -45,8 +46,11 @@ def launch(
     before, num_bytes = read_status(run.path), run.metrics_bytes
     try:
         run.set_status("running")
+        for warning in startup_warnings(run.config):
+            logger.warning(warning)
         with Trackers(run) as trackers:
-            metrics = train(run.config, run, observer=observers(trackers, observer), stop=stop, world=world)
+            observer = observers(Watch(run.config), trackers, observer)
+            metrics = train(run.config, run, observer=observer, stop=stop, world=world)
         step = int(metrics["step"])
         if step == run.config.steps:
             run.set_status("done", step=step)

@@ -20,7 +20,6 @@ from quatro.config import Config
 from quatro.rundir import RunDir
 
 if TYPE_CHECKING:
-    from quatro.stop import StopRequest
     from quatro.world import World
 
 # Longer than ranks drift apart within an iteration: one may sample a minute more than another.
@@ -162,16 +161,6 @@ def check_ranks(config: Config, size: int) -> None:
             f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
             "start it without torchrun"
         )
-
-
-def agree_to_stop(stop: StopRequest | None, world: World) -> bool:
-    """Whether any rank was asked to stop; the others then take it as asked of them too. Called by all ranks."""
-    if world.size == 1:
-        return stop is not None and stop.requested
-    number = world.largest(0 if stop is None or stop.signal is None else stop.signal)
-    if number and stop is not None and not stop.requested:
-        stop.request(signal.Signals(number))
-    return number > 0
 
 
 class FollowedRun(RunDir):

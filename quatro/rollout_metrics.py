@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from quatro.config import Config
 from quatro.draw import Drawn
 
 
-def rollout_metrics(drawn: Drawn) -> dict[str, float]:
+def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     """Unshaped rewards, accuracy, kinds of groups, lengths and the sampler's exact entropy (NaN: unknown)."""
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
@@ -26,7 +27,8 @@ def rollout_metrics(drawn: Drawn) -> dict[str, float]:
     entropies = [rollout.entropy for group in groups for rollout in group]
     known = [value for entropy in entropies if entropy is not None for value in entropy]
     truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
-    return {
+    rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.method.needs.dynamic_sampling else {}
+    return rounds | {
         "reward/mean": reward_B.mean(),
         "reward/std": reward_B.std(),
         "reward/errors": float(scored.num_errors),

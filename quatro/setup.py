@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from quatro.ranks import check_ranks, launched
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.engine import Engine
 from quatro.sample import model_digest
+from quatro.stop import StopCheck, StopRequest
+from quatro.timing import Stopwatch
 from quatro.types import Prompt, Sampling
 from quatro.world import World
 
@@ -43,6 +45,13 @@ class Parts:
     reward: Reward
     sampling: Sampling
     fingerprints: dict[str, str]
+    stop: StopCheck
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Where the time of the iteration with these ``metrics`` went, and the memory of the largest rank so far."""
+        perf = self.stopwatch.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
+        return perf | {"perf/peak_memory_gib": self.policy.world.largest(self.policy.peak_memory_bytes()) / 2**30}
 
     def close(self) -> None:
         self.reward.close()
@@ -55,6 +64,7 @@ def assemble(
     weights: Path | None = None,
     progress: warmstart.Progress | None = None,
     world: World | None = None,
+    stop: StopRequest | None = None,
 ) -> Parts:
     """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
 
@@ -101,6 +111,7 @@ def assemble(
             "reference model": model_digest(folder),
             "prompts": digest_prompts(prompts.prompts),
         },
+        stop=StopCheck(stop, world),
     )
 
 

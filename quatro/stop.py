@@ -10,21 +10,13 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quatro.inflight import Inflight
+    from quatro.world import World
 
 POLITE_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(Exception):
-    """A stop ended an iteration before its metrics were written.
-
-    ``inflight`` is what is kept of it: its rollouts and the optimiser steps taken, all of them where a stop fell into
-    the evaluation. None while the rollouts were drawn: those that were finished are discarded, and drawn again.
-    """
-
-    def __init__(self, inflight: Inflight | None = None) -> None:
-        super().__init__("the iteration was stopped")
-        self.inflight = inflight
+class Stopped(Exception):
+    """A stop was requested, of this rank or of another; whoever catches it saves what is there."""
 
 
 class StopRequest:
@@ -80,3 +72,49 @@ class StopRequest:
                     f"{cause.name}: saving after this optimiser step; responses still being drawn are discarded, and "
                     "drawn again by --resume; once more stops at once"
                 )
+
+
+class StopCheck:
+    """What the training loop asks of a stop: whether it was requested of any rank of ``world``."""
+
+    def __init__(self, request: StopRequest | None, world: World) -> None:
+        self._request = request or StopRequest()
+        self._world = world
+
+    def check(self) -> None:
+        """Called by all ranks, between two optimiser steps or iterations.
+
+        Raises:
+            Stopped: on all ranks, once a stop was requested of any.
+        """
+        if self._is_agreed():
+            raise Stopped
+
+    def poll(self) -> None:
+        """Called by this rank alone, in the middle of work that `end_of_work` ends.
+
+        Raises:
+            Stopped: a stop was requested of this rank.
+        """
+        if self._request.requested:
+            raise Stopped
+
+    def end_of_work(self, *, is_cut: bool) -> None:
+        """Called by all ranks after work in which they polled; ``is_cut``: this rank was stopped in the middle.
+
+        Raises:
+            Stopped: on all ranks, if any of them was.
+        """
+        if self._world.any(is_cut):
+            self._is_agreed()
+            raise Stopped
+
+    def _is_agreed(self) -> bool:
+        """Whether any rank was asked to stop; the others then take it as asked of them too."""
+        request = self._request
+        if self._world.size == 1:
+            return request.requested
+        number = self._world.largest(request.signal or 0)
+        if number and not request.requested:
+            request.request(signal.Signals(number))
+        return number > 0

@@ -10,36 +10,50 @@ PHASES = (
     *("prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "audit"),
     *("sync", "eval", "checkpoint", "log"),
 )
+OTHER = "other"  # whatever belongs to no phase
 
 
-class PhaseTimer:
-    """``with timer("generate"):`` adds to that phase; `take` returns the seconds since its last call."""
+class Stopwatch:
+    """``phase("dual")`` ends the phase under way and begins that one; `take` tells the seconds since its last call."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-        self._start = time.monotonic()
+        self._is_held = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seconds = dict.fromkeys((*PHASES, OTHER), 0.0)
+        self._phase = OTHER
+        self._start = self._since = time.monotonic()
+
+    def phase(self, name: str) -> None:
+        """What follows counts as phase ``name``."""
+        if self._is_held:
+            return
+        now = time.monotonic()
+        self._seconds[self._phase] += now - self._since
+        self._phase, self._since = name, now
 
     @contextlib.contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        start = time.monotonic()
+    def holding(self, name: str) -> Iterator[None]:
+        """Inside, all time counts as phase ``name``, whatever other phases begin."""
+        self.phase(name)
+        self._is_held = True
         try:
             yield
         finally:
-            self._seconds[phase] = self._seconds.get(phase, 0.0) + time.monotonic() - start
+            self._is_held = False
 
     def take(self, *, num_tokens: int, num_passes: int) -> dict[str, float]:
         """Fields under perf/: seconds per phase, of the whole step and outside any phase, and response tokens a second.
 
         ``num_passes`` times the update saw the ``num_tokens`` that were drawn.
         """
-        now = time.monotonic()
-        step_s = now - self._start
-        metrics = {f"perf/{phase}_s": self._seconds.get(phase, 0.0) for phase in PHASES}
-        metrics["perf/other_s"] = step_s - sum(self._seconds.values())
+        self.phase(OTHER)
+        seconds, step_s = self._seconds, self._since - self._start
+        metrics = {f"perf/{phase}_s": value for phase, value in seconds.items()}
         metrics["perf/step_s"] = step_s
         metrics["perf/tokens_per_s"] = num_tokens / step_s if step_s > 0 else 0.0
         for phase, count in (("generate", num_tokens), ("update", num_tokens * num_passes)):
-            seconds = self._seconds.get(phase, 0.0)
-            metrics[f"perf/{phase}_tokens_per_s"] = count / seconds if seconds > 0 else 0.0
-        self._seconds, self._start = {}, now
+            metrics[f"perf/{phase}_tokens_per_s"] = count / seconds[phase] if seconds[phase] > 0 else 0.0
+        self._begin()
         return metrics

@@ -17,6 +17,9 @@ from quatro.types import Batch, Prompt
 from quatro.world import World
 
 if TYPE_CHECKING:
+    from quatro.collate import Rows
+    from quatro.iteration import Iteration
+    from quatro.methods.base import Method
     from quatro.policy.local import Snapshot
     from quatro.setup import Parts
 
@@ -95,6 +98,18 @@ def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: Wor
             "target/gap_mean": gap_B.abs().mean().item(),
             "target/above_share": (gap_B < 0).double().mean().item(),
         }
+    return metrics
+
+
+def audits(it: Iteration, rows: Rows, method: Method, parts: Parts) -> dict[str, float]:
+    """The audits that the configuration asks for, after the last update of the iteration on ``rows``."""
+    config, policy, metrics = parts.config, parts.policy, dict[str, float]()
+    assert it.progress is not None
+    if config.audit:
+        batch = rows.with_batch(old_logp_BT=it.progress.old_logp_BT).batch
+        metrics |= audit(policy.score(rows).logp_BT, batch, method.kl_radius, policy.world)
+    if it.snapshot:
+        metrics |= audit_fresh(it.step, parts, it.learnt.prompts, it.snapshot)
     return metrics
 
 

@@ -375,13 +375,24 @@ class Policy(ABC):
         )
         self.microbatch_tokens = half
 
-    def budget_state(self) -> dict[str, int]:
-        return {"configured": self.configured_tokens, "used": self.microbatch_tokens}
+    # --- saving -----------------------------------------------------------------------------------------------------
 
-    def load_budget_state(self, state: dict[str, int]) -> None:
-        """A budget that was halved stays so, unless another one has been configured since."""
-        if state["configured"] == self.configured_tokens:
-            self.microbatch_tokens = state["used"]
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)`` beside the weights; called by all ranks, whose budgets of tokens may differ."""
+        tensors, optimizer = self.optimizer_state()
+        budget = {"configured": self.configured_tokens, "used": self.microbatch_tokens}
+        budgets = self.world.gather_objects(budget, "the token budgets")
+        return tensors, {"optimizer": optimizer, "microbatch_tokens": budgets}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from what `state` returned.
+
+        A budget that was halved stays so, unless another one has been configured since or there are other ranks.
+        """
+        self.load_optimizer_state(tensors, plain["optimizer"])
+        budgets = plain["microbatch_tokens"]
+        if len(budgets) == self.world.size and budgets[self.world.rank]["configured"] == self.configured_tokens:
+            self.microbatch_tokens = budgets[self.world.rank]["used"]
 
 
 def _put(whole: Forward, index: Tensor, part: Forward) -> None:

@@ -52,10 +52,10 @@ class Engine(Sampler, Protocol):
             DivergedError: engine and policy disagree about a probe sequence afterwards.
         """
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep for the engine to go on from here (JSON values); mostly nothing."""
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint must keep for the engine to go on from here (tensors, JSON values); mostly nothing."""
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
 
     def close(self) -> None:

@@ -67,12 +67,12 @@ class ReplayEngine:
         """Nothing to do: recorded completions do not depend on weights."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """How many completions of each problem have been dealt out."""
-        return {"num_dealt": [[benchmark, id, count] for (benchmark, id), count in self._num_dealt.items()]}
+        return {}, {"num_dealt": [[benchmark, id, count] for (benchmark, id), count in self._num_dealt.items()]}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self._num_dealt = {(benchmark, id): count for benchmark, id, count in state["num_dealt"]}
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        self._num_dealt = {(benchmark, id): count for benchmark, id, count in plain["num_dealt"]}
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -134,11 +134,11 @@ class TransformersEngine:
         """Nothing to do: the engine samples from the policy's own tensors."""
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Nothing: what is drawn depends on seeds and weights alone."""
-        return {}
+        return {}, {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Nothing to take over, see `state`."""
 
     def close(self) -> None:

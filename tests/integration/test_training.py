@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -25,7 +26,6 @@ from safetensors.torch import load_file
 from evals.errors import DataError, DivergedError
 from quatro.checkpoint import complete_checkpoints
 from quatro.config import load_config
-from quatro.inner_loop import InnerLoop
 from quatro.launch import launch
 from quatro.policy.local import Forward, LocalPolicy, Update
 from quatro.rewards.base import VerifiedReward
@@ -35,6 +35,18 @@ from quatro.stop import StopRequest
 from quatro.train import train
 
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
+
+
+def requesting(stop: StopRequest, *, after: int) -> Callable[..., Any]:
+    """`LocalPolicy.update`, which requests a stop in its call number ``after``."""
+    update, calls = LocalPolicy.update, itertools.count(1)
+
+    def counted(self: LocalPolicy, *arguments: Any, **options: Any) -> Any:
+        if next(calls) == after:
+            stop.request()
+        return update(self, *arguments, **options)
+
+    return counted
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -170,24 +182,31 @@ def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
     assert (row["entropy/token_mean"] is None) == is_silent
 
 
+AT_ANY_MOMENT = [
+    [],
+    ["audit_rollouts=2", "method.log_ratio=none"],
+    ["method.name=dapo"],
+    ["inner_updates=auto", "method.delta=5"],
+    ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
+    ["inner_updates=1", *EVALUATED],
+]
+
+
 @pytest.mark.parametrize(
-    "extra",
+    ("extra", "moments"),
     [
-        [],
-        ["audit_rollouts=2", "method.log_ratio=none"],
-        ["method.name=dapo"],
-        ["inner_updates=auto", "method.delta=5"],
-        ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
-        ["inner_updates=1", *EVALUATED],
+        ([], (0, 2, 5)),
+        (["inner_updates=auto", "method.delta=0.5", *EVALUATED], (4, 9)),
+        *(pytest.param(extra, range(14), marks=pytest.mark.slow) for extra in AT_ANY_MOMENT),
     ],
 )
 def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
-    tmp_path, settings, extra, run_training, rows_of, essence, weights_of
+    tmp_path, settings, extra, moments, run_training, rows_of, essence, weights_of
 ):
     """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""
     settings = [*settings, "steps=3", "inner_updates=3", *extra]
     whole = run_training(tmp_path / "whole", settings)
-    for looks in range(14):
+    for looks in moments:
         cut = tmp_path / f"cut-{looks}"
         run_training(cut, settings, stop=StopAfter(looks))
         for attempt in range(30):
@@ -208,15 +227,8 @@ def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
     stop = StopRequest()
     settings = [*settings, "steps=1", "inner_updates=3"]
 
-    def stop_after_two_steps(self: Any, *arguments: Any, **options: Any) -> Any:
-        result = take_step(self, *arguments, **options)
-        if len(arguments[5].grad_norms) == 2:
-            stop.request()
-        return result
-
-    take_step = InnerLoop._take_step
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InnerLoop, "_take_step", stop_after_two_steps)
+        patch.setattr(LocalPolicy, "update", requesting(stop, after=2))
         assert run_training(tmp_path / "cut", settings, stop=stop) == []
     with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
         patch.setattr("quatro.rollout.transformers.TransformersEngine.generate", None)
@@ -230,15 +242,8 @@ def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_pa
     run_training(tmp_path / "whole", settings)
     stop, cut = StopRequest(), tmp_path / "cut"
 
-    def stop_in_the_third_iteration(self: Any, step: int, *arguments: Any) -> Any:
-        result = take_step(self, step, *arguments)
-        if step == 3:
-            stop.request()
-        return result
-
-    take_step = InnerLoop._take_step
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InnerLoop, "_take_step", stop_in_the_third_iteration)
+        patch.setattr(LocalPolicy, "update", requesting(stop, after=9))  # four an iteration
         run_training(cut, settings, stop=stop)
     names = ["step-000001", "step-000002", "step-000002-inside"]
     assert [path.name for path in complete_checkpoints(cut)] == names
@@ -258,10 +263,10 @@ def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_
     stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
     maybe = Evaluation.maybe
 
-    def stop_in_the_second(self: Any, step: int, asked: StopRequest | None) -> Any:
+    def stop_in_the_second(self: Evaluation, step: int) -> Any:
         if step == 2:
             stop.request()
-        return maybe(self, step, asked)
+        return maybe(self, step)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluation, "maybe", stop_in_the_second)
@@ -289,6 +294,7 @@ def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path
     assert seen == [("running", 1), ("running", 2), ("running", 3)]
 
 
+@pytest.mark.slow  # tests/faults kills a forked run in every test run
 def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
     """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
     settings = [*settings, "checkpoint.every=2", "steps=8"]
@@ -455,23 +461,18 @@ def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monk
     assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 6).values())
 
 
-def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog, run_training):
-    run_training(tmp_path / "run", [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=1"])
+def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):
+    overrides = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=1"]
+    with RunDir.create(tmp_path / "run", load_config("quickstart", overrides=overrides)) as run:
+        launch(run)
     assert "delta cannot act" in caplog.text
 
 
-def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings, run_training, weights_of):
+def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings, run_training, weights_of, monkeypatch):
     """`own`: the update's own detached log-probabilities; the result is that of recomputing them."""
     single = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=2"]
     run_training(tmp_path / "own", single)
-    import quatro.inner_loop as module
-
-    choose: Callable[..., str] = lambda self, rows: "recompute"  # noqa: E731
-    original = module.InnerLoop._choose
-    module.InnerLoop._choose = choose  # type: ignore[method-assign]
-    try:
-        run_training(tmp_path / "again", single)
-    finally:
-        module.InnerLoop._choose = original  # type: ignore[method-assign]
+    monkeypatch.setattr("quatro.train.choose_source", lambda *_: "recompute")
+    run_training(tmp_path / "again", single)
     for name, value in weights_of(tmp_path / "own", 2).items():
         torch.testing.assert_close(value, weights_of(tmp_path / "again", 2)[name], rtol=0, atol=1e-6)

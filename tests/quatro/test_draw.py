@@ -10,7 +10,8 @@ import pytest
 from evals.errors import UsageError
 from quatro.draw import Drawn, draw, has_signal, overlong_penalty, shaped_rewards
 from quatro.rewards import Scored
-from quatro.timing import PhaseTimer
+from quatro.stop import StopCheck
+from quatro.timing import Stopwatch
 from quatro.types import Needs, Prompt, Rollout
 from quatro.world import World
 
@@ -36,6 +37,8 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
         engine=SimpleNamespace(generate=generate, state=dict),
         reward=SimpleNamespace(score=score),
         sampling=None,
+        stop=StopCheck(None, World()),
+        stopwatch=Stopwatch(),
     )
 
 
@@ -43,7 +46,7 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
     parts = parts_with(
         Needs(dynamic_sampling=True, max_sampling_rounds=5), {0: [0.0, 1.0], 1: [1.0, 1.0], 2: [0.0, 0.0]}
     )
-    kept, everything = draw(1, parts, PhaseTimer())
+    kept, everything = draw(1, parts)
     assert [prompt.id for prompt in kept.prompts] == ["0", "3", "6", "9"]
     assert len(everything) == 12
     assert everything.scored.num_errors == 3
@@ -54,11 +57,11 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
 def test_a_batch_that_cannot_be_filled_says_what_to_do():
     parts = parts_with(Needs(dynamic_sampling=True, max_sampling_rounds=3), {0: [1.0, 1.0]})
     with pytest.raises(UsageError, match=r"after 3 rounds of 4 prompts only 0 of the 4.*max_sampling_rounds"):
-        draw(7, parts, PhaseTimer())
+        draw(7, parts)
 
 
 def test_without_the_need_one_round_is_all():
-    kept, everything = draw(1, parts_with(Needs(), {0: [1.0, 1.0]}), PhaseTimer())
+    kept, everything = draw(1, parts_with(Needs(), {0: [1.0, 1.0]}))
     assert kept is everything
     assert len(kept) == 4
 

@@ -115,7 +115,7 @@ def test_a_halved_budget_is_part_of_a_runs_state(tiny_config):
     policy.microbatch_tokens = 40
     resumed, other = build(tiny_config("microbatch_tokens=80")), build(tiny_config("microbatch_tokens=64"))
     for twin in (resumed, other):
-        twin.load_budget_state(policy.budget_state())
+        twin.load_state(*policy.state())
     assert resumed.microbatch_tokens == 40
     assert other.microbatch_tokens == 64  # configured anew since: that is what counts
 

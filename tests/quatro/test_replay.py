@@ -99,9 +99,9 @@ def test_a_resumed_engine_goes_on_where_it_was(make_engine):
     rows = [row("a", j, f"a{j}") for j in range(5)]
     first = make_engine(rows)
     first.generate([prompt("a")], [[1, 2]], Sampling())
-    state = json.loads(json.dumps(first.state()))
+    state = json.loads(json.dumps(first.state()[1]))
     resumed = make_engine(rows)
-    resumed.load_state(state)
+    resumed.load_state({}, state)
     assert texts(resumed.generate([prompt("a")], [[1, 2]], Sampling())) == [["a2", "a3"]]
 
 

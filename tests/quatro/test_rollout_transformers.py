@@ -270,8 +270,8 @@ def test_a_rotary_embedding_that_rewrites_itself_can_still_be_trained_afterwards
 def test_sync_and_state_have_nothing_to_carry():
     drawer = engine(make_model())
     assert drawer.sync(lambda: iter(())) == {}
-    assert drawer.state() == {}
-    drawer.load_state({})
+    assert drawer.state() == ({}, {})
+    drawer.load_state({}, {})
 
 
 def test_progress_counts_every_rollout_and_token():

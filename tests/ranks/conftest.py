@@ -118,7 +118,7 @@ class Bench:
     def is_inside(self, name: str) -> bool:
         """Whether the newest checkpoint is one inside an iteration."""
         *_, newest = sorted((self.folder / name / "checkpoints").iterdir())
-        return "inflight" in json.loads((newest / "state.json").read_text(encoding="utf-8"))
+        return "iteration" in json.loads((newest / "state.json").read_text(encoding="utf-8"))["parts"]
 
     def weights(self, name: str, step: int = 3) -> dict[str, Tensor]:
         """The tensors of the model in a checkpoint, or of its adapter."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from quatro.policy.base import Forward
 from quatro.types import Metric
 from quatro.world import World
 
-COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped", "is_done")
+COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
 
 
 @dataclass
@@ -35,17 +35,34 @@ class InnerProgress:
     num_applied: int = 0
     num_applied_before: int = 0  # this pass
     num_skipped: int = 0
-    is_done: int = 0  # 1 once no step is to follow
+    is_done: bool = False  # no step is to follow
     merged: dict[str, Metric] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)
     ess_shares: list[float] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, rows: Rows) -> InnerProgress:
-        old_logp_BT = rows.batch.old_logp_BT
+    def begin(cls, old_logp_BT: Tensor) -> InnerProgress:
+        """Before the first step; ``old_logp_BT`` is what is known of log pi_old."""
         is_known_BT = old_logp_BT.isfinite()
         return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
+
+    def steps_left(
+        self, minibatches: Sequence[Tensor], num_passes: int, is_enough: Callable[[], bool]
+    ) -> Iterator[Tensor]:
+        """The rows of each minibatch that is still to be learnt from, pass after pass.
+
+        A minibatch counts as done once the next one is asked for, so whoever stops in the middle of one does it again.
+        After each pass ``is_enough`` is asked whether it was the last; at most ``num_passes`` are made.
+        """
+        while not self.is_done:
+            if self.num_minibatches == 0:
+                self.num_applied_before = self.num_applied
+            for index in minibatches[self.num_minibatches :]:
+                yield index
+                self.num_minibatches += 1
+            self.epoch, self.num_minibatches = self.epoch + 1, 0
+            self.is_done = is_enough() or self.epoch == num_passes
 
     def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
         """Keep what a pass over the rows ``index`` has shown of pi_old; of a pass that is not finite, nothing."""
@@ -91,6 +108,7 @@ class InnerProgress:
             tensors[f"{name}_is_known"] = value_BT.isfinite().cpu()
         return tensors, {
             **{name: getattr(self, name) for name in COUNTS},
+            "is_done": self.is_done,
             "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},
             "before": {name: _hex(value) for name, value in self.before.items()},
             "grad_norms": [_hex(value) for value in self.grad_norms],
@@ -115,6 +133,7 @@ class InnerProgress:
             before={name: float.fromhex(value) for name, value in plain["before"].items()},
             grad_norms=floats(plain["grad_norms"]),
             ess_shares=floats(plain["ess_shares"]),
+            is_done=bool(plain["is_done"]),
             **counts,
         )
 
