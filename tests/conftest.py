@@ -1,18 +1,64 @@
-"""A tiny untrained policy in a plain Hugging Face folder, configurations that train it in a second, public vectors."""
+"""A tiny untrained policy in a plain Hugging Face folder, configurations that train it in a second, public vectors.
+
+And what the tests cost: CPU seconds, which another process on the machine hardly changes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
     from quatro.collate import Rows
     from quatro.config import Config
+
+
+NUM_SLOWEST = 20
+_BEGAN_AT = pytest.StashKey[float]()
+_cpu_s_of: dict[str, float] = {}  # of each test, with its fixtures and child processes
+
+hypothesis_settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis_settings.register_profile("thorough", max_examples=200, deadline=None)
+hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_BEGAN_AT] = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    result = yield
+    item.user_properties.append(("cpu_s", cpu_seconds() - item.stash[_BEGAN_AT]))
+    return result
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":
+        _cpu_s_of[report.nodeid] = dict(report.user_properties)["cpu_s"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.section(f"CPU seconds of the slowest {NUM_SLOWEST} tests")
+    for name in sorted(_cpu_s_of, key=_cpu_s_of.__getitem__, reverse=True)[:NUM_SLOWEST]:
+        terminalreporter.line(f"{_cpu_s_of[name]:7.2f}  {name}")
+    # The workers of pytest-xdist are children, and have ended by now.
+    terminalreporter.line(f"{cpu_seconds() / 60:.1f} CPU minutes (user + sys) for {len(_cpu_s_of)} tests")
 
 
 @pytest.fixture(scope="session")

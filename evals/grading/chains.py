@@ -15,18 +15,16 @@ from evals.grading.typography import RELATION, canonical
 from evals.grading.words import is_closed
 
 # Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
-_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|\\\||_\{[^{}]*\}|_\d|\^(?:\*|\{\*\}|\\star))++")
+_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|_\{[^{}]*\}|_\d)++")
 _SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
 _NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{)?\s*(?:not|never)(?![A-Za-z])", re.IGNORECASE)
 # What no quantity is named: constants, functions that an unknown would have to be solved out of, and the size of a
 # number. `\sin A`, `|AB|` and `\frac{AB}{CD}` are names.
 _NO_NAME = re.compile(
     r"[ei]|[({]*\\(?:pi|infty|emptyset)[)}]*|\|\(?[a-z]\)?(?:_\w)?\|"
-    r"|.*\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp)(?![A-Za-z])|mathbb\{[NZQRC]|frac(?!\{[A-Z]{2})"
+    r"|.*\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
     r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?[ ({]*[a-z]).*"
 )
-# Words of closed classes that name a quantity before an equals sign.
-_QUANTITIES = frozenset(["mean", "maximum", "minimum", "remainder", "root", "base", "power", "exponent"])
 # `m+n = 3+4 = 7`: behind a sum of letters, what is computed.
 _SUM_OF_LETTERS = re.compile(r"[A-Za-z](?:_\w)?(?:[-+][A-Za-z](?:_\w)?)+")
 # A sign that turns what it stands beside into its opposite, or into a statement of its own.
@@ -139,8 +137,7 @@ def _is_name(text: str, form: str) -> bool:
     last_word = _LAST_WORD.search(text)
     if last_word is None or not _NAME.fullmatch(form) or _NO_NAME.fullmatch(form):
         return False
-    word = last_word[1].casefold()
-    return (len(word) < 2 or word in _QUANTITIES or not is_closed(word)) and not _NEGATED.match(text)
+    return (len(last_word[1]) < 2 or not is_closed(last_word[1])) and not _NEGATED.match(text)
 
 
 def _are_choices(name: str, value: str) -> bool:

@@ -61,7 +61,9 @@ def compare(
         predictions, golds = predictions + choices, golds + gold_choices
     elif any(item.unit for item in golds + predictions):
         predictions, golds = _with_units(extracted, predictions, golds), _with_units(reference, golds, predictions)
-    predictions += _identities(extracted)
+    identity = identity_reading(extracted)
+    if identity is not None:
+        predictions += (identity,)
     verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
     if True in verdicts:
         is_text = any(item.text == gold.text for item in predictions for gold in golds)
@@ -79,12 +81,6 @@ def _parsed(text: str) -> tuple[Item, ...]:
 @lru_cache(maxsize=20_000)
 def _choices(text: str) -> tuple[Item, ...]:
     return tuple(choice_readings(text))
-
-
-@lru_cache(maxsize=20_000)
-def _identities(text: str) -> tuple[Item, ...]:
-    identity = identity_reading(text)
-    return () if identity is None else (identity,)
 
 
 def _with_units(text: str, items: tuple[Item, ...], others: tuple[Item, ...]) -> tuple[Item, ...]:

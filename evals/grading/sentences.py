@@ -21,7 +21,7 @@ _QUALITY = (
     r"(?:final|correct|right|required|requested|desired|exact|numerical|total|overall|simplified|unique|only|common"
     r"|minimum|maximum|smallest|largest|least|greatest)"
 )
-_ASKED = r"(?:answers?|ans|values?|numbers?|total|results?|solutions?(?: set)?|sum|count|amount|quantity)"
+_ASKED = r"(?:answers?|ans|values?|numbers?|total|results?|solutions?|sum|count|amount|quantity)"
 _MEASURED = (
     r"(?:product|difference|quotient|remainder|area|volume|perimeter|circumference|length|width|height|radius|diameter"
     r"|distance|probability|ratio|average|mean|median|mode|cost|price|profit|speed|rate|time|age|angle|slope|fraction"
@@ -44,15 +44,13 @@ _SIGN = re.compile(r"\s*(?:=|\\(?:therefore|implies|Rightarrow|Longrightarrow)(?
 _TRAIL = re.compile(
     rf"(?:({_WRAPPER})\s*|\s)(?:(?:is|are) (?:{_SUBJECT}|correct)|in (?:total|all)|altogether)\s*(\}})?$", re.IGNORECASE
 )
-# What one of these can end in.
-_LAST_WORD = re.compile(r"[a-z]{3}\s*\}?$", re.IGNORECASE)
 
 
 def without_sentence(text: str) -> str:
     """``text`` (cleaned) without the words that only say that it is the answer; `x=5` for `The value of x is 5`."""
     if (sign := _SIGN.match(text)) is not None:
         text = text[sign.end() :]
-    trail = _TRAIL.search(text) if _LAST_WORD.search(text) else None
+    trail = _TRAIL.search(text)
     if trail and trail.start() and bool(trail[1]) <= bool(trail[2]):
         text = text[: trail.start()].rstrip(" ,") + ("}" if trail[2] and not trail[1] else "")
     return _without_lead(text)

@@ -65,8 +65,6 @@ _MACROS = {
     ),
     **dict.fromkeys(["scriptstyle", "scriptscriptstyle", "nolimits", "sf", "tt", "em", "sl", "sc", "boldmath"], ""),
     **dict.fromkeys(["footnotesize", "scriptsize", "middle", "mathopen", "mathclose", "unboldmath", "upshape"], ""),
-    **dict.fromkeys(["ensuremath", "mathord", "mathop", "mathrel", "mathbin", "mathinner"], ""),
-    "hbox": "\\mbox",
     "dollar": "\\usd",
     "textdollar": "\\usd",
     "mathdollar": "\\usd",
@@ -218,9 +216,8 @@ def canonical(text: str) -> str:
         has_space = False
     text = "".join(out)
     text = re.sub(r"([_^])\{(\w)\}", r"\1\2", text)
-    if "\\" in text:
-        text = _WIDE_ACCENT.sub(lambda accent: f"\\{_NARROW_ACCENTS[accent[1]]}{{{accent[2]}}}", text)
-        text = _BARE_ACCENT.sub(r"\\\1{\2}", text)
+    text = _WIDE_ACCENT.sub(lambda accent: f"\\{_NARROW_ACCENTS[accent[1]]}{{{accent[2]}}}", text)
+    text = _BARE_ACCENT.sub(r"\\\1{\2}", text)
     text = re.sub(r"\\exp\{([^{}]*)\}", r"e^{\1}", text)
     text = re.sub(r"(^|[(\[{,=])\+(?=[\d\\A-Za-z.])", r"\1", text)
     return text.removeprefix("\\approx").strip()

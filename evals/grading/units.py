@@ -27,7 +27,7 @@ _PLAIN = re.compile(
     rf"(?<=[\d}})])(?:\s+(?P<quotient>{_SYMBOL}{_POWER}(?:\s*[*/]\s*{_SYMBOL}{_POWER})+)"
     rf"|(?P<symbol>(?:cm|mm|kg|mL|lbs|[mk]ph){_POWER}))$"
 )
-_WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:[\s/][a-z]{2,}\.?)*|USD|EUR|GBP|CNY|RMB|JPY|INR)" + _POWER + "$")
+_WORDS = re.compile(r"(?<=[\d})])\s+([a-z]{2,}\.?(?:[\s/][a-z]{2,}\.?)*)" + _POWER + "$")
 _TIME = re.compile(r"(?:(?<=:\d\d)\s*|(?<=\d)\s+)([ap])\.?m\.?$", re.IGNORECASE)
 # A noun of another alphabet needs no space: 20米.
 _FOREIGN = re.compile(r"(?<=[\d})])\s*((?=[^\W\d_]*[^\W\d_A-Za-z])[^\W\d_]+)$")

@@ -78,20 +78,19 @@ without plural: top bottom front side part amount detail fire bill mill interest
 _FOREIGN_CLOSED = frozenset(
     _WORD.findall(
         """
-        oder und nicht kein keine weder noch mehr weniger mindestens höchstens etwa ungefähr rund fast nur
-        ohne außer bis mal hoch halb halbe doppelt dutzend paar hundert tausend millionen milliarde
-        milliarden eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf vielleicht falsch fois ou
-        et pas ni moins environ presque sauf sans jamais aucun demi demie deux trois quatre cinq sept huit
-        neuf dix onze douze millier milliers douzaine centaine peut être faux y más mas menos casi sin
-        excepto nunca ningún veces vez medio media docena dos tres cuatro cinco seis siete ocho nueve diez
-        doce cien ciento quizás quizá falso aproximadamente oppure più piu quasi senza mai volte mezzo mezza
-        dozzina tre quattro cinque sette otto nove dieci cento forse não nao nem sem vezes meio meia dúzia
-        dúzias docenas douzaines pares пара пары пар dois três quatro oito dez cem mil talvez или и не ни
-        нет более менее больше меньше около почти примерно кроме без раз раза половина пол дюжина дюжин два
-        две три четыре пять шесть семь восемь девять десять сто тысяча тысячи тысяч миллион миллионов минус
-        плюс квадрат куб возможно неверно ложь процентов процент
-        이상 이하 미만 초과 또는 혹은 아니 배 백 천 만 억 반 쌍 다스 약 정도
-        대략
+        oder und nicht kein keine weder noch mehr weniger mindestens höchstens etwa ungefähr rund fast nur ohne
+        außer bis mal hoch halb halbe doppelt dutzend paar hundert tausend millionen milliarde milliarden eins
+        zwei drei vier fünf sechs sieben acht neun zehn elf zwölf vielleicht falsch fois ou et pas ni moins
+        environ presque sauf sans jamais aucun demi demie deux trois quatre cinq sept huit neuf dix onze douze
+        millier milliers douzaine centaine peut être faux y más mas menos casi sin excepto nunca ningún veces
+        vez medio media docena dos tres cuatro cinco seis siete ocho nueve diez doce cien ciento quizás quizá
+        falso aproximadamente oppure più piu quasi senza mai volte mezzo mezza dozzina tre quattro cinque sette
+        otto nove dieci cento forse não nao nem sem vezes meio meia dúzia dois três quatro oito dez cem mil
+        talvez или и не ни нет более менее больше меньше около почти примерно кроме без раз раза половина пол
+        дюжина дюжин два две три четыре пять шесть семь восемь девять десять сто тысяча тысячи тысяч миллион
+        миллионов минус плюс квадрат куб возможно неверно ложь процентов процент
+        이상 이하 미만 초과 또는 혹은 아니 배 백 천 만 억
+        반 쌍 다스 약 정도 대략
         """
     )
 )
@@ -100,8 +99,6 @@ _HAN_CLOSED = frozenset(
     "一二三四五六七八九十百千万萬亿億兆零〇半两兩双雙對对打倍成割折之或和與与及又不非无無没沒未否以上下多余餘約约近超"
     "過过至最于於第负負正加减減乘除几幾数數各每左右前后後错錯假等"
 )
-# The letters of German, French, Italian, Portuguese and Spanish that English has not.
-_ACCENTED = frozenset("äöüßàâæçèéêëîïôœùûìòáíóúñãõ")
 _HAN_POWER = re.compile(r"^(?:平方|立方|千(?=[米克瓦卡]))(?=.)")
 _CLASS = {
     name: frozenset(words.split())
@@ -250,15 +247,17 @@ def _is_noun(token: str) -> bool:
 
 def _is_foreign_noun(word: str) -> bool:
     """Whether a word is written in one script whose closed classes are known, and belongs to none of them."""
+    word = unicodedata.normalize("NFC", word)
     scripts = {unicodedata.name(character, "?").split()[0] for character in word}
     if word in _FOREIGN_CLOSED:
         return False
     if scripts <= {"CJK"}:
         return not _HAN_CLOSED & set(_HAN_POWER.sub("", word))
-    if scripts == {"LATIN"}:
-        return len(word) > 2 and all(letter.isascii() or letter in _ACCENTED for letter in word)
-    is_cyrillic = scripts == {"CYRILLIC"} and len(word) > 2
-    return is_cyrillic or scripts == {"HANGUL"} or scripts <= {"KATAKANA", "KATAKANA-HIRAGANA"}
+    return (
+        scripts <= {"KATAKANA", "KATAKANA-HIRAGANA"}
+        or scripts == {"HANGUL"}
+        or (len(word) > 2 and scripts in ({"LATIN"}, {"CYRILLIC"}))
+    )
 
 
 def _is_glued(word: str) -> bool:

@@ -315,6 +315,7 @@ def is_alive(process: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_grades_do_not_depend_on_load_or_company() -> None:
     questions = [pair(answer, reference) for answer, reference in SAME[::2] + DIFFERENT[::3]]
     alone, crowded = WorkerPool(num_workers=1), WorkerPool(num_workers=3)
@@ -330,6 +331,7 @@ def test_grades_do_not_depend_on_load_or_company() -> None:
     assert second == first * 2
 
 
+@pytest.mark.slow
 def test_real_completions_agree_with_their_published_scores() -> None:
     folder = os.environ.get("QUATRO_COMPLETIONS")
     file = Path(folder or ".") / "completions_qwen_math_cot_100.jsonl"

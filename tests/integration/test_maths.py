@@ -215,7 +215,7 @@ def weights_after_steps() -> Iterator[list[list[torch.Tensor]]]:
     hook.remove()
 
 
-@pytest.mark.parametrize("source", [made_up, pytest.param(recorded, marks=needs_completions)])
+@pytest.mark.parametrize("source", [made_up, pytest.param(recorded, marks=[needs_completions, pytest.mark.slow])])
 def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model, source, weights_after_steps):
     """Replay, maths reward, two passes over two minibatches: after each step the weights are those of the paper."""
     problems, samples = source(tmp_path)
@@ -286,6 +286,7 @@ needs_data = pytest.mark.skipif("QUATRO_DATA" not in os.environ, reason="QUATRO_
     [lambda folder: str(made_up(folder)[0]), pytest.param(real_prompts, marks=needs_data)],
     ids=["own", "MATH"],
 )
+@pytest.mark.slow
 def test_live_rollouts_on_maths_prompts_learn_a_python_reward(tmp_path, byte_model, source, monkeypatch):
     (tmp_path / "digits.py").write_text(
         "def share(prompt, completion, answer):\n"

@@ -33,6 +33,7 @@ def run_rows(path: Path, *settings: str, method: str | None = None) -> list[dict
     ],
     ids=["delta=0.1", "delta=0.01", "delta=0.001", "gspo", "without-log-ratio"],
 )
+@pytest.mark.slow
 def test_the_realised_kl_follows_delta_and_only_with_the_log_ratio(tmp_path, method, settings, low, high):
     """20 iterations of K = 5 full-batch steps; kl/old_new, averaged over them.
 
@@ -43,6 +44,7 @@ def test_the_realised_kl_follows_delta_and_only_with_the_log_ratio(tmp_path, met
     assert low < mean(row["kl/old_new"] for row in rows) < high
 
 
+@pytest.mark.slow
 def test_smaller_radius_means_larger_lambda(tmp_path):
     lam = [
         mean(row["dual/lam_mean"] for row in run_rows(tmp_path / delta, "steps=2", f"method.delta={delta}"))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
@@ -18,7 +18,6 @@ REWARDS = st.lists(st.floats(-50, 50, allow_nan=False), min_size=2, max_size=16)
 
 
 @given(REWARDS, DELTAS)
-@settings(deadline=None, max_examples=300)
 def test_tilted_rollouts_sit_on_the_trust_region(rewards, delta):
     dual = solve_dual(np.array([rewards]), delta)
     if dual.num_floored:
@@ -33,7 +32,6 @@ def test_tilted_rollouts_sit_on_the_trust_region(rewards, delta):
 @given(REWARDS, DELTAS)
 @example([0.0, 5e-324], 0.25)
 @example([0.0, 5e-324], 1.0)
-@settings(deadline=None, max_examples=100)
 def test_advantage_is_the_papers_formula(rewards, delta):
     dual = solve_dual(np.array([rewards]), delta, advantage_floor=None)
     if dual.status[0] not in ("interior", "capped"):
@@ -52,7 +50,6 @@ def test_advantage_is_the_papers_formula(rewards, delta):
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=10), st.floats(1e-4, 1.0), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
 def test_a_shuffled_group_gives_shuffled_advantages(rewards, delta, random):
     order = list(range(len(rewards)))
     random.shuffle(order)
@@ -62,7 +59,6 @@ def test_a_shuffled_group_gives_shuffled_advantages(rewards, delta, random):
 
 
 @given(st.floats(-3, 3), st.floats(0.1, 10))
-@settings(deadline=None, max_examples=50)
 def test_advantages_ignore_shift_and_scale_of_rewards(shift, scale):
     rewards = np.array([[0.0, 0.1, 0.5, 1.0, 0.3]])
     one, other = solve_dual(rewards, 0.05), solve_dual(rewards * scale + shift, 0.05)

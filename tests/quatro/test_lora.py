@@ -282,6 +282,7 @@ lora.save(model, Path(sys.argv[2]), base_model="b")
 """
 
 
+@pytest.mark.slow
 def test_two_processes_save_the_same_bytes(tiny_folder, tmp_path):
     """A set of names has another order in each."""
     for seed in ("1", "2"):

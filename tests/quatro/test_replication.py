@@ -134,6 +134,7 @@ def verdicts(tmp_path_factory):
 EFFECTS = ("a1", "a4", "a5", "a6", "a7", "b1", "b3", "b5", "b6", "c1", "c2", "c3", "k3")
 
 
+@pytest.mark.slow
 def test_effects_that_are_there_hold(verdicts):
     found, _ = verdicts["paper"]
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "holds")
@@ -171,6 +172,7 @@ def test_runs_that_are_missing_leave_claims_undecided(verdicts, tmp_path):
         read_results(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     _, folder = verdicts["paper"]

@@ -77,6 +77,7 @@ def test_several_engines_get_several_times_the_rows():
     assert sample_engine.rows_per_call(recipe, Sampling(max_new_tokens=10), 3) == 3 * one
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one_engine(tmp_path, tiny_folder):
     recipe = sample_engine.Recipe("transformers", str(tiny_folder), "float32", "cpu", 40)
     texts = ["7 2 7 6 2 8 -> 67", "9 3 8 2 8 5 -> 78", "1 1 2 3 5 8 -> 13"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from quatro.config import load_config
@@ -36,6 +37,7 @@ def work(rank: int, rendezvous: str, rows: Any, configs: list[Any], out: str) ->
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_ranks_take_the_step_of_one(tmp_path: Path, tiny_folder: Path, ragged_rows: Any) -> None:
     configs = [
         load_config(
