@@ -81,7 +81,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(lab, arguments, whole, tmp
     assert kill_and_resume(lab, arguments, whole, tmp_path / "run", seed) == whole[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fifty_killed_runs_end_as_if_nothing_had_happened(lab, arguments, whole, tmp_path):
     differing = {}
     for seed in range(100, 150):
@@ -132,7 +132,7 @@ def test_a_disk_that_fills_up_is_named_and_loses_nothing(lab, arguments, whole, 
     fail_and_resume(lab, arguments, whole, tmp_path / "run", 1 + int(share * whole[1]), sticky=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("sticky", [False, True])
 def test_any_failing_operation_is_named_and_loses_nothing(lab, arguments, whole, tmp_path, sticky):
     # Every operation up to the first checkpoint, then every seventh: the same operations come again and again.
@@ -140,7 +140,7 @@ def test_any_failing_operation_is_named_and_loses_nothing(lab, arguments, whole,
         fail_and_resume(lab, arguments, whole, tmp_path / f"run-{at}", at, sticky=sticky)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_killed_before_any_file_operation_loses_nothing(lab, arguments, whole, tmp_path):
     for at in range(1, whole[1] + 1, 3):
         run = tmp_path / f"run-{at}"

@@ -155,7 +155,7 @@ def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by():
             load_config("quickstart", overrides=[f"inner_updates={wrong}"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("delta", ["0.001", "0.01", "0.1"])
 def test_on_the_embedded_task_the_realised_kl_is_the_radius(tmp_path, delta, run_training):
     """20 iterations. Over seeds 0-2 at delta .001, .01 and .1, in units of delta: .93-.94, .85-.87, .78-.82.

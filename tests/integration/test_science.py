@@ -54,7 +54,7 @@ def test_smaller_radius_means_larger_lambda(tmp_path):
     assert lam[1] / lam[0] == pytest.approx(3.2, abs=0.6)  # lam ~ sigma / sqrt(2 delta)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     """100 iterations, then 256 answers to each of the 200 held-out problems, top_p 1.
 
@@ -89,7 +89,7 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     assert found["delta=0.01"][0] > found["base"][0] > found["gspo"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["quatro", "grpo", "gspo", "gmpo", "gpg", "dapo", "cispo"])
 @pytest.mark.parametrize("preset", ["paper", "official"])
 def test_every_method_trains_from_its_own_config(tmp_path, name, preset):

@@ -53,7 +53,7 @@ def without_times(path: Path) -> list[dict[str, str]]:
     return [{name: text for name, text in row.items() if not name.startswith("perf/")} for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the children of the killed sweep in /proc")
 def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(tmp_path):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -161,7 +161,7 @@ print(predicted.activations + predicted.logits, resource.getrusage(resource.RUSA
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("more", [[], ["policy.lora.rank=8"]])
 def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
     """One configuration, float32 on the CPU: activations and logits of a micro-batch of 4,096 tokens, 250 MB."""

@@ -17,7 +17,7 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(FOLDER / script), *options], capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_without_a_device_they_say_so(script):
@@ -27,7 +27,7 @@ def test_without_a_device_they_say_so(script):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_tiny_shape_fills_a_table(script, tmp_path):
     done = run(script, "--tiny", "--device", "cpu", "--save", str(tmp_path / "results.md"))

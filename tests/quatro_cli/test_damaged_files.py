@@ -277,7 +277,7 @@ JSON_FILES = [
 SWEEP_FILES = ["sweep.yaml", *(f"runs/delta=0.1/{name}" for name in ("config.yaml", "status.json", "metrics.jsonl"))]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [*(f"runs/a/{name}" for name in JSON_FILES), *(f"sweep/{name}" for name in SWEEP_FILES)]
 )
