@@ -104,7 +104,7 @@ def test_other_content_is_refused_with_both_hashes(amc23):
     assert len([word for word in result.stderr.replace(",", " ").replace(";", " ").split() if len(word) == 64]) == 2
 
 
-def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_path, monkeypatch):
+def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_path, monkeypatch, tiny_folder):
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     (tmp_path / "own.toml").write_text(
         '[sums]\nfile = "sums.jsonl"\nlicence = "CC0"\nanswer_after = "####"\ntemplate = "paper-example"\n',
@@ -116,7 +116,7 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
     assert "CC0" in shown
     assert "in a boxed form." in shown
     assert invoke("fetch", "sums").exit_code == 2
-    dry = runner.invoke(app, ["sample", "m", "-b", "sums", "-n", "4", "--dry-run"])
+    dry = runner.invoke(app, ["sample", str(tiny_folder), "-b", "sums", "-n", "4", "--dry-run"])
     assert "1 problems x 4 samples = 4 of sums" in dry.stdout
     assert "template paper-example" in dry.stdout
 
