@@ -103,7 +103,7 @@ def test_a_written_document_reads_back_and_replaces_the_old_one_whole(tmp_path):
     ("content", "words"),
     [
         ("", "JSON"),
-        ("[]", "rows"),
+        ("[]", "expected a JSON object"),
         ("{}", "rows"),
         ('{"metric": "pass@k", "rows": [{"benchmark": "a"}]}', r"rows\.0\.metric"),
         ('{"metric": "pass@k", "rows": 3}', "rows"),
