@@ -1,7 +1,8 @@
 """Warm, killable worker processes of the symbolic stage.
 
 Limits are CPU seconds, so that a grade does not depend on what else the machine does. A worker that dies for reasons
-of its own is replaced and its pair tried once more; a second death gives the outcome `infra_error`.
+of its own is replaced and its pair tried once more; a second death gives the outcome `infra_error`. One that is killed
+while it starts is started once more; pairs for which no worker is left are `infra_error` too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ MAX_ATTEMPTS = 2
 CHUNK_SIZE = 16
 # Real time only guards against a machine that hangs: far more than the CPU limit takes under any load.
 WALL_LIMIT_S = 300.0
+EXIT_LIMIT_S = 10.0
 _READ_BYTES = 1 << 16
 _COMMAND = ("-P", "-m", "evals.grading.worker")
 
@@ -69,7 +71,7 @@ class WorkerPool:
         """Verdicts of the pairs, in their order; ``on_progress`` is told how many are done.
 
         Raises:
-            MissingError: workers cannot be started on this machine.
+            MissingError: workers cannot be started on this machine: something that they need is missing.
         """
         with self._lock:
             try:
@@ -86,7 +88,7 @@ class WorkerPool:
         waiting = [order[start : start + CHUNK_SIZE] for start in range(0, len(order), CHUNK_SIZE)][::-1]
         while len(self._workers) < min(self.num_workers, len(waiting)):
             self._workers.append(_Worker(self._command))
-        while waiting or any(worker.chunk for worker in self._workers):
+        while self._workers and (waiting or any(worker.chunk for worker in self._workers)):
             for worker in self._workers:
                 if waiting and worker.is_ready and not worker.chunk:
                     chunk = waiting.pop()
@@ -96,6 +98,11 @@ class WorkerPool:
                     continue
                 if "failed" in message:
                     raise MissingError(f"the grader's worker process cannot start: {message['failed']}")
+                if not worker.chunk:
+                    self._workers.remove(worker)
+                    if worker.num_starts < MAX_ATTEMPTS:
+                        self._workers.append(_Worker(self._command, worker.num_starts + 1))
+                    continue
                 index = worker.chunk.pop(0)
                 if not worker.is_alive:
                     if worker.chunk:
@@ -108,7 +115,8 @@ class WorkerPool:
                 verdicts[index] = _verdict(message)
                 if on_progress:
                     on_progress(len(verdicts))
-        return [verdicts[index] for index in range(len(pairs))]
+        never_asked = Verdict("infra_error", detail="every worker process was killed while it started")
+        return [verdicts.get(index, never_asked) for index in range(len(pairs))]
 
     def close(self) -> None:
         """Ends the processes; judging again starts them anew."""
@@ -128,7 +136,8 @@ class WorkerPool:
 
 
 class _Worker:
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], num_starts: int = 1) -> None:
+        self.num_starts = num_starts
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
         try:
             self._process = subprocess.Popen(
@@ -166,9 +175,11 @@ class _Worker:
         """The messages that are complete, after waiting for something to read."""
         data = os.read(self.responses.fileno(), _READ_BYTES)
         if not data:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(EXIT_LIMIT_S)  # the pipe closes before the process has ended
             self.kill()
             status = self._process.returncode
-            if not self.is_ready:
+            if not self.is_ready and status >= 0:
                 return [{"failed": f"it ended with status {status} before it was ready"}]
             return [{"outcome": "killed", "detail": f"worker ended with status {status}"}]
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -179,7 +190,7 @@ class _Worker:
     def overdue(self) -> dict[str, Any]:
         self.kill()
         detail = f"no answer within {WALL_LIMIT_S:g} s"
-        return {"outcome": "killed", "detail": detail} if self.is_ready else {"failed": detail}
+        return {"outcome": "killed", "detail": detail}
 
     def kill(self) -> None:
         if not self.is_alive:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evals.grading import GRADER_VERSION
+from evals.grading import GRADER_VERSION, cache
+from evals.grading.cache import VerdictCache
+from evals.grading.pool import WorkerPool
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -225,3 +227,50 @@ def test_bad_sample_files_end_as_they_should(tmp_path):
         assert "\x1b" not in result.output
         if case["line"] is not None:
             assert f"{Path(case['file']).name}:{case['line']}" in result.stderr
+
+
+@pytest.fixture
+def starting_workers(tmp_path, monkeypatch):
+    """Replaces the workers' program; ``{count}`` in it says how often one was started."""
+    pools = []
+
+    def use(program: str) -> None:
+        script = tmp_path / "worker.py"
+        counter = f"from pathlib import Path\ncount = Path({str(tmp_path / 'starts')!r})\n"
+        counter += "count.write_text(str(int(count.read_text()) + 1) if count.exists() else '1')\n"
+        script.write_text(counter + "import os, runpy, signal\n" + program, encoding="utf-8")
+        pools.append(VerdictCache(WorkerPool(num_workers=1, command=[str(script)])))
+        monkeypatch.setattr(cache, "_shared", pools[-1])
+
+    yield use
+    for pool in pools:
+        pool.close()
+
+
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)\n"
+WORKER = "runpy.run_module('evals.grading.worker', run_name='__main__')\n"
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(samples, tmp_path, starting_workers):
+    starting_workers(f"if count.read_text() == '1':\n    {KILLED}{WORKER}")
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert [row["correct"] for row in read_rows(tmp_path / "out" / "toy.jsonl")] == [True, False, False, True]
+
+
+def test_workers_that_never_start_leave_infra_errors_and_the_command_goes_on(samples, tmp_path, starting_workers):
+    starting_workers(KILLED)
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "infra_error" in result.stderr
+    outcomes = [row["outcome"] for row in read_rows(tmp_path / "out" / "toy.jsonl")]
+    assert outcomes == ["infra_error", "infra_error", "no_answer", "infra_error"]
+    assert (tmp_path / "starts").read_text() == "2"
+
+
+def test_a_worker_that_misses_something_is_named_at_once(samples, tmp_path, starting_workers):
+    starting_workers("import no_such_module\n")
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 3, result.output
+    assert "worker process cannot start" in result.stderr
+    assert (tmp_path / "starts").read_text() == "1"
