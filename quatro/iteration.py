@@ -7,7 +7,7 @@ log-probabilities follow from the rollouts and are computed again.
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,18 @@ class Iteration:
         rewards = shaped_rewards(self.learnt, needs, max_new_tokens)
         reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
         return reward_B, torch.arange(len(rewards)).repeat_interleave(torch.tensor([len(group) for group in rewards]))
+
+    def second_opinion(self, parts: Parts) -> Callable[[], dict[str, float]]:
+        """Begins to judge some rollouts in another way; what is returned waits for it and returns its metrics.
+
+        Every rank has all rollouts, and the first one asks.
+        """
+        if not parts.policy.world.is_first:
+            return dict
+        drawn = self.drawn
+        return parts.reward.second_opinion(
+            drawn.prompts, drawn.groups, drawn.scored, f"{parts.config.seed}/{self.step}"
+        )
 
     # --- saving -----------------------------------------------------------------------------------------------------
 

@@ -78,6 +78,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
         snapshot = policy.snapshot() if config.audit_rollouts else []
         position.iteration = Iteration(step, learnt, drawn, policy.lr, snapshot)
     it = position.iteration
+    opinion = it.second_opinion(parts)
 
     phase("dual")  # lam*, mu*, A_i
     advantages = method.advantages(*it.rewards(method.needs, parts.sampling.max_new_tokens))
@@ -97,6 +98,8 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     metrics |= audits(it, rows, method, parts)
     with parts.stopwatch.holding("eval"):
         metrics |= evaluation.maybe(step)
+    phase("reward")
+    metrics |= opinion()
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))

@@ -31,6 +31,9 @@ EXIT_LIMIT_S = 10.0
 _READ_BYTES = 1 << 16
 _COMMAND = ("-P", "-m", "evals.grading.worker")
 
+# In place of a policy: the pair is judged by math-verify alone.
+MATH_VERIFY = "math-verify"
+
 SymbolicOutcome = Literal["correct", "incorrect", "timeout", "error", "infra_error"]
 
 

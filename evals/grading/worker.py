@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from evals.grading.pool import MATH_VERIFY
+
 MEMORY_LIMIT_BYTES = 2 << 30
 CPU_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 
@@ -92,6 +94,8 @@ def _limit_cpu(seconds: float) -> None:
 
 
 def _judge(pair: Message) -> Message:
+    if pair["policy"] == MATH_VERIFY:
+        return {"outcome": "correct" if _math_verify_accepts(pair) else "incorrect", "stage": MATH_VERIFY}
     from evals.grading.compare import compare
     from evals.grading.symbolic import Oracle
 
@@ -101,6 +105,16 @@ def _judge(pair: Message) -> Message:
     stage = "unparsed" if oracle.num_unparsed and not is_equal else "symbolic"
     verdict = {"outcome": "correct" if is_equal else "incorrect", "stage": stage}
     return verdict | {"detail": UNDECIDED} if oracle.num_undecided and not is_equal else verdict
+
+
+def _math_verify_accepts(pair: Message) -> bool:
+    from math_verify import parse, verify
+
+    # Without its own limits of time: this process has one.
+    reference, answer = (
+        parse(text, parsing_timeout=None) for text in (f"${pair['reference']}$", f"\\boxed{{{pair['answer']}}}")
+    )
+    return bool(verify(reference, answer, timeout_seconds=None))
 
 
 def main() -> None:

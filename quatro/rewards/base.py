@@ -36,6 +36,14 @@ class Reward(Protocol):
             QuatroError: a user's function raised (policy `fail`); sample and traceback are in the message.
         """
 
+    def second_opinion(
+        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
+    ) -> Callable[[], dict[str, float]]:
+        """Begins to judge some of what was scored in another way; what is returned waits for it and returns metrics.
+
+        They depend on the arguments alone. A reward with no other way returns no metrics.
+        """
+
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
 
@@ -52,6 +60,11 @@ class VerifiedReward:
             for prompt, rollouts in zip(prompts, completions, strict=True)
         ]
         return Scored([[float(bool(verdict)) for verdict in group] for group in correct], correct)
+
+    def second_opinion(
+        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
+    ) -> Callable[[], dict[str, float]]:
+        return dict
 
     def close(self) -> None:
         return None

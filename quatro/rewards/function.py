@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from evals.errors import QuatroError
@@ -63,6 +63,11 @@ class FunctionReward:
             f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}:\n"
             f"{outcome.detail}"
         )
+
+    def second_opinion(
+        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
+    ) -> Callable[[], dict[str, float]]:
+        return dict
 
     def close(self) -> None:
         self._pool.close()

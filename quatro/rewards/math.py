@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from evals.errors import DataError, QuatroError
 from evals.grading import close_workers, grade_many
+from evals.grading.extraction import extract
 from quatro.rewards.base import Groups, Scored
+from quatro.rewards.second_opinion import SecondOpinion
 from quatro.types import Prompt
 
 # With so many failures a run learns nothing: it stops.
@@ -20,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 class MathReward:
     """1 for a correct rollout, 0 for any other. All rollouts of a step are graded in one batch."""
+
+    def __init__(self) -> None:
+        self._opinion: SecondOpinion | None = None
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         for prompt in prompts:
@@ -52,8 +57,23 @@ class MathReward:
             [[float(bool(verdict)) for verdict in group] for group in correct], correct, num_errors, num_timeouts
         )
 
+    def second_opinion(
+        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
+    ) -> Callable[[], dict[str, float]]:
+        """How often math-verify disagrees, over some of the different pairs of extracted answer and reference."""
+        verdicts: dict[tuple[str, str], bool] = {}
+        for prompt, group, correct in zip(prompts, completions, scored.correct, strict=True):
+            for rollout, verdict in zip(group, correct, strict=True):
+                if answer := extract(rollout.text).text:
+                    verdicts[answer, (prompt.answer or "").strip()] = bool(verdict)
+        self._opinion = self._opinion or SecondOpinion()
+        return self._opinion.ask(verdicts, seed)
+
     def close(self) -> None:
         close_workers()
+        if self._opinion is not None:
+            self._opinion.close()
+            self._opinion = None
 
 
 def math_reward() -> MathReward:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Reward, make_reward
+from quatro.rewards import Reward, make_reward, second_opinion
 from quatro.types import FinishReason, Prompt, Rollout
 
 
@@ -35,6 +35,30 @@ def test_math_rewards_are_the_graders_verdicts() -> None:
 def test_math_judges_the_completion_without_its_prompt() -> None:
     scored = make_reward("math").score([prompt("As \\boxed{2}, what is 1+1?", "2")], [[rollout("I do not know")]])
     assert scored.reward == [[0.0]]
+
+
+def test_math_verify_is_asked_about_64_different_pairs_and_may_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_opinion, "CPU_LIMIT_S", 0.3)
+    reward = make_reward("math")
+    prompts = [prompt("?", str(number), f"p{number}") for number in range(70)]
+    boxes = [f"\\boxed{{{number + number % 2}}}" for number in range(70)]
+    groups = [[rollout(box), rollout(f"So {box}"), rollout("?")] for box in boxes]
+    scored = reward.score(prompts, groups)
+    # A verdict of ours turned round makes a disagreement.
+    scored.correct[::7] = [[not verdict for verdict in verdicts] for verdicts in scored.correct[::7]]
+    try:
+        asked = [reward.second_opinion(prompts, groups, scored, seed) for seed in ("3/1", "3/1", "4/1")]
+        first, again, other = (opinion() for opinion in asked)
+        prompts, groups = [prompt("?", "2")], [[rollout("\\boxed{9^{9^{9^{9}}}}"), rollout("\\boxed{2}")]]
+        hanging = reward.second_opinion(prompts, groups, reward.score(prompts, groups), "1/1")()
+    finally:
+        reward.close()
+    assert first == again
+    assert hanging == {"reward/math_verify_disagreement": 0.0, "reward/math_verify_pairs": 2.0}
+    for metrics in (first, other):
+        assert metrics["reward/math_verify_pairs"] == 64
+        assert 4 <= metrics["reward/math_verify_disagreement"] * 64 <= 10
+    assert make_reward("countdown").second_opinion([], [], scored, "3/1")() == {}
 
 
 @pytest.mark.parametrize("answer", [None, ""])

@@ -342,11 +342,12 @@ def test_what_is_neither_proved_nor_refuted_is_wrong_and_says_so() -> None:
     assert (refuted.outcome, refuted.detail) == ("incorrect", "")
 
 
+@pytest.mark.slow
 def test_formulas_that_only_nearly_agree_are_wrong_and_their_honest_twins_right() -> None:
     check(30, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [2, 3])
 def test_thousands_of_formulas_that_nearly_agree_are_wrong(seed: int) -> None:
     check(1500, seed)
