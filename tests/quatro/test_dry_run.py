@@ -104,7 +104,7 @@ def test_the_head_in_chunks_bounds_the_logits(tiny_config):
     from quatro.dry_run import predict_memory
     from quatro.types import Prompt
 
-    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0)
+    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0, limit=16)
     shape = SimpleNamespace(
         num_hidden_layers=28,
         hidden_size=1536,
@@ -152,7 +152,7 @@ def learn(tokens):
     policy = make_policy(config, model, World(), None)
     policy.update(rows, make_objective(config), use_own_logp=True, need_entropy=False)
     number, trained = sum(p.numel() for p in model.parameters()), sum(p.numel() for p in policy.trained)
-    return predict_memory(config, shape, number, PromptSet(prompts, 0), num_trained=trained)
+    return predict_memory(config, shape, number, PromptSet(prompts, 0, limit=16), num_trained=trained)
 
 learn(128)  # what the first pass loads and allocates once is no part of the estimate
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

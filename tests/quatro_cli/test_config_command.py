@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
 from quatro.rundir import RunDir
+from quatro_cli.app import app
 from quatro_cli.app import app as main_app
 from quatro_cli.commands import config as config_command
 from quatro_cli.commands import runs as runs_command
@@ -180,9 +181,9 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
 
 def test_an_unreadable_run_is_listed_with_a_warning(run: Path) -> None:
     (run / "status.json").write_text("[", encoding="utf-8")
-    shown, said = run_command(runs_command.app, "list", run.parent)
+    shown, said = run_command(app, "runs", "list", run.parent)
     assert "unreadable" in shown
-    assert "status.json: not JSON" in said
+    assert "status.json:1: not JSON" in "".join(said.split("\n"))
 
 
 def test_no_runs_is_said_and_no_directory_is_refused(tmp_path: Path) -> None:
