@@ -289,6 +289,7 @@ def test_workers_end_with_their_parent() -> None:
     assert [process for process in json.loads(done.stdout) if is_alive(process)] == []
 
 
+@pytest.mark.slow
 def test_a_child_of_a_fork_starts_workers_of_its_own() -> None:
     assert grade("\\boxed{1+x}", "x+1").correct
     ours = cache.shared_cache()._pool._workers[0]._process.pid

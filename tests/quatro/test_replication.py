@@ -140,6 +140,7 @@ def test_effects_that_are_there_hold(verdicts):
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "holds")
 
 
+@pytest.mark.slow
 def test_opposite_effects_do_not(verdicts):
     found, _ = verdicts["opposite"]
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "does not")

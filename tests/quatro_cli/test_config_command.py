@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
 from quatro.rundir import RunDir
-from quatro_cli.app import app
 from quatro_cli.app import app as main_app
 from quatro_cli.commands import config as config_command
 from quatro_cli.commands import runs as runs_command
@@ -181,7 +180,7 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
 
 def test_an_unreadable_run_is_listed_with_a_warning(run: Path) -> None:
     (run / "status.json").write_text("[", encoding="utf-8")
-    shown, said = run_command(app, "runs", "list", run.parent)
+    shown, said = run_command(main_app, "runs", "list", run.parent)
     assert "unreadable" in shown
     assert "status.json:1: not JSON" in "".join(said.split("\n"))
 

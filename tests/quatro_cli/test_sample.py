@@ -169,6 +169,7 @@ def lines(path: Path) -> int:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.slow
 def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_path, number, code):
     n = 1000
     arguments = [sys.executable, "-m", "quatro_cli.app", *command(model, toy, tmp_path / "cut", "-n", str(n))]

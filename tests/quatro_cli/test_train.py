@@ -205,6 +205,7 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.slow
 def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, tmp_path, number, code):
     run, whole = tmp_path / "cut", tmp_path / "whole"
     # Enough steps that the signal comes before the last one.
@@ -267,6 +268,7 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_pa
     assert (run / drawn).read_bytes() == (whole / drawn).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_stops_at_once(settings, tmp_path):
     run = tmp_path / "run"
     child = subprocess.Popen(
@@ -285,6 +287,7 @@ def test_a_second_interrupt_stops_at_once(settings, tmp_path):
     assert status(run) == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
     controller, terminal = pty.openpty()
     child = subprocess.Popen(
