@@ -291,13 +291,13 @@ def test_workers_end_with_their_parent() -> None:
 
 @pytest.mark.slow
 def test_a_child_of_a_fork_starts_workers_of_its_own() -> None:
-    assert grade("\\boxed{1+x}", "x+1").correct
+    assert grade("\\boxed{1009+x}", "x+1009").correct
     ours = cache.shared_cache()._pool._workers[0]._process.pid
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            is_right = grade("\\boxed{2+x}", "x+2").correct
+            is_right = grade("\\boxed{1013+x}", "x+1013").correct
             theirs = cache.shared_cache()._pool._workers[0]._process.pid
             cache.close_workers()
             status = 0 if is_right and theirs != ours else 2
@@ -305,7 +305,7 @@ def test_a_child_of_a_fork_starts_workers_of_its_own() -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert is_alive(ours)
-    assert grade("\\boxed{3+x}", "x+3").correct
+    assert grade("\\boxed{1019+x}", "x+1019").correct
 
 
 def is_alive(process: int) -> bool:

@@ -224,7 +224,13 @@ def test_recorded_completions_move_the_weights_as_computed(tmp_path, byte_model,
     options = [
         f"model={byte_model}",
         *("dtype=float32", "steps=1", "threads=1", f"data.prompts={problems}", "rollout.engine=replay"),
-        *(f"rollout.replay_file={samples}", "rollout.max_new_tokens=2500", "method.delta=0.05", "inner_updates=2"),
+        *(
+            f"rollout.replay_file={samples}",
+            "rollout.max_new_tokens=2500",
+            "data.max_prompt_tokens=1024",
+            "method.delta=0.05",
+            "inner_updates=2",
+        ),
         *("prompts_per_step=6", "minibatch_prompts=3", "microbatch_tokens=4000", f"kl.beta={settings['beta']}"),
         *(f"optimizer.{key}={settings[key]}" for key in ("lr", "weight_decay", "max_grad_norm")),
     ]
