@@ -10,10 +10,10 @@ STAMP  := $(VENV)/.installed
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
 	@echo "make replicate  measure the paper's claims on the embedded task (about an hour); write docs/replication.md"
-	@echo "make test       install, run the tests (about six CPU minutes)"
+	@echo "make test       install, run the tests, print what they cost"
 	@echo "make check      install, lint, type-check"
 	@echo "make test-base  the measuring half, in an environment without torch"
-	@echo "make test-slow  the tests that take seconds each (about ten CPU minutes)"
+	@echo "make test-slow  the tests that take seconds each"
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
 	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
