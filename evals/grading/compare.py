@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from evals.grading.identifiers import variables
 from evals.grading.normal_form import Group, Item, choice_readings, identity_reading, parse_answer, unit_reading
 from evals.grading.numbers import Number, same_number
+from evals.grading.three_valued import all_of, same_unordered
 from evals.grading.typography import RELATION
 
 Policy = Literal["strict", "simko"]
@@ -96,7 +97,7 @@ def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if item.links:  # x = 2+3 = 5 says 5 if each of its values does
         verdict = _same_item(replace(item, links=()), gold, rule)
         unnamed = replace(gold, name="", equation="", unit="")
-        return verdict if verdict is False else _all_of([verdict, *(_same_item(v, unnamed, rule) for v in item.links)])
+        return verdict if verdict is False else all_of([verdict, *(_same_item(v, unnamed, rule) for v in item.links)])
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
     if _measures_otherwise(item, gold) or _measures_otherwise(gold, item):
@@ -204,17 +205,17 @@ def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
     if group.kind != gold.kind:
         return _same_kinds_of_group(group, gold, rule)
     if rule.policy == "simko" and group.kind in ("list", "tuple"):
-        return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=False)])
+        return all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=False)])
     is_ordered = group.kind in ("tuple", "matrix")
     if len(group.items) != len(gold.items):
         # Numbers are fully known; x in a list of two could still be three values for the symbolic stage.
         return False if _is_numeric(group) and _is_numeric(gold) else None
     if is_ordered:
-        verdict = _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
+        verdict = all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
         return verdict if group.brackets == gold.brackets else False
     if len(group.items) > MAX_ITEMS:
         return None
-    return _same_unordered(list(group.items), list(gold.items), rule)
+    return same_unordered(group.items, gold.items, lambda one, other: _same_if_named_alike(one, other, rule))
 
 
 def _same_kinds_of_group(group: Group, gold: Group, rule: _Rule) -> bool | None:
@@ -224,7 +225,7 @@ def _same_kinds_of_group(group: Group, gold: Group, rule: _Rule) -> bool | None:
         is_column = set(matrix.brackets) <= {"1", ","}
         if not is_column or other.brackets != "()" or len(matrix.items) != len(other.items):
             return None
-        return _all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
+        return all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
     if {group.kind, gold.kind} != {"list", "tuple"}:
         return None
     named, other = (group, gold) if group.kind == "list" else (gold, group)
@@ -238,18 +239,8 @@ def _same_kinds_of_group(group: Group, gold: Group, rule: _Rule) -> bool | None:
     return None if is_relation or any(names) or any(item.name for item in other.items) else False
 
 
-def _same_unordered(items: list[Item], golds: list[Item], rule: _Rule) -> bool | None:
-    """Equality of what is left after removing equal pairs: exact equality is transitive, so any order will do."""
-    is_undecided = False
-    for item in items:
-        verdicts = [None if _names_differ(item, gold) else _same_item(item, gold, rule) for gold in golds]
-        if True in verdicts:
-            del golds[verdicts.index(True)]
-        elif None in verdicts:
-            is_undecided = True
-        else:
-            return False
-    return None if is_undecided else True
+def _same_if_named_alike(item: Item, gold: Item, rule: _Rule) -> bool | None:
+    return None if _names_differ(item, gold) else _same_item(item, gold, rule)
 
 
 def _names_differ(item: Item, gold: Item) -> bool:
@@ -262,9 +253,3 @@ def _is_numeric(group: Group) -> bool:
         _is_numeric(item.value) if isinstance(item.value, Group) else isinstance(item.value, Number)
         for item in group.items
     )
-
-
-def _all_of(verdicts: list[bool | None]) -> bool | None:
-    if False in verdicts:
-        return False
-    return None if None in verdicts else True

@@ -17,6 +17,8 @@ TRUSTED_DIGITS = 40
 _CERTAIN_BITS = 40
 _SCALES = (1.0, 0.3, 7.0, 1.7, 0.6, 30.0, 1e3, 1e6)
 _BITS = 60
+# What sympy raises where an expression has no value at a point.
+_NO_VALUE = (ArithmeticError, ValueError, TypeError, NotImplementedError, AttributeError)
 
 Point = Mapping[Any, Any]
 
@@ -45,7 +47,7 @@ def value(expression: Any, point: Point, *, is_complex: bool = False) -> Any:
     """The finite value of ``expression`` at ``point``, real unless ``is_complex``; None if it has none."""
     try:
         found = expression.evalf(DIGITS, subs=point)
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError, AttributeError):
+    except _NO_VALUE:
         return None
     if not found.is_number or found.has(sympy.oo, sympy.nan, sympy.zoo):
         return None
@@ -69,6 +71,6 @@ def is_nonzero(expression: Any, point: Point) -> bool:
     """Whether ``expression`` has a value at ``point`` that is certainly not zero."""
     try:
         parts = expression.evalf(15, subs=point).as_real_imag()
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError, AttributeError):
+    except _NO_VALUE:
         return False
     return any((part.is_Rational and part != 0) or (part.is_Float and part._prec >= _CERTAIN_BITS) for part in parts)

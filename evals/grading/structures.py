@@ -6,7 +6,7 @@ Only worker processes import this file (see `worker`): what happens here can tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -16,6 +16,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from evals.grading.identity import is_tame, over_the_reals, same_value
 from evals.grading.points import Points, differ, is_nonzero, value
+from evals.grading.three_valued import all_of, any_of, same_unordered
 
 _MATRIX = (sympy.MatrixBase, MatrixExpr)
 _MIRRORED = {sympy.Gt: sympy.Lt, sympy.Ge: sympy.Le}
@@ -40,7 +41,7 @@ def same(found: Any, expected: Any, points: Points) -> bool | None:
         if len(links) != len(others):
             return False
         orders = [others] if len(others) < 2 else [others, others[::-1]]
-        return _any_of(_all_of(map(_same_relations, links, order, [points] * len(order))) for order in orders)
+        return any_of(all_of(map(_same_relations, links, order, [points] * len(order))) for order in orders)
     if isinstance(found, sympy.Set) and isinstance(expected, sympy.Set):
         return same_sets(found, expected, points)
     return bool(found == expected)
@@ -53,22 +54,8 @@ def same_sets(found: sympy.Set, expected: sympy.Set, points: Points) -> bool | N
     if type(found) is not type(expected) or len(found.args) != len(expected.args) or not found.args:
         return False
     if isinstance(found, (sympy.FiniteSet, sympy.Union, sympy.Intersection)):
-        return _same_unordered(list(found.args), list(expected.args), points)
-    return _all_of(same(*pair, points) for pair in zip(found.args, expected.args, strict=True))
-
-
-def _same_unordered(items: list[Any], others: list[Any], points: Points) -> bool | None:
-    """Equality is transitive, so that any equal partner will do."""
-    is_undecided = False
-    for item in items:
-        verdicts = [same(item, other, points) for other in others]
-        if True in verdicts:
-            del others[verdicts.index(True)]
-        elif None in verdicts:
-            is_undecided = True
-        else:
-            return False
-    return None if is_undecided else True
+        return same_unordered(found.args, expected.args, lambda one, other: same(one, other, points))
+    return all_of(same(*pair, points) for pair in zip(found.args, expected.args, strict=True))
 
 
 def _same_matrices(found: Any, expected: Any, points: Points) -> bool | None:
@@ -77,7 +64,7 @@ def _same_matrices(found: Any, expected: Any, points: Points) -> bool | None:
         return bool(found == expected)
     if found.shape != expected.shape:
         return False
-    return _all_of(same(*cells, points) for cells in zip(found.flat(), expected.flat(), strict=True))
+    return all_of(same(*cells, points) for cells in zip(found.flat(), expected.flat(), strict=True))
 
 
 def _links(parsed: Any) -> list[Any]:
@@ -121,7 +108,7 @@ def _same_relations(found: Any, expected: Any, points: Points) -> bool | None:
         return False
     is_tame_pair = all(is_tame(side, points) for side in sides)
     if not is_tame_pair or not found.free_symbols or found.free_symbols != expected.free_symbols:
-        return _all_of(same(*pair, points) for pair in zip(found.args, expected.args, strict=True))
+        return all_of(same(*pair, points) for pair in zip(found.args, expected.args, strict=True))
     residuals = [over_the_reals((side.lhs - side.rhs).doit()) for side in (found, expected)]
     is_inequality = isinstance(found, (sympy.Lt, sympy.Le))
     verdict = _is_multiple(residuals, points, is_positive=is_inequality)
@@ -146,21 +133,3 @@ def _is_multiple(both: Sequence[Any], points: Points, *, is_positive: bool) -> b
                 return False
             return same_value(residual * divisor, other * factor, points)
     return None
-
-
-def _all_of(verdicts: Iterable[bool | None]) -> bool | None:
-    found = []
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        found.append(verdict)
-    return None if None in found else True
-
-
-def _any_of(verdicts: Iterable[bool | None]) -> bool | None:
-    found = []
-    for verdict in verdicts:
-        if verdict:
-            return True
-        found.append(verdict)
-    return None if None in found else False

@@ -1,0 +1,42 @@
+"""Verdicts that may be undecided: True, False, or None where neither can be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def all_of(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold; what stands behind the first that does not is not asked for."""
+    is_undecided = False
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        is_undecided = is_undecided or verdict is None
+    return None if is_undecided else True
+
+
+def any_of(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether any holds; what stands behind the first that does is not asked for."""
+    is_undecided = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        is_undecided = is_undecided or verdict is None
+    return None if is_undecided else False
+
+
+def same_unordered(items: Iterable[T], others: Sequence[T], same: Callable[[T, T], bool | None]) -> bool | None:
+    """Whether as many items have equal partners: equality is transitive, so any equal partner will do."""
+    left, is_undecided = list(others), False
+    for item in items:
+        verdicts = [same(item, other) for other in left]
+        if True in verdicts:
+            del left[verdicts.index(True)]
+        elif None in verdicts:
+            is_undecided = True
+        else:
+            return False
+    return None if is_undecided else True
