@@ -35,6 +35,7 @@ from quatro.sweep_measure import (
     run_folder,
     sample_arguments,
 )
+from quatro.sweep_outcome import Outcome
 from quatro.sweep_plan import Axis, Plan, Point, parse_axis, plan_sweep
 from quatro.sweep_summary import write_summary
 
@@ -59,19 +60,6 @@ BOARD_S = 0.5
 
 Progress = Callable[[int, str], None]  # (points done, what happened last)
 Board = Callable[[Mapping[str, str]], None]  # what each point that is not done does: waits, trains, is sampled, failed
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a point stands: ``status`` as in its status.json, or ``missing``; ``reason`` where it is not done.
-
-    With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.
-    """
-
-    point: Point
-    status: str
-    reason: str = ""
-    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def all_points(plan: Plan, evaluation: Evaluation | None) -> list[Point]:

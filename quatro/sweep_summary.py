@@ -7,7 +7,6 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evals.csv_cells import csv_cell
 from evals.seeds import mean_over_seeds
@@ -15,10 +14,8 @@ from evals.training_metrics import last_mean
 from quatro.atomic import write_text
 from quatro.run_summary import read_metrics
 from quatro.sweep_measure import BASE_CELL
+from quatro.sweep_outcome import Outcome
 from quatro.sweep_plan import SEED_AXIS
-
-if TYPE_CHECKING:
-    from quatro.sweep import Outcome
 
 SUMMARY_METRICS = (
     "reward/mean",
