@@ -39,7 +39,7 @@ demo: $(STAMP)
 replicate: $(STAMP)
 	$(BIN)/quatro sweep paper-small --eval countdown --eval-top-p 1,0.7 --jobs 2
 	$(BIN)/quatro sweep beyond-paper --eval countdown --eval-top-p 1,0.7 --jobs 2
-	$(BIN)/python docs/replicate.py
+	$(BIN)/python -m experiments.replication
 
 check: $(STAMP)
 	$(BIN)/ruff check .

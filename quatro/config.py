@@ -138,10 +138,8 @@ def diff_configs(a: Config, b: Config) -> list[Difference]:
 
 
 def shipped_configs() -> dict[str, Path]:
-    """Name -> file of every configuration that comes with the package (`quickstart`, `methods/gspo`)."""
-    folder = _shipped_folder()
-    paths = sorted(path for path in folder.rglob("*.yaml") if path.parent.name != "sweeps")  # those: quatro.sweep_file
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
+    """Name -> file of every configuration that comes with the package; `quatro.sweep_file` knows the sweeps."""
+    return {path.stem: path for path in sorted(_shipped_folder().glob("*.yaml"))}
 
 
 def find_config(source: str | Path) -> Path:

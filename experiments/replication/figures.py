@@ -15,7 +15,7 @@ from evals.figure_stability import entropy_figure, stability_figure
 from evals.figure_temperature import temperature_figure
 from evals.figures import make_logarithmic, save_figure
 from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
-from quatro.replication.cells import (
+from experiments.replication.cells import (
     BASE,
     CELLS,
     DELTAS,
@@ -28,7 +28,7 @@ from quatro.replication.cells import (
     quatro,
     theirs,
 )
-from quatro.replication.results import (
+from experiments.replication.results import (
     ALL,
     NUCLEUS,
     Group,
@@ -40,8 +40,8 @@ from quatro.replication.results import (
     table,
     unique,
 )
-from quatro.replication.rules import Estimate, estimate_of, known
-from quatro.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
+from experiments.replication.rules import Estimate, estimate_of, known
+from experiments.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
 from quatro.run_series import read_settings
 from quatro.sweep_counts import flip_rows, temperature_rows
 

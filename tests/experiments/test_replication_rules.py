@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from evals.seeds import mean_over_seeds, mean_over_seeds_and_problems
-from quatro.replication.rules import GREATER, LESS, Comparison, Estimate, Finding, Unit, Verdict, estimate_of, exact
+from experiments.replication.rules import (
+    GREATER,
+    LESS,
+    Comparison,
+    Estimate,
+    Finding,
+    Unit,
+    Verdict,
+    estimate_of,
+    exact,
+)
 
 UNIT = Unit(2)
 

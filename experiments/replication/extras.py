@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals.results import read_result
-from quatro.replication.cells import theirs
-from quatro.replication.results import ALL, BENCHMARK, NUCLEUS, Results
-from quatro.replication.sample_claims import HOT, hot_runs
+from experiments.replication.cells import theirs
+from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results
+from experiments.replication.sample_claims import HOT, hot_runs
 
 NUM_SAMPLES = 256
 HOT_TEMPERATURE = 1.5

@@ -4,22 +4,20 @@ import json
 import math
 import runpy
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evals.errors import DataError
 from evals.results import ProblemEntry, Result, Row
+from experiments.replication import sample_claims
+from experiments.replication.page import document, page, replicate
+from experiments.replication.results import read_results
+from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
-from quatro.replication import sample_claims
-from quatro.replication.page import document, page, replicate
-from quatro.replication.results import read_results
-from quatro.replication.rules import Verdict
 from quatro.sweep import write_plan
 from quatro.sweep_file import find_sweep, load_sweep
 
-ROOT = Path(__file__).parents[2]
 NUM_PROBLEMS, N, NUM_STEPS = 24, 256, 12
 TAGS = ("T1-p1", "T1-p0.7", "T1.5-p1", "T1.5-p0.7")
 BASES = {"base-embedded-countdown": 0.3, "base-embedded-countdown-hard": 0.05}
@@ -179,10 +177,10 @@ def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatc
     _, folder = verdicts["paper"]
     for out in ("one", "two"):
         arguments = ["--sweep", folder, "--beyond", tmp_path / "none", "--out", tmp_path / out, "--no-samples"]
-        monkeypatch.setattr(sys, "argv", ["replicate.py", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["experiments.replication", *map(str, arguments)])
         (tmp_path / out).mkdir()
         with pytest.raises(SystemExit) as end:
-            runpy.run_path(str(ROOT / "docs" / "replicate.py"), run_name="__main__")
+            runpy.run_module("experiments.replication", run_name="__main__")
         assert end.value.code == 0
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
     assert len(files) == 2 + 9  # the page, the table of claims, nine figures

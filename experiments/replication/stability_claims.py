@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from quatro.replication.cells import (
+from experiments.replication.cells import (
     ALL,
     BASE,
     BASELINES,
@@ -31,7 +31,7 @@ from quatro.replication.cells import (
     within,
     within_factor,
 )
-from quatro.replication.results import (
+from experiments.replication.results import (
     Group,
     Measure,
     Results,
@@ -45,7 +45,7 @@ from quatro.replication.results import (
     table,
     unique,
 )
-from quatro.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
 
 _PASS1 = passed(1, ALL)
 _ENTROPY = last("entropy/token_mean")

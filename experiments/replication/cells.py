@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from quatro.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference
-from quatro.replication.rules import Comparison, Unit, estimate_of
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference
+from experiments.replication.rules import Comparison, Unit, estimate_of
 
 DELTAS = ("0.1", "0.01", "0.001")
 MIDDLE = "0.01"

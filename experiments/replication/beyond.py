@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.estimators import Floats
-from quatro.replication.cells import ALL, FACTOR, NUCLEUS, REALISED_KL, K, within_factor
-from quatro.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
-from quatro.replication.rules import Comparison, Estimate, Finding, Unit, estimate_of
+from experiments.replication.cells import ALL, FACTOR, NUCLEUS, REALISED_KL, K, within_factor
+from experiments.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
+from experiments.replication.rules import Comparison, Estimate, Finding, Unit, estimate_of
 
 PERCENT = Unit(1, "", scale=100.0, is_signed=False)
 PLAIN = Unit(2, "", is_signed=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.flips import BUCKETS
-from quatro.replication.cells import (
+from experiments.replication.cells import (
     ALL,
     DELTAS,
     HARD_BASE,
@@ -23,8 +23,8 @@ from quatro.replication.cells import (
     theirs,
     within,
 )
-from quatro.replication.results import Group, Measure, Results, Run, difference, passed, unique_ratio
-from quatro.replication.rules import (
+from experiments.replication.results import Group, Measure, Results, Run, difference, passed, unique_ratio
+from experiments.replication.rules import (
     GREATER,
     LESS,
     Comparison,

@@ -1,6 +1,6 @@
 """Writes docs/replication.md, its figures and docs/replication.json from finished sweeps (`make replicate`).
 
-    python docs/replicate.py [--sweep DIR] [--beyond DIR] [--out DIR]
+    python -m experiments.replication [--sweep DIR] [--beyond DIR] [--out DIR]
 
 First it makes what the claims need besides the sweep: samples at temperature 1.5, and counts per problem where an
 older program did not keep them. Both are stored in the runs and made once; --no-samples leaves them out.
@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evals.whole_file import write_whole
-from quatro.replication.extras import missing_counts, missing_samples
-from quatro.replication.figures import write_figures
-from quatro.replication.page import document, page, replicate
-from quatro.replication.results import read_results
+from experiments.replication.extras import missing_counts, missing_samples
+from experiments.replication.figures import write_figures
+from experiments.replication.page import document, page, replicate
+from experiments.replication.results import read_results
 from quatro.sweep_measure import measure_samples
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = "images/replication"
 NUM_JOBS = 2
 

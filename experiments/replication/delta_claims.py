@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quatro.replication.cells import (
+from experiments.replication.cells import (
     ALL,
     CELLS,
     COUNT,
@@ -22,8 +22,8 @@ from quatro.replication.cells import (
     within,
     within_factor,
 )
-from quatro.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
-from quatro.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, exact
+from experiments.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, exact
 from quatro.run_series import positive_advantages
 
 _PAIRS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger), neighbours
