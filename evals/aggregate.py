@@ -1,6 +1,6 @@
 """From samples to result documents: counts per problem, their estimates, means over problems, rows.
 
-Everything between `judge` (who is correct) and `Result` (what is written) is a function of counts: n samples, c
+Everything between `Judged` (who is correct) and `Result` (what is written) is a function of counts: n samples, c
 correct, cluster sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 """
 
@@ -20,8 +20,7 @@ from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_se
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.heads import head_of, warnings_of
-from evals.judging import Grade, Judged, judge
-from evals.records import Samples
+from evals.records import Judged, Samples
 from evals.results import About, ProblemEntry, Result, Row
 from evals.strict_json import shown
 
@@ -55,9 +54,6 @@ def passk_result(
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
-    grade: Grade | None = None,
-    regrade: bool = False,
-    allow_infra_errors: bool = False,
     **about: Unpack[About],
 ) -> Result:
     """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), and at each of ``taus`` g-pass
@@ -68,10 +64,10 @@ def passk_result(
 
     Raises:
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
-        DataError: a sample cannot be judged.
+        DataError: a sample has no verdict.
     """
     check_beside_pass(also, taus)
-    judged = judge(samples, grade=grade, regrade=regrade, allow_infra_errors=allow_infra_errors)
+    judged = samples.judged()
     estimates = passk_estimates(samples, judged, resolve_ks(judged, ks), also=also, taus=taus)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     everyone = [problem for group in estimates[0].groups.values() for problem in group]
@@ -91,9 +87,6 @@ def ucc_result(
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
-    grade: Grade | None = None,
-    regrade: bool = False,
-    allow_infra_errors: bool = False,
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
@@ -107,13 +100,13 @@ def ucc_result(
 
     Raises:
         UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`.
-        DataError: a sample cannot be judged.
+        DataError: a sample has no verdict.
     """
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
         for name in dict.fromkeys(row.benchmark for row in samples.rows)
     }
-    judged = judge(samples, grade=grade, regrade=regrade, allow_infra_errors=allow_infra_errors)
+    judged = samples.judged()
     ks = resolve_ks(judged, ks)
     rows: list[Row] = []
     problems: list[ProblemEntry] = []

@@ -19,8 +19,7 @@ from evals.aggregate import AVERAGE, Estimate, check_beside_pass, passk_estimate
 from evals.bootstrap import PairedDifference, average_paired_differences
 from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
-from evals.judging import Grade, Judged, judge
-from evals.records import Samples
+from evals.records import Judged, Samples
 from evals.strict_json import read_document, shown
 from evals.whole_file import write_whole
 
@@ -87,8 +86,6 @@ def compare_passk(
     also: Sequence[str] = (),
     taus: Sequence[float] = (0.5,),
     seed: int = 0,
-    grade: Grade | None = None,
-    regrade: bool = False,
 ) -> Comparison:
     """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
 
@@ -97,7 +94,7 @@ def compare_passk(
         UsageError: as `passk_result`.
     """
     check_beside_pass(also, taus)
-    judged_a, judged_b = (judge(samples, grade=grade, regrade=regrade) for samples in (a, b))
+    judged_a, judged_b = a.judged(), b.judged()
     check_comparable(judged_a, judged_b, names=names)
     ks = resolve_ks(judged_a, ks)
     estimates_a = passk_estimates(a, judged_a, ks, also=also, taus=taus)
@@ -116,8 +113,6 @@ def compare_ucc(
     tokens: str = "math",
     ks: Sequence[int] | None = None,
     seed: int = 0,
-    grade: Grade | None = None,
-    regrade: bool = False,
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
@@ -132,7 +127,7 @@ def compare_ucc(
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
         for name in dict.fromkeys([*benchmarks, *(row.benchmark for row in b.rows)])
     }
-    judged_a, judged_b = (judge(samples, grade=grade, regrade=regrade) for samples in (a, b))
+    judged_a, judged_b = a.judged(), b.judged()
     check_comparable(judged_a, judged_b, names=names)
     ks = resolve_ks(judged_a, ks)
     counts_a, counts_b = (

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
 from evals.errors import UsageError
 from evals.estimators import vendi_score
-from evals.judging import Judged, is_countdown
+from evals.judging import is_countdown
+from evals.records import Judged
 from evals.similarity import SIMILARITIES, Distinct, distinct, similarity_of_distinct
 from evals.tokens import check_tokens
 

@@ -26,7 +26,6 @@ from evals.comparing import check_comparable
 from evals.counting import Counts
 from evals.estimators import fail_table, hit_table
 from evals.heads import head_of, warnings_of
-from evals.judging import Grade, judge
 from evals.records import Samples
 from evals.results import About, ProblemEntry, Result, Row
 
@@ -109,8 +108,6 @@ def flips_result(
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
-    grade: Grade | None = None,
-    regrade: bool = False,
     **about: Unpack[About],
 ) -> Result:
     """Both readings for each benchmark and bucket, and means over benchmarks; a bucket without problems has no row.
@@ -120,10 +117,10 @@ def flips_result(
     adds bootstrap intervals over the problems of a row. ``names`` are those of the two sides, for messages.
 
     Raises:
-        DataError: the two hold different problems, or different numbers of samples of one; or cannot be judged.
+        DataError: the two hold different problems, or different numbers of samples of one; or a sample has no verdict.
         UsageError: a k is larger than some problem's n.
     """
-    judged_base, judged_tuned = (judge(samples, grade=grade, regrade=regrade) for samples in (base, tuned))
+    judged_base, judged_tuned = base.judged(), tuned.judged()
     check_comparable(judged_base, judged_tuned, names=names)
     if ks is None:
         ks = [min([DEFAULT_K, *(problem.n for problem in judged_base)])]

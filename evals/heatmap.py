@@ -3,8 +3,6 @@
 # Axes: C correct answers.
 from __future__ import annotations
 
-from dataclasses import replace
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +13,6 @@ from evals.clustering import by_first_appearance, cluster_distinct, cluster_size
 from evals.counting import Setting, clustering_settings, solutions
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.judging import Grade, judge
 from evals.records import Samples
 from evals.similarity import similarity_of_distinct
 from evals.strict_json import shown
@@ -45,26 +42,20 @@ def heatmap_of(
     threshold: float | None = None,
     linkage: str = "components",
     tokens: str = "math",
-    grade: Grade | None = None,
-    regrade: bool = False,
 ) -> Heatmap:
     """The heatmap of the problem called ``id``.
 
     Raises:
         UsageError: no problem or several benchmarks' have that id, or a name or number is none that `cluster` takes.
-        DataError: the problem has no two correct answers, or a sample cannot be judged.
+        DataError: the problem has no two correct answers, or a sample of it has no verdict.
     """
-    rows = [row for row in samples.rows if row.id == id]
-    benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
-    if not rows:
-        ids = list(dict.fromkeys(row.id for row in samples.rows))
-        close = get_close_matches(id, ids, n=3) or ids[:3]
-        raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
+    samples = samples.of_problem(id)
+    benchmarks = list(dict.fromkeys(row.benchmark for row in samples.rows))
     if len(benchmarks) > 1:
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
     setting = clustering_settings(benchmarks[0], [similarity], thresholds, linkage, tokens)[0]
-    problem = judge(replace(samples, rows=rows), grade=grade, regrade=regrade)[0]
+    problem = samples.judged()[0]
     if problem.correct < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "

@@ -1,4 +1,4 @@
-"""Which samples are correct: the rows' own word, or a grader chosen by the benchmark's name."""
+"""The grader of each benchmark, and what it says of samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.records import Sample, Samples
+from evals.records import Sample
 from evals.strict_json import shown
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from evals.grading.compare import Policy
     from evals.grading.extraction import ExtractionPolicy
 
-Grade = Callable[[Sample], bool]
 GRADERS = ("math", "countdown")
 
 _log = logging.getLogger(__name__)
@@ -32,20 +31,6 @@ class GradingSettings:
     grader: str | None = None
 
 
-class Judged(NamedTuple):
-    """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
-
-    benchmark: str
-    id: str
-    answer: str | int | float | None
-    n: int
-    completions: list[str]
-
-    @property
-    def correct(self) -> int:
-        return len(self.completions)
-
-
 class Judgement(NamedTuple):
     """What a grader says of one sample; the fields are those of `evals.grading.Grade`."""
 
@@ -57,44 +42,6 @@ class Judgement(NamedTuple):
     @property
     def is_correct(self) -> bool:
         return self.outcome == "correct"
-
-
-def judge(
-    samples: Samples, *, grade: Grade | None = None, regrade: bool = False, allow_infra_errors: bool = False
-) -> list[Judged]:
-    """Every problem with its correct completions.
-
-    A row's ``correct`` decides where it stands, unless ``regrade``; all other rows are graded in one batch
-    (`judge_rows`), or by ``grade``, once for each different completion of a problem. Timeouts and errors of the grader
-    count as wrong and are logged.
-
-    Raises:
-        DataError: a sample's outcome is `infra_error` (the machine failed, not the model) and that was not allowed.
-    """
-    rows = samples.rows
-    open_rows = [row for row in rows if regrade or row.correct is None]
-    if not allow_infra_errors and not regrade:
-        refuse_infra_errors([(row, str(row.extra.get("outcome"))) for row in rows])
-    if grade is None:
-        judgements = judge_rows(open_rows)
-        if not allow_infra_errors:
-            refuse_infra_errors([(row, found.outcome) for row, found in zip(open_rows, judgements, strict=True)])
-        log_failures(judgements)
-        verdict = {id(row): found.is_correct for row, found in zip(open_rows, judgements, strict=True)}
-    else:
-        by_text = {(row.benchmark, row.id, row.completion): row for row in open_rows}
-        graded = {key: grade(row) for key, row in by_text.items()}
-        verdict = {id(row): graded[row.benchmark, row.id, row.completion] for row in open_rows}
-    return [
-        Judged(
-            benchmark,
-            problem_id,
-            group[0].answer,
-            len(group),
-            [row.completion for row in group if verdict.get(id(row), row.correct)],
-        )
-        for benchmark, problem_id, group in samples.problems()
-    ]
 
 
 def judge_rows(
@@ -151,23 +98,6 @@ def _judge_countdown(row: Sample) -> Judgement:
     except ValueError as error:
         raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
     return Judgement("correct" if is_correct else "incorrect", row.completion, "countdown")
-
-
-def grader_by_benchmark(
-    *, policy: Policy = "strict", extraction: ExtractionPolicy = "boxed", grader: str | None = None
-) -> Grade:
-    """A grader of single samples that looks up each sample's benchmark: the registry's choice, maths for unknown names.
-
-    ``grader`` ("math" or "countdown") overrides the registry; ``policy`` and ``extraction`` concern maths.
-    """
-    _check_grader(grader)
-
-    def judge_sample(sample: Sample) -> bool:
-        judgement = judge_rows([sample], policy=policy, extraction=extraction, grader=grader)[0]
-        refuse_infra_errors([(sample, judgement.outcome)])
-        return judgement.is_correct
-
-    return judge_sample
 
 
 def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:

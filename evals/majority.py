@@ -10,8 +10,8 @@ from evals.errors import UsageError
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
-from evals.judging import Judged, grader_name
-from evals.records import Problem
+from evals.judging import grader_name
+from evals.records import Judged, Problem
 from evals.strict_json import shown
 
 

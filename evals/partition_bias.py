@@ -11,43 +11,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from evals.aggregate import resolve_ks, rows_of, ucc_estimates, ucc_result
+from evals.aggregate import resolve_ks, rows_of, ucc_estimates
 from evals.clustering import check_linkage, cluster_distinct
 from evals.counting import Setting, count_clusters, solutions
 from evals.estimators import Floats
-from evals.judging import Grade, Judged, judge
-from evals.records import Samples
+from evals.records import Judged, Samples
 from evals.results import Row
 from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity_study import problem_key
 from evals.tokens import Integers
 
 RECLUSTERED = "ucc@k reclustered"
-
-
-def threshold_rows(
-    samples: Samples,
-    *,
-    similarity: str,
-    thresholds: Sequence[float],
-    k: int,
-    linkage: str = "components",
-    tokens: str = "math",
-    grade: Grade | None = None,
-    jobs: int = 1,
-) -> list[Row]:
-    """UCC@k of every benchmark and their average at each of ``thresholds``, ascending (see `ucc_result`)."""
-    result = ucc_result(
-        samples,
-        similarities=[similarity],
-        thresholds=thresholds,
-        linkage=linkage,
-        tokens=tokens,
-        ks=[k],
-        grade=grade,
-        jobs=jobs,
-    )
-    return sorted((row for row in result.rows if row.metric == "ucc@k"), key=lambda row: row.threshold or 0.0)
 
 
 def reclustered_rows(
@@ -57,7 +31,6 @@ def reclustered_rows(
     seed: int,
     ks: Sequence[int] | None = None,
     num_draws: int = 20,
-    grade: Grade | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
@@ -69,9 +42,9 @@ def reclustered_rows(
 
     Raises:
         UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
-        DataError: a sample cannot be judged.
+        DataError: a sample has no verdict.
     """
-    judged = judge(samples, grade=grade)
+    judged = samples.judged()
     ks = resolve_ks(judged, ks)
     settings_of = {problem.benchmark: [setting] for problem in judged}
     counts = count_clusters(judged, settings_of)[setting]

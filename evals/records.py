@@ -12,7 +12,8 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -66,6 +67,20 @@ class Problem(NamedTuple):
     samples: Sequence[Sample]
 
 
+class Judged(NamedTuple):
+    """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
+
+    benchmark: str
+    id: str
+    answer: str | int | float | None
+    n: int
+    completions: list[str]
+
+    @property
+    def correct(self) -> int:
+        return len(self.completions)
+
+
 @dataclass(frozen=True)
 class Samples:
     """Rows sorted by benchmark, id (numbers inside an id by value) and index, so that file order changes no result."""
@@ -77,6 +92,36 @@ class Samples:
     def problems(self) -> list[Problem]:
         groups = groupby(self.rows, key=lambda row: (row.benchmark, row.id))
         return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
+
+    def judged(self) -> list[Judged]:
+        """Every problem with its correct completions, as `evals.verdicts.read_judged` left it.
+
+        Raises:
+            DataError: a row has no verdict.
+        """
+        for row in self.rows:
+            if row.correct is None:
+                raise DataError(
+                    f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no verdict; grade the samples "
+                    "with `quatro eval grade`"
+                )
+        return [
+            Judged(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
+            for benchmark, id, group in self.problems()
+        ]
+
+    def of_problem(self, id: str) -> Samples:
+        """The samples of the problem called ``id``, in every benchmark that has one.
+
+        Raises:
+            UsageError: there is none; similar ids are named.
+        """
+        chosen = [row for row in self.rows if row.id == id]
+        if not chosen:
+            ids = list(dict.fromkeys(row.id for row in self.rows))
+            close = get_close_matches(id, ids, n=3) or ids[:3]
+            raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
+        return replace(self, rows=chosen)
 
 
 def read_samples(

@@ -14,8 +14,7 @@ from evals import estimators
 from evals.aggregate import Estimate, rows_of
 from evals.counting import Counts, Setting, clustering_settings
 from evals.entries import clean
-from evals.judging import Judged, judge
-from evals.records import Problem, Samples
+from evals.records import Judged, Problem, Samples
 from evals.representatives import clusters_of_judged
 from evals.results import Row
 
@@ -72,11 +71,11 @@ def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
     """Every benchmark in ``samples`` under its default clustering, ``num_answers`` clusters and wrong answers each.
 
     Raises:
-        DataError: a sample cannot be judged.
+        DataError: a sample has no verdict.
     """
     views: dict[str, list[ProblemView]] = {}
     settings: dict[str, Setting] = {}
-    for problem, judged in zip(samples.problems(), judge(samples), strict=True):
+    for problem, judged in zip(samples.problems(), samples.judged(), strict=True):
         if problem.benchmark not in settings:
             settings[problem.benchmark] = clustering_settings(problem.benchmark, None, None, "components", "math")[0]
         seen = _problem_view(problem, judged, settings[problem.benchmark], num_answers)

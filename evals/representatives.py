@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from evals.counting import Setting, clustering_settings, labels_by_setting, solutions
-from evals.errors import UsageError
-from evals.judging import Grade, Judged, judge
-from evals.records import Samples
-from evals.strict_json import shown
+from evals.records import Judged, Samples
 
 
 class Cluster(NamedTuple):
@@ -55,26 +50,20 @@ def clusters_of_problem(
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
     tokens: str = "math",
-    grade: Grade | None = None,
-    regrade: bool = False,
 ) -> list[Clusters]:
     """The clusters of the problem called ``id`` (in every benchmark that has one) under each setting, as `ucc_result`.
 
     Raises:
         UsageError: no problem has that id (similar ones are named), or as `ucc_result`.
-        DataError: a sample cannot be judged.
+        DataError: a sample of it has no verdict.
     """
-    chosen = [row for row in samples.rows if row.id == id]
-    if not chosen:
-        ids = list(dict.fromkeys(row.id for row in samples.rows))
-        close = get_close_matches(id, ids, n=3) or ids[:3]
-        raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
-    settings_of = {
-        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys(row.benchmark for row in chosen)
-    }
-    judged = judge(replace(samples, rows=chosen), grade=grade, regrade=regrade)
-    return [clusters for problem in judged for clusters in clusters_of_judged(problem, settings_of[problem.benchmark])]
+    return [
+        clusters
+        for problem in samples.of_problem(id).judged()
+        for clusters in clusters_of_judged(
+            problem, clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
+        )
+    ]
 
 
 def clusters_of_judged(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:

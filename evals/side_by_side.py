@@ -12,7 +12,6 @@ from typing import NamedTuple
 from evals.aggregate import ucc_result
 from evals.errors import UsageError
 from evals.heads import agreed_grader
-from evals.judging import Grade
 from evals.records import Samples
 from evals.results import About, Result, Row, SamplingInfo
 
@@ -37,8 +36,6 @@ def temperature_result(
     tokens: str = "math",
     ci: bool = False,
     seed: int = 0,
-    grade: Grade | None = None,
-    regrade: bool = False,
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
@@ -50,7 +47,7 @@ def temperature_result(
 
     Raises:
         UsageError: there is no side, or as `ucc_result`.
-        DataError: a sample cannot be judged, or two sides were judged differently.
+        DataError: a sample has no verdict, or two sides were judged differently.
     """
     if not sides:
         raise UsageError("no samples given; name one file or folder for each temperature")
@@ -66,8 +63,6 @@ def temperature_result(
             ks=[1],
             ci=ci,
             seed=seed,
-            grade=grade,
-            regrade=regrade,
             jobs=jobs,
             on_progress=on_progress,
         )

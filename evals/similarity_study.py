@@ -20,8 +20,7 @@ from evals.counting import solutions
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.heads import head_of, warnings_of
-from evals.judging import Grade, Judged, judge
-from evals.records import Samples
+from evals.records import Judged, Samples
 from evals.results import About, Result, Row
 from evals.similarity import SIMILARITIES, Distinct, similarity_of_distinct
 from evals.strict_json import shown
@@ -41,8 +40,6 @@ def similarity_result(
     tokens: str = "math",
     max_pairs: int = DEFAULT_MAX_PAIRS,
     seed: int = 0,
-    grade: Grade | None = None,
-    regrade: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
@@ -55,13 +52,13 @@ def similarity_result(
 
     Raises:
         UsageError: an unknown name, or ``max_pairs`` < 1.
-        DataError: no problem at all has two correct samples, or a sample cannot be judged.
+        DataError: no problem at all has two correct samples, or a sample has no verdict.
     """
     check_study(similarities, tokens)
     if max_pairs < 1:
         raise UsageError(f"max_pairs is a number of pairs of a problem, at least 1; found {max_pairs}")
     groups: dict[str, list[Judged]] = {}
-    for problem in judge(samples, grade=grade, regrade=regrade):
+    for problem in samples.judged():
         groups.setdefault(problem.benchmark, []).append(problem)
     rows: list[Row] = []
     warnings = warnings_of(samples)

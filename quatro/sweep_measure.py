@@ -78,16 +78,16 @@ def measure_samples(folder: Path, *, n: int, label: str) -> None:
     """Write passk.json and ucc.json beside the samples, the latter with the counts of every problem.
 
     Raises:
-        DataError: the samples cannot be read.
+        DataError: the samples cannot be read or judged.
         UsageError: a problem has fewer than n of them.
     """
     from evals.aggregate import passk_result, ucc_result
-    from evals.records import read_samples
     from evals.results import About, about_samples
+    from evals.verdicts import read_judged
 
     files = sorted(folder.glob("*.jsonl"))
-    samples = read_samples(files)
-    about: About = {**about_samples(files), "label": label}
+    samples, grader = read_judged(files)
+    about: About = {**about_samples(samples.files), "label": label, "grader": grader}
     ks = sorted({1, n, *(2**i for i in range(n.bit_length()) if 2**i < n)})
     passk_result(samples, ks=ks, ci=True, **about).write(folder / "passk.json")
     ucc_result(samples, ks=ks, ci=True, per_problem=True, **about).write(folder / "ucc.json")

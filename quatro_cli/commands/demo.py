@@ -119,12 +119,12 @@ def _sample(arm: Arm, top_p: float, *, n: int, root: Path, dry_run: bool) -> Non
 def _measure(arm: Arm, folder: Path) -> tuple[Result, Result]:
     """Pass@k and UCC@k with intervals, written beside the samples."""
     from evals.aggregate import passk_result, ucc_result
-    from evals.records import read_samples
     from evals.results import about_samples
+    from evals.verdicts import read_judged
 
     files = [folder / "countdown.jsonl"]
-    samples = read_samples(files)
-    about: dict[str, Any] = {**about_samples(files), "label": arm.label}
+    samples, grader = read_judged(files)
+    about: dict[str, Any] = {**about_samples(samples.files), "label": arm.label, "grader": grader}
     smallest = min(len(group) for _, _, group in samples.problems())
     ks = [*(2**i for i in range(smallest.bit_length()) if 2**i < smallest), smallest]
     pass_at_k = passk_result(samples, ks=ks, ci=True, **about)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ from evals import bootstrap
 from evals.aggregate import passk_result, ucc_result
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
-from evals.judging import grader_by_benchmark, judge
+from evals.judging import judge_rows
 from evals.records import Sample, Samples, read_samples
 from evals.results import GraderInfo, Result, about_samples, read_result
+from evals.verdicts import Asked, read_judged
 
 
 def samples(*problems):
@@ -166,20 +168,21 @@ def test_countdown_says_which_share_of_all_solutions_was_found():
     problem = countdown.problems("test")[0]
     solutions = list(countdown.solutions(problem.digits, problem.target))
     drawn = [solutions[0], solutions[0] + " ", solutions[1], "nonsense"]
-    rows = [Sample("countdown", problem.id, i, text, problem.prompt) for i, text in enumerate(drawn)]
+    rows = [
+        Sample("countdown", problem.id, i, text, problem.prompt, correct=text != "nonsense")
+        for i, text in enumerate(drawn)
+    ]
     result = ucc_result(Samples(rows, []), per_problem=True).document()
     assert result["problems"][0]["clusters"] == [2, 1]
     shares = {row.get("share_of_all_solutions") for row in result["rows"] if row["benchmark"] == "countdown"}
     assert shares == {2 / len(solutions)}
 
 
-def test_unknown_options_are_refused_before_anything_is_graded():
-    def explode(_):
-        raise AssertionError("graded")
-
+def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
+    monkeypatch.setattr("evals.aggregate.count_clusters", lambda *_, **__: pytest.fail("clustered"))
     for wrong in ({"similarities": ["bleu"]}, {"linkage": "single"}, {"tokens": "nltk"}, {"thresholds": [1.5]}):
         with pytest.raises(UsageError):
-            ucc_result(SMALL, grade=explode, regrade=True, **wrong)
+            ucc_result(SMALL, **wrong)
 
 
 def test_a_benchmark_cannot_take_the_name_of_the_average():
@@ -187,47 +190,57 @@ def test_a_benchmark_cannot_take_the_name_of_the_average():
         passk_result(samples(("average", "p", ["ok"])))
 
 
-def test_rows_decide_for_themselves_unless_regraded():
-    rows = [Sample("a", "p", 0, "x", "7", correct=True), Sample("a", "p", 1, "y", "7"), Sample("a", "p", 2, "y", "7")]
-    calls = []
-
-    def grade(sample):
-        calls.append(sample.completion)
-        return sample.completion == "y"
-
-    assert judge(Samples(rows, []), grade=grade)[0].completions == ["x", "y", "y"]
-    assert calls == ["y"]  # equal completions of a problem are graded once
-    assert judge(Samples(rows, []), grade=grade, regrade=True)[0].completions == ["y", "y"]
+def test_no_number_is_made_of_samples_without_a_verdict():
+    rows = [Sample("a", "p", 0, "x", "7", correct=True), Sample("a", "p", 1, "y", "7")]
+    for evaluate in (passk_result, ucc_result):
+        with pytest.raises(DataError, match=r"sample 1 of 'p' \(a\) has no verdict"):
+            evaluate(Samples(rows, []))
 
 
-def test_infra_errors_are_refused_unless_allowed():
-    rows = [Sample("a", "p", 0, "x", "7", correct=False, extra={"outcome": "infra_error"})]
+def written(path, rows):
+    path.write_bytes(b"".join(row.to_json_line() for row in rows))
+    return path
+
+
+def test_rows_decide_for_themselves_unless_regraded(tmp_path):
+    wrong, right = "\\boxed{8}", "\\boxed{7}"
+    rows = [Sample("a", "p", 0, wrong, "7", correct=True), *(Sample("a", "p", i, right, "7") for i in (1, 2))]
+    path = written(tmp_path / "s.jsonl", rows)
+    assert read_judged([path])[0].judged()[0].completions == [wrong, right, right]
+    assert read_judged([path], asked=Asked(regrade=True))[0].judged()[0].completions == [right, right]
+
+
+def test_infra_errors_are_refused_unless_regraded(tmp_path):
+    rows = [Sample("a", "p", 0, "\\boxed{7}", "7", correct=False, extra={"outcome": "infra_error"})]
+    path = written(tmp_path / "s.jsonl", rows)
     with pytest.raises(DataError, match="infra_error"):
-        passk_result(Samples(rows, []))
-    assert values(passk_result(Samples(rows, []), allow_infra_errors=True), benchmark="a") == {1: 0}
+        read_judged([path])
+    assert read_judged([path], asked=Asked(regrade=True))[0].judged()[0].correct == 1
+
+
+def is_right(sample, **how):
+    return judge_rows([sample], **how)[0].is_correct
 
 
 def test_the_benchmark_chooses_its_grader():
     countdown = pytest.importorskip("evals.countdown")
     problem = countdown.problems("test")[0]
     solution = next(countdown.solutions(problem.digits, problem.target))
-    grade = grader_by_benchmark()
-    assert grade(Sample("countdown", "c", 0, solution, problem.prompt))
-    assert not grade(Sample("countdown", "c", 0, solution + " =1", problem.prompt))
-    assert grader_by_benchmark(grader="countdown")(Sample("mine", "c", 0, solution, problem.prompt))
+    assert is_right(Sample("countdown", "c", 0, solution, problem.prompt))
+    assert not is_right(Sample("countdown", "c", 0, solution + " =1", problem.prompt))
+    assert is_right(Sample("mine", "c", 0, solution, problem.prompt), grader="countdown")
     with pytest.raises(DataError, match="'c'"):
-        grade(Sample("countdown", "c", 0, solution, "not a prompt"))
+        is_right(Sample("countdown", "c", 0, solution, "not a prompt"))
     with pytest.raises(DataError, match="eval grade"):
-        grade(Sample("humaneval", "HumanEval/0", 0, "def f(): ...", None))
+        is_right(Sample("humaneval", "HumanEval/0", 0, "def f(): ...", None))
     with pytest.raises(UsageError, match="math"):
-        grader_by_benchmark(grader="llm")
+        is_right(Sample("a", "p", 0, "x", "7"), grader="llm")
 
 
 def test_mathematics_is_graded_by_its_answer():
     pytest.importorskip("evals.grading", reason="the maths grader is not installed")
-    grade = grader_by_benchmark()
-    assert grade(Sample("unknown", "p", 0, r"so \boxed{7}", 7))
-    assert not grade(Sample("aime24", "p", 0, r"so \boxed{8}", "7"))
+    assert is_right(Sample("unknown", "p", 0, r"so \boxed{7}", 7))
+    assert not is_right(Sample("aime24", "p", 0, r"so \boxed{8}", "7"))
 
 
 def test_intervals_resample_problems_as_numpy_does_in_one_call():
@@ -336,8 +349,9 @@ def test_the_public_ragged_file_computes_small_k_and_refuses_large():
         if case["expect"] != "refuse" or "--k" not in case["command"]:
             continue
         ragged = read_samples([Path(folder, case["file"])])
+        ragged = replace(ragged, rows=[replace(row, correct=True) for row in ragged.rows])
         k = int(case["command"].split("--k")[1].split()[0])
         with pytest.raises(UsageError) as caught:
-            passk_result(ragged, ks=[k], grade=lambda _: True)
+            passk_result(ragged, ks=[k])
         assert all(word in str(caught.value) for word in case["must_mention"])
-        assert values(passk_result(ragged, ks=[1], grade=lambda _: True), benchmark="average") == {1: 1}
+        assert values(passk_result(ragged, ks=[1]), benchmark="average") == {1: 1}

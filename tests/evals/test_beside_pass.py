@@ -1,5 +1,6 @@
 """maj@k and G-Pass@k as rows: which answers are one vote, and values by hand."""
 
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 
@@ -7,21 +8,19 @@ import pytest
 
 from evals.aggregate import passk_result
 from evals.errors import UsageError
-from evals.judging import judge
+from evals.judging import judge_rows
 from evals.majority import wrong_votes
 from evals.records import Sample, Samples
 
 
 def samples(texts, *, answer="7", benchmark="a", correct=None):
-    rows = [
-        Sample(benchmark, "p", index, text, answer, correct=None if correct is None else text in correct)
-        for index, text in enumerate(texts)
-    ]
-    return Samples(rows, [])
+    rows = [Sample(benchmark, "p", index, text, answer) for index, text in enumerate(texts)]
+    right = [row.completion in correct for row in rows] if correct else [one.is_correct for one in judge_rows(rows)]
+    return Samples([replace(row, correct=is_right) for row, is_right in zip(rows, right, strict=True)], [])
 
 
 def votes(drawn):
-    [problem], [judged] = drawn.problems(), judge(drawn)
+    [problem], [judged] = drawn.problems(), drawn.judged()
     return wrong_votes(problem, judged)
 
 
