@@ -167,11 +167,6 @@ def tidy(run: Path) -> None:
             )
 
 
-def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
 def complete_checkpoints(run: Path) -> list[Path]:
     """Checkpoint directories with a manifest, oldest first; they are not verified here."""
     folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]

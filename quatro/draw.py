@@ -11,9 +11,9 @@ from torch import Tensor
 
 from evals.errors import UsageError
 from quatro.collate import Rows, collate
+from quatro.parts import Parts
 from quatro.rewards import Reward, Scored
 from quatro.rollout.streams import rollout_seed
-from quatro.setup import Parts
 from quatro.stop import Stopped
 from quatro.types import Needs, Prompt, Rollout, Sampling
 

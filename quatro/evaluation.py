@@ -11,10 +11,10 @@ from evals.estimators import pass_at_k, ucc_at_k
 from evals.judging import grader_name
 from quatro.data import evaluation_prompts
 from quatro.draw import sample
+from quatro.parts import Parts
 from quatro.policy.loading import context_limit
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
-from quatro.setup import Parts
 from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)

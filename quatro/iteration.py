@@ -1,4 +1,4 @@
-"""Where a run stands: how many iterations are finished, and the one under way, filled as it proceeds.
+"""The iteration under way, filled as it proceeds.
 
 It is right at every line of the loop, so a stop at any of them saves it as it is. Advantages, padding and reference
 log-probabilities follow from the rollouts and are computed again.
@@ -9,37 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DataError
-from quatro.checkpoint import below
 from quatro.draw import Drawn, shaped_rewards
 from quatro.kl_budget import BudgetState
-from quatro.learn import Learner
+from quatro.parts import Parts
+from quatro.policy.base import below
 from quatro.progress import InnerProgress
 from quatro.rewards import Scored
 from quatro.types import Needs, Prompt, Rollout
 from quatro.world import World
-
-if TYPE_CHECKING:
-    from quatro.setup import Parts
-
-
-@dataclass
-class Position:
-    """``step`` iterations are finished. ``carried`` is what the method takes from one to the next."""
-
-    learner: Learner
-    step: int = 0
-    carried: Mapping[str, float] = field(default_factory=dict)
-    iteration: Iteration | None = None
-
-    def finish(self, carried: Mapping[str, float]) -> None:
-        """The iteration under way is over."""
-        self.step, self.carried, self.iteration = self.step + 1, carried, None
 
 
 @dataclass

@@ -6,25 +6,23 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DivergedError
 from quatro.collate import Rows
+from quatro.iteration import Iteration
 from quatro.kl_budget import KlBudget
 from quatro.methods.base import Method
 from quatro.objective import make_objective
 from quatro.old_logp import Source, mismatch
+from quatro.parts import Parts
 from quatro.policy.base import Update
 from quatro.progress import InnerProgress
 from quatro.trust_region import effective_sample_share, sequence_log_ratio, summarise
 from quatro.world import World, merge
-
-if TYPE_CHECKING:
-    from quatro.iteration import Iteration
-    from quatro.setup import Parts
 
 logger = logging.getLogger(__name__)
 

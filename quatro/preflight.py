@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.benchmarks import Problem, load_problems
-from evals.errors import DataError
+from evals.errors import DataError, UsageError
 from evals.records import read_samples
 from quatro import checkpoint
 from quatro.config import Config, leaves
@@ -19,7 +19,6 @@ from quatro.data import training_problems
 from quatro.packages import require
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
-from quatro.ranks import check_ranks
 from quatro.rewards import make_reward
 from quatro.rollout.limits import check_temperature
 from quatro.rundir import read_status, refuse_changed, step_name
@@ -49,6 +48,24 @@ def check_inputs(config: Config, *, num_ranks: int = 1) -> list[Problem]:
     require_trackers(config.tracking)
     make_reward(config.reward).close()
     return problems
+
+
+def check_ranks(config: Config, size: int) -> None:
+    """What can be trained by ``size`` ranks.
+
+    Raises:
+        UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
+    """
+    if config.minibatch_prompts < size:
+        raise UsageError(
+            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
+            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+        )
+    if size > 1 and config.rollout.engine == "replay":
+        raise UsageError(
+            f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
+            "start it without torchrun"
+        )
 
 
 def require_packages(config: Config) -> None:

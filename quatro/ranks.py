@@ -12,12 +12,9 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals.errors import QuatroError, UsageError
-from quatro.config import Config
-from quatro.rundir import RunDir
 
 if TYPE_CHECKING:
     from quatro.world import World
@@ -143,54 +140,3 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return error.code
     return 1
-
-
-def check_ranks(config: Config, size: int) -> None:
-    """What can be trained by ``size`` ranks.
-
-    Raises:
-        UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
-    """
-    if config.minibatch_prompts < size:
-        raise UsageError(
-            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
-            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
-        )
-    if size > 1 and config.rollout.engine == "replay":
-        raise UsageError(
-            f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
-            "start it without torchrun"
-        )
-
-
-class FollowedRun(RunDir):
-    """A run directory as all ranks but the first have it: they read, and leave every write to rank 0."""
-
-    def __init__(self, path: Path, config: Config) -> None:
-        self.path = path
-        self.config = config
-
-    def close(self) -> None:
-        pass
-
-    def set_status(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        return {}
-
-    def append_metrics(self, row: Mapping[str, Any]) -> None:
-        pass
-
-    @property
-    def written(self) -> dict[str, Any]:
-        return {}
-
-    def go_back(self, step: int, written: Mapping[str, Any]) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def write_rollouts(self, step: int, rows: Any) -> Path:
-        return self.path

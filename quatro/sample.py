@@ -9,7 +9,6 @@ however often sampling was interrupted and however problems were batched, and so
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -24,6 +23,7 @@ from evals.whole_file import file_stem
 from quatro.atomic import write_bytes
 from quatro.checkpoint import Checkpoint, complete_checkpoints
 from quatro.policy.adapters import adapter_chain
+from quatro.policy.digest import model_digest
 from quatro.rollout.streams import sample_seed
 from quatro.sample_settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
@@ -184,20 +184,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-# ---- which model it is
-
-
-def model_digest(name: str) -> str:
-    """Tells two versions of a model apart, which is a folder or Hub id; that of an adapter covers all below it.
-
-    Raises:
-        MissingError: the model that an adapter changes is not on this machine.
-        DataError: an adapter's folder is unreadable.
-    """
-    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
-
-
 def refuse_other_base(found: Checkpoint) -> None:
     """Raises DataError if the checkpoint is an adapter and the model below it is not the one that it was trained on."""
     below = adapter_chain(str(found.model))[1:]
@@ -217,31 +203,6 @@ def unfinished_note(found: Checkpoint) -> str | None:
     is_newest = complete_checkpoints(run)[-1].name == found.path.name
     advice = f"; `quatro train {run} --resume` finishes it" if is_newest else ""
     return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
-
-
-def _hub_digest(name: str) -> str:
-    """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
-    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
-
-
-def _folder_digest(model_folder: Path) -> str:
-    """Of the sizes of its files, whole small ones, both ends of large ones."""
-    digest = hashlib.sha256()
-    end_bytes = 2**20
-    for path in sorted(model_folder.glob("*")):
-        if path.suffix not in (".json", ".safetensors", ".bin"):
-            continue
-        size = path.stat().st_size
-        digest.update(f"{path.name}:{size}\n".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(end_bytes))
-            if size > end_bytes:
-                file.seek(max(end_bytes, size - end_bytes))
-                digest.update(file.read(end_bytes))
-    return digest.hexdigest()[:16]
 
 
 def rows_per_call(sampling: Sampling) -> int:

@@ -85,7 +85,7 @@ def plan_of(preset: str | None, **explicit: float | int | None) -> tuple[Plan, l
 
 @dataclass(frozen=True)
 class Source:
-    """Where samples come from. ``fingerprint`` is the `sample.model_digest`, which tells two models of a name apart.
+    """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
 
     ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
     ``engine`` drew them: another one makes other texts of the same seeds.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,47 +14,22 @@ from evals.errors import MissingError
 from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
+from quatro.parts import Parts
 from quatro.policy import lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
+from quatro.policy.digest import model_digest
 from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
-from quatro.preflight import require_packages
-from quatro.ranks import check_ranks, launched
-from quatro.rewards import Reward, make_reward
+from quatro.preflight import check_ranks, require_packages
+from quatro.ranks import launched
+from quatro.rewards import make_reward
 from quatro.rollout.engine import Engine
-from quatro.sample import model_digest
 from quatro.stop import StopCheck, StopRequest
-from quatro.timing import Stopwatch
 from quatro.types import Prompt, Sampling
 from quatro.world import World
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Parts:
-    """Everything the loop works with."""
-
-    config: Config
-    policy: Policy
-    tokenizer: Any
-    engine: Engine
-    stream: PromptStream
-    reward: Reward
-    sampling: Sampling
-    fingerprints: dict[str, str]
-    stop: StopCheck
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
-
-    def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Where the time of the iteration with these ``metrics`` went, and the memory of the largest rank so far."""
-        perf = self.stopwatch.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
-        return perf | {"perf/peak_memory_gib": self.policy.world.largest(self.policy.peak_memory_bytes()) / 2**30}
-
-    def close(self) -> None:
-        self.reward.close()
-        self.engine.close()
 
 
 def assemble(

@@ -11,14 +11,17 @@ import torch
 
 from evals.errors import DataError
 from quatro import shards
-from quatro.checkpoint import Checkpoint, below, tidy
+from quatro.checkpoint import Checkpoint, tidy
 from quatro.config import Config
 from quatro.generators import Generators
-from quatro.iteration import Iteration, Position
+from quatro.iteration import Iteration
 from quatro.learn import Learner
+from quatro.parts import Parts
+from quatro.policy.base import below
+from quatro.position import Position
 from quatro.preflight import refuse_differing, refuse_other_settings
 from quatro.rundir import RunDir, refuse_changed
-from quatro.setup import Parts, assemble
+from quatro.setup import assemble
 from quatro.stop import StopRequest
 from quatro.timing import OTHER
 from quatro.world import World

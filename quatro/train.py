@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
+from quatro.audit import audits
 from quatro.config import Config
 from quatro.draw import draw, own_rows
 from quatro.evaluation import Evaluation
-from quatro.iteration import Iteration, Position
+from quatro.iteration import Iteration
 from quatro.learn import learn
 from quatro.old_logp import choose_source, old_logp
+from quatro.parts import Parts
+from quatro.position import Position
 from quatro.progress import InnerProgress
 from quatro.rollout_metrics import rollout_metrics, rollout_records
 from quatro.rundir import RunDir
-from quatro.setup import Parts
 from quatro.state import restore, save
 from quatro.stop import Stopped, StopRequest
-from quatro.trust_region import audits
 from quatro.world import World
 
 Metrics = dict[str, float]

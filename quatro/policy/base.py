@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import resource
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -413,3 +413,8 @@ def _refuse_positive(logp_max: float) -> None:
 def _term_metrics(loss: Loss) -> dict[str, Metric]:
     """Each term's own average, before its coefficient."""
     return {f"loss/{term.name}": ops.mean_of(term.value, term.weight) for term in loss.terms}
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -182,8 +182,9 @@ def _draw(
     from dataclasses import replace
 
     from quatro.data import to_prompts
+    from quatro.policy.digest import model_digest
     from quatro.policy.loading import context_limit, load_config, load_tokenizer
-    from quatro.sample import model_digest, refuse_long_prompts
+    from quatro.sample import refuse_long_prompts
     from quatro.sample_engine import Recipe, open_sampler, rows_per_call
     from quatro.setup import find_device
 

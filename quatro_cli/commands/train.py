@@ -184,7 +184,7 @@ def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[St
 
 def _follow(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """Any other rank."""
-    from quatro.ranks import FollowedRun
+    from quatro.followed import FollowedRun
     from quatro.stop import StopRequest
     from quatro.train import train
 

@@ -11,8 +11,9 @@ from evals.errors import DataError, UsageError
 from evals.records import read_samples
 from evals.whole_file import file_stem
 from quatro import sample
+from quatro.policy.digest import model_digest
 from quatro.rollout.streams import sample_seed
-from quatro.sample import Pace, model_digest, refuse_long_prompts, sample_benchmark
+from quatro.sample import Pace, refuse_long_prompts, sample_benchmark
 from quatro.sample_settings import Plan, Source, claim_folder, default_tag, plan_of
 from quatro.state import refuse_other_inputs
 from quatro.types import Prompt, Rollout, Sampling

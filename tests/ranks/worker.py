@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from quatro.config import load_config
+from quatro.followed import FollowedRun
 from quatro.launch import launch
 from quatro.policy import deepspeed
 from quatro.policy.base import Policy
-from quatro.ranks import FollowedRun, joined, launched
+from quatro.ranks import joined, launched
 from quatro.rollout.transformers import TransformersEngine
 from quatro.rundir import RunDir
 from quatro.stop import StopRequest

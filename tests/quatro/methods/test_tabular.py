@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from quatro import ops
+from quatro.audit import audit
 from quatro.methods import METHODS
-from quatro.trust_region import audit
 from quatro.types import Batch
 
 OLD = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)

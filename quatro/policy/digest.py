@@ -1,0 +1,44 @@
+"""Which model it is: a digest that tells two versions of one name apart."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from quatro.policy.adapters import adapter_chain
+
+
+def model_digest(name: str) -> str:
+    """Tells two versions of a model apart, which is a folder or Hub id; that of an adapter covers all below it.
+
+    Raises:
+        MissingError: the model that an adapter changes is not on this machine.
+        DataError: an adapter's folder is unreadable.
+    """
+    digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
+
+
+def _hub_digest(name: str) -> str:
+    """``NAME@COMMIT``; NAME alone while nothing of it is in the cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(name, "config.json")  # .../snapshots/COMMIT/config.json
+    return f"{name}@{Path(file).parent.name}" if isinstance(file, str) else name
+
+
+def _folder_digest(model_folder: Path) -> str:
+    """Of the sizes of its files, whole small ones, both ends of large ones."""
+    digest = hashlib.sha256()
+    end_bytes = 2**20
+    for path in sorted(model_folder.glob("*")):
+        if path.suffix not in (".json", ".safetensors", ".bin"):
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}\n".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(end_bytes))
+            if size > end_bytes:
+                file.seek(max(end_bytes, size - end_bytes))
+                digest.update(file.read(end_bytes))
+    return digest.hexdigest()[:16]
