@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from evals.errors import DataError
 from quatro import shards
@@ -25,9 +26,6 @@ from quatro.setup import assemble
 from quatro.stop import StopRequest
 from quatro.timing import OTHER
 from quatro.world import World
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
     """A checkpoint between two iterations or, with one under way, inside it."""
     parts.stopwatch.phase("checkpoint")
     world, it = parts.policy.world, position.iteration
-    tensors, plain = dict[str, torch.Tensor](), dict[str, Any]()
+    tensors, plain = dict[str, Tensor](), dict[str, Any]()
     for name, part in stateful_parts(parts, position.learner).items():
         more, plain[name] = part.state()
         tensors |= {f"{name}/{key}": value for key, value in more.items()}
@@ -81,29 +79,35 @@ def restore(config: Config, run: RunDir, world: World, stop: StopRequest | None 
     """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
 
     Raises:
-        DataError: the checkpoint is damaged, what the run wrote was changed, or settings, model, data or ranks are
-            others now. Metrics, rollouts and checkpoints are as they were.
+        DataError: the checkpoint is damaged or of an earlier version, what the run wrote was changed, or settings,
+            model, data or ranks are others now. Metrics, rollouts and checkpoints are as they were.
     """
     found = shards.load_newest(run, world)
     if found is not None:  # before minutes of loading
+        refuse_earlier_version(found)
         refuse_other_settings(config, found.state, found.path.name)
         if world.is_first:
             refuse_changed(run.path, found.state)
     Generators.seed(config.seed)
     parts = assemble(config, weights=found.model if found else None, world=world, stop=stop)
-    device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
-    for key, (before, after) in run.add_to_environment(device).items():
-        logger.warning(
-            "%s was %s when this run began and is %s here: results will not be the same bit by bit", key, before, after
-        )
-    position = Position(Learner(run.path))
-    if found is not None:
-        _load(found, parts, position)
-    world.barrier("every rank to have loaded its part")  # of them, none can refuse to go on any more
-    run.go_back(position.step, found.state if found else {})
-    if world.is_first:
-        tidy(run.path)
-    run.set_status("running", step=position.step)
+    try:
+        device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
+        for key, (before, after) in run.add_to_environment(device).items():
+            logger.warning(
+                "%s was %s when this run began and is %s here: results will not be the same bit by bit",
+                *(key, before, after),
+            )
+        position = Position(Learner(run.path))
+        if found is not None:
+            _load(found, parts, position)
+        world.barrier("every rank to have loaded its part")  # of them, none can refuse to go on any more
+        run.go_back(position.step, found.state if found else {})
+        if world.is_first:
+            tidy(run.path)
+        run.set_status("running", step=position.step)
+    except BaseException:
+        parts.close()
+        raise
     return parts, position
 
 
@@ -111,14 +115,9 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
     """Bring ``parts`` and ``position`` to where ``found`` stands.
 
     Raises:
-        DataError: model or data are others now, or another number of ranks or an earlier version saved it.
+        DataError: model or data are others now, or another number of ranks saved it.
     """
     state, policy, world = found.state, parts.policy, parts.policy.world
-    if "parts" not in state:
-        raise DataError(
-            f"{found.path.name} was written by an earlier version, which kept its state in another form: begin a new "
-            f"run from its weights with -s model={found.model}"
-        )
     refuse_other_inputs(parts, state, found.path.name)
     tensors = shards.tensors(found, policy)
     for name, part in stateful_parts(parts, position.learner).items():
@@ -129,6 +128,15 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
         saved = below(tensors if is_own else found.tensors(), "iteration/")  # they are with rank 0's tensors
         position.iteration = Iteration.from_state(saved, state["parts"]["iteration"], parts)
     logger.info("going on from %s%s", found.path.name, ", inside an iteration" if position.iteration else "")
+
+
+def refuse_earlier_version(found: Checkpoint) -> None:
+    """Raises DataError if ``found`` keeps its state in a form that `_load` does not read."""
+    if "parts" not in found.state:
+        raise DataError(
+            f"{found.path.name} was written by an earlier version, which kept its state in another form: begin a new "
+            f"run from its weights with -s model={found.model}"
+        )
 
 
 def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:

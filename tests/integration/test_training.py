@@ -24,9 +24,11 @@ import torch
 from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
+from quatro import checkpoint
 from quatro.checkpoint import complete_checkpoints
 from quatro.config import load_config
 from quatro.launch import launch
+from quatro.parts import Parts
 from quatro.policy.local import Forward, LocalPolicy, Update
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine
@@ -406,10 +408,21 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
         with pytest.raises(DataError, match=r"policy.lora.rank was None, is 4"):
             resume()
     file.write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quatro.state.assemble", None)
+        newest = checkpoint.load(tmp_path / "run")
+        earlier = {key: value for key, value in newest.state.items() if key != "parts"}
+        patch.setattr(checkpoint, "load_newest", lambda run: replace(newest, state=earlier))
+        with pytest.raises(DataError, match=r"was written by an earlier version.*-s model="):
+            resume()
     weights = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(weights[:-4] + bytes(4))
-    with pytest.raises(DataError, match="reference model changed"):
-        resume()
+    with pytest.MonkeyPatch.context() as patch:
+        closed: list[Parts] = []
+        patch.setattr(Parts, "close", lambda parts: closed.append(parts))
+        with pytest.raises(DataError, match="reference model changed"):
+            resume()
+    assert len(closed) == 1
     (model / "model.safetensors").write_bytes(weights)
     file.write_text(text.replace("steps: 6", "steps: 2"), encoding="utf-8")  # more or fewer iterations are welcome
     resume()
