@@ -1,21 +1,58 @@
-"""Files that are the old one or the new one, never half, under names that are safe."""
+"""Files that are the old one or the new one, never half: temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import math
 import os
 import re
-import tempfile
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from evals.errors import UsageError
 
+_CHUNK_BYTES = 1 << 20
+
+
+@contextlib.contextmanager
+def naming(path: Path, *, temporary: Path | None = None) -> Iterator[None]:
+    """Give the file's name to I/O errors that lack one, or that name ``temporary``: a full disk does not say where."""
+    try:
+        yield
+    except OSError as error:
+        is_named = error.filename is not None and error.filename != str(temporary)
+        if is_named or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def write_bytes(path: Path, chunks: Iterable[bytes]) -> None:
+    """Replace ``path`` by the concatenation of ``chunks``.
+
+    Raises:
+        OSError: names the file; what stood there before still does.
+    """
+    temporary = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.tmp")
+    with naming(path, temporary=temporary):
+        try:
+            with temporary.open("xb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+                flush_to_disk(stream)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        fsync_directory(path.parent)
+
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
-    """Replace ``path`` by the concatenation of ``chunks``: temporary name, fsync, rename. Makes missing folders.
-
-    Of a symbolic link the file it points to is replaced, not the link.
+    """`write_bytes` to a file that a user has named: makes missing folders, and of a link replaces what it points to.
 
     Raises:
         UsageError: ``path`` is a folder, a device or a pipe: a rename would take its place.
@@ -26,23 +63,64 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
         kind = "a folder" if path.is_dir() else "no regular file"
         raise UsageError(f"{path} is {kind} and cannot be replaced; name a file, or let --json write to stdout")
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:60]}.", suffix=".tmp")
+    write_bytes(path, chunks)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, [text.encode("utf-8")])
+
+
+def write_json(path: Path, value: Any) -> None:
+    """One indented JSON document; NaN and infinities become null."""
+    write_text(path, json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One JSON object and a newline; NaN and infinities become null."""
+    text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        return text.encode("utf-8") + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
+        return json.dumps(finite(row), allow_nan=False).encode("ascii") + b"\n"
+
+
+def finite(value: Any) -> Any:
+    """``value`` with non-finite floats as None and numpy or torch scalars as plain numbers."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if not isinstance(value, (str, int, type(None))) and hasattr(value, "item"):
+        return finite(value.item())
+    return value
+
+
+def file_digest(path: Path, num_bytes: int | None = None) -> hashlib._Hash:
+    """SHA-256 of a file, or of its first ``num_bytes``; more can be added to it."""
+    digest = hashlib.sha256()
+    left = path.stat().st_size if num_bytes is None else num_bytes
+    with path.open("rb") as stream:
+        while chunk := stream.read(min(left, _CHUNK_BYTES)):
+            digest.update(chunk)
+            left -= len(chunk)
+    return digest
+
+
+def flush_to_disk(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def fsync_directory(path: Path) -> None:
+    """Make renames inside ``path`` survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with naming(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def file_stem(name: str) -> str:

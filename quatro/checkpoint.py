@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, DivergedError
 from evals.strict_json import read_document
-from quatro.atomic import file_digest, fsync_directory, naming, write_text
+from evals.whole_file import file_digest, fsync_directory, naming, write_text
 from quatro.rundir import INSIDE, RunDir, step_name, step_number
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from evals.benchmarks import registry
 from evals.errors import DataError, QuatroError, UsageError
 from evals.results import Result, read_result
 from evals.strict_json import read_document
+from evals.whole_file import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro import checkpoint
-from quatro.atomic import flush_to_disk, fsync_directory, naming, write_json, write_text
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
-from quatro.atomic import write_json
+from evals.whole_file import write_json
 from quatro.rundir import RunDir, read_status
 from quatro.stop import StopRequest
 

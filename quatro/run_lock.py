@@ -14,7 +14,7 @@ from pathlib import Path
 from evals.errors import LockedError, MissingError
 from evals.file_lock import lock_file
 from evals.strict_json import read_document
-from quatro.atomic import naming
+from evals.whole_file import naming
 
 # `is_locked` holds the lock for an instant; whoever wants it for good asks again before giving up.
 _ATTEMPTS = 5

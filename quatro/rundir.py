@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 
 from evals.errors import DataError, UsageError
 from evals.strict_json import read_document, refuse, shown
-from quatro.atomic import (
+from evals.whole_file import (
     file_digest,
     flush_to_disk,
     fsync_directory,

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from evals.records import Sample, SampleWriter
-from evals.whole_file import file_stem
-from quatro.atomic import write_bytes
+from evals.whole_file import file_stem, write_bytes
 from quatro.checkpoint import Checkpoint, complete_checkpoints
 from quatro.policy.adapters import adapter_chain
 from quatro.policy.digest import model_digest

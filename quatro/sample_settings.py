@@ -10,8 +10,7 @@ from typing import Any
 
 from evals.errors import DataError, UsageError
 from evals.strict_json import read_document, refuse
-from evals.whole_file import file_stem
-from quatro.atomic import write_json
+from evals.whole_file import file_stem, write_json
 from quatro.rundir import INSIDE
 from quatro.types import Sampling
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evals.errors import LockedError, QuatroError, UsageError
-from quatro.atomic import write_text
+from evals.whole_file import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.run_lock import RunLock, is_locked
 from quatro.rundir import read_status

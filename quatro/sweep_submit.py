@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from quatro.atomic import write_text
+from evals.whole_file import write_text
 from quatro.sweep import Plan, Point, all_points, config_file, status_of, write_plan
 from quatro.sweep_measure import BASE_CELL, Evaluation, run_folder, sample_arguments
 

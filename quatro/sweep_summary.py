@@ -11,7 +11,7 @@ from pathlib import Path
 from evals.csv_cells import csv_cell
 from evals.seeds import mean_over_seeds
 from evals.training_metrics import last_mean
-from quatro.atomic import write_text
+from evals.whole_file import write_text
 from quatro.run_summary import read_metrics
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_outcome import Outcome

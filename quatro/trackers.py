@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from evals.errors import MissingError
-from quatro.atomic import naming, write_text
+from evals.whole_file import naming, write_text
 from quatro.config import config_to_yaml
 from quatro.run_summary import read_metrics
 

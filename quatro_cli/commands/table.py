@@ -129,10 +129,9 @@ def _finish(
     if out is None:
         output.data(text)
         return
-    from quatro.atomic import write_text
+    from evals.whole_file import write_whole
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, text)
+    write_whole(out, [text.encode("utf-8")])
     output.info(f"written: {out}")
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from evals.errors import DataError, MissingError
+from evals.whole_file import write_json
 from quatro import checkpoint
-from quatro.atomic import write_json
 from quatro.config import load_config
 from quatro.export import SPARE_BYTES, export
 from quatro.launch import launch

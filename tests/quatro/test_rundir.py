@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, LockedError, UsageError
-from quatro import atomic
 from quatro.config import Config, load_config
 from quatro.environment import changes
 from quatro.run_lock import RunLock, is_locked
@@ -334,24 +333,3 @@ def test_a_torn_last_line_of_metrics_is_left_out_and_a_broken_one_is_named(tmp_p
     path.write_text('{"step": 1}\n{"step": 2\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"metrics\.jsonl:2"):
         list(read_metrics(tmp_path))
-
-
-# ---- atomic files
-
-
-@pytest.mark.parametrize("function", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
-    path = tmp_path / "table.csv"
-    atomic.write_text(path, "old")
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, function, fail)
-        with pytest.raises(OSError, match=r"No space left on device: '.*table\.csv'"):
-            atomic.write_text(path, "new")
-    assert path.read_text(encoding="utf-8") == "old"
-    assert os.listdir(tmp_path) == ["table.csv"]
-    atomic.write_text(path, "new λ")
-    assert path.read_bytes() == "new λ".encode()

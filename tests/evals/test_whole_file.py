@@ -1,0 +1,41 @@
+"""Files that are the old one or the new one, never half."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from evals import whole_file
+from evals.errors import UsageError
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    path = tmp_path / "table.csv"
+    whole_file.write_text(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, fail)
+        with pytest.raises(OSError, match=r"No space left on device: '.*table\.csv'"):
+            whole_file.write_text(path, "new")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert os.listdir(tmp_path) == ["table.csv"]
+    whole_file.write_text(path, "new λ")
+    assert path.read_bytes() == "new λ".encode()
+
+
+def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but_in_a_file(tmp_path: Path) -> None:
+    target, link = tmp_path / "folder" / "target.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    whole_file.write_whole(link, [b"one, ", b"two"])
+    assert link.is_symlink()
+    assert target.read_bytes() == b"one, two"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+    with pytest.raises(UsageError, match="is a folder and cannot be replaced"):
+        whole_file.write_whole(target.parent, [b"one"])
