@@ -7,9 +7,10 @@
 # Axes: N texts, U distinct texts (sorted by code point), G clusters.
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -165,8 +166,8 @@ class Agreement(NamedTuple):
 
 def agreement(groups: Sequence[Distinct], settings: Sequence[Setting]) -> Agreement:
     """The two ways beside each other on every group of texts under every setting."""
-    largest, num_pairs, num_partitions, num_ties, num_tied, num_wrong = 0.0, 0, 0, 0, 0, 0
-    for unique in groups:
+    largest, num_pairs, num_tied, num_wrong, ties = 0.0, 0, 0, 0, Counter[tuple[int, str, str, float | None]]()
+    for number, unique in enumerate(groups):
         upper = np.triu_indices(len(unique.texts), 1)
         found = {
             measure: similarities(measure[0], unique, tokens=measure[1])
@@ -177,17 +178,11 @@ def agreement(groups: Sequence[Distinct], settings: Sequence[Setting]) -> Agreem
             largest = max(largest, float(np.abs(fast_UU - reference_UU).max(initial=0.0)))
             num_pairs += len(upper[0])
         for setting in settings:
-            reference_UU = found[setting.similarity, setting.tokens]
-            distance = np.abs(reference_UU[upper] - (setting.threshold or 0.0))
-            ties = int((distance <= TOLERANCE).sum()) if setting.threshold is not None else 0
-            fast = partitions(
-                unique,
-                similarity=setting.similarity,
-                thresholds=[setting.threshold],
-                linkage=setting.linkage,
-                tokens=setting.tokens,
-            )[setting.threshold]
-            differs = fast != cluster(unique, reference_UU, setting)
-            num_partitions, num_ties = num_partitions + 1, num_ties + ties
-            num_tied, num_wrong = num_tied + (differs and ties > 0), num_wrong + (differs and not ties)
-    return Agreement(largest, num_pairs, num_partitions, num_ties, num_tied, num_wrong)
+            name, threshold, linkage, tokens = setting
+            reference_UU, place = found[name, tokens], (number, name, tokens, threshold)
+            if threshold is not None:
+                ties[place] = int((np.abs(reference_UU[upper] - threshold) <= TOLERANCE).sum())
+            how: dict[str, Any] = {"similarity": name, "linkage": linkage, "tokens": tokens}
+            if partitions(unique, thresholds=[threshold], **how)[threshold] != cluster(unique, reference_UU, setting):
+                num_tied, num_wrong = num_tied + (ties[place] > 0), num_wrong + (not ties[place])
+    return Agreement(largest, num_pairs, len(groups) * len(settings), ties.total(), num_tied, num_wrong)

@@ -87,6 +87,7 @@ def run_checks() -> Iterator[Check]:
     yield _guarded("cache folder", _cache_folder)
     yield _guarded("dual self-test", _dual_identity)
     yield _guarded("countdown self-test", _countdown)
+    yield _guarded("similarity self-test", _similarities)
 
 
 def _versions() -> Iterator[Check]:
@@ -202,6 +203,35 @@ def _countdown() -> str:
     if not verify(prompt, right) or verify(prompt, wrong):
         raise ArithmeticError(f"the verifier misjudges {right!r} or {wrong!r} for {prompt!r}")
     return "a right answer is right, a wrong one wrong"
+
+
+def _similarities() -> str:
+    """Our similarities and clusters beside those of scikit-learn, rouge_score and the definitions."""
+    from itertools import product
+
+    from evals.clustering import DEFAULT_THRESHOLDS, LINKAGES
+    from evals.counting import Setting
+    from evals.reference import TOLERANCE, agreement
+    from evals.similarity import distinct
+
+    ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
+    ends = ("So the sum is $\\boxed{{{}}}$.", "Hence the answer is {}.", "Then x + y = {}, as asked.")
+    texts = [f"{way.format(a, 9 - a)} {end.format(9)}" for way, end, a in product(ways, ends, (2, 4))]
+    settings = [
+        Setting(name, threshold, linkage, "math")
+        for (name, threshold), linkage in product(DEFAULT_THRESHOLDS.items(), LINKAGES)
+    ]
+    found = agreement([distinct(texts)], settings)
+    if not found.is_good:
+        raise ArithmeticError(
+            f"similarities differ by up to {found.largest_difference:.1g} (expected {TOLERANCE:g} at most) and "
+            f"{found.num_wrong} of {found.num_partitions} partitions are others than scikit-learn's and rouge_score's"
+        )
+    return (
+        f"equal to scikit-learn's and rouge_score's to {found.largest_difference:.1g} over {found.num_pairs} pairs; "
+        f"{found.num_partitions - found.num_tied} of {found.num_partitions} partitions equal, "
+        f"{found.num_ties} pairs within {TOLERANCE:g} of a threshold"
+    )
 
 
 def _guarded(name: str, check: Callable[[], str]) -> Check:

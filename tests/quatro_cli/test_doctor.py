@@ -24,7 +24,7 @@ def cache(tmp_path, monkeypatch):
 def test_this_machine_passes_its_self_tests():
     result = runner.invoke(app, ["doctor", "--json"])
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    for name in ("dual self-test", "countdown self-test", "cache folder", "python"):
+    for name in ("dual self-test", "countdown self-test", "similarity self-test", "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
@@ -102,6 +102,16 @@ def test_a_broken_dual_is_found(monkeypatch):
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 6
     assert "dual self-test" in result.stderr
+
+
+def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
+    from evals import reference
+
+    ours = reference.similarity_of_distinct
+    monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 6
+    assert "similarity self-test" in result.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache):
