@@ -11,7 +11,6 @@ from typing import Any
 from evals.errors import DataError, UsageError
 from evals.strict_json import read_document, refuse
 from evals.whole_file import file_stem, write_json
-from quatro.rundir import INSIDE
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
@@ -96,19 +95,6 @@ class Source:
     dtype: str | None = None
     device: str | None = None
     engine: str = "transformers"
-
-
-def default_tag(sampling: Sampling, *, step: int | None = None, is_inside: bool = False) -> str:
-    """``T1-p0.7-step000100``: temperature, top_p, top_k where it is on, and the step of the checkpoint.
-
-    ``is_inside``: of one saved inside the iteration after it.
-    """
-    parts = [f"T{sampling.temperature:g}", f"p{sampling.top_p:g}"]
-    if sampling.top_k:
-        parts.append(f"k{sampling.top_k}")
-    if step is not None:
-        parts.append(f"step{step:06d}{INSIDE if is_inside else ''}")
-    return "-".join(parts)
 
 
 def claim_folder(

@@ -7,7 +7,6 @@ Imports no torch.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -22,10 +21,10 @@ from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results import Result, Row, read_result
 from evals.seeds import mean_over_seeds_and_problems
 from quatro.config import load_config
-from quatro.sweep_results import SweptRun, base_folder, chosen_runs, chosen_top_p, label_of
+from quatro.sample_tag import Tag
+from quatro.sweep_results import SweptRun, base_folder, chosen_runs, chosen_top_p, label_of, tags_with
 
 NEVER = "never"  # solved by the base
-_TAG = re.compile(r"T([0-9.]+)-p([0-9.]+)")
 
 
 @dataclass(frozen=True)
@@ -67,18 +66,18 @@ class Counts:
         return (fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P])[is_in_P]
 
 
-def counts_in(run: Path, tag: str) -> Counts:
+def counts_in(run: Path, tag: Tag) -> Counts:
     """Of the samples ``tag`` of a run.
 
     Raises:
         DataError: they have not been measured, or without the counts of every problem.
     """
-    return _read_counts(run / "samples" / tag / "ucc.json")
+    return _read_counts(tag.folder(run) / "ucc.json")
 
 
-def is_measured(run: Path, tag: str) -> bool:
+def is_measured(run: Path, tag: Tag) -> bool:
     """Whether the samples ``tag`` of a run have been counted."""
-    return (run / "samples" / tag / "ucc.json").is_file()
+    return (tag.folder(run) / "ucc.json").is_file()
 
 
 def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: str | float | None) -> Row:
@@ -98,7 +97,7 @@ def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, *
     )
 
 
-def temperature_rows(group: Mapping[int, Path], tag: str) -> list[Row]:
+def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
     """UCR and pass@1 of a setting; ``group`` is its run by seed."""
     everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
     ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
@@ -109,7 +108,7 @@ def temperature_rows(group: Mapping[int, Path], tag: str) -> list[Row]:
     ]
 
 
-def flip_rows(group: Mapping[int, Path], base: Path, tag: str) -> list[Row]:
+def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
     """Both readings of the flip rate by bucket, the second at k = 1, 2, 4, ..., n; an empty bucket has no row."""
     before = counts_in(base, tag)
     everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
@@ -134,7 +133,7 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
         DataError: that base was not sampled.
     """
 
-    def rows_at(group: Mapping[int, Path], tag: str) -> list[Row]:
+    def rows_at(group: Mapping[int, Path], tag: Tag) -> list[Row]:
         config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
         base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         if base is None:
@@ -144,7 +143,7 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
     return _by_setting(folder, top_p, cell, rows_at, every_temperature=False)
 
 
-_RowsAt = Callable[[Mapping[int, Path], str], list[Row]]  # a setting's run by seed, the tag of its samples
+_RowsAt = Callable[[Mapping[int, Path], Tag], list[Row]]  # a setting's run by seed, the tag of its samples
 
 
 def _by_setting(
@@ -161,21 +160,15 @@ def _by_setting(
         groups.setdefault(label_of(run.settings, method=method), []).append(run)
     found = []
     for label, members in groups.items():
-        for temperature, tag in _tags(members, chosen):
-            if temperature != 1 and not every_temperature:
+        at_chosen = {tag for tag in tags_with(members, "ucc.json") if tag == Tag(tag.temperature, chosen)}
+        for tag in sorted(at_chosen, key=lambda tag: tag.temperature):
+            if tag.temperature != 1 and not every_temperature:
                 continue
             group = {run.seed: run.folder for run in members if is_measured(run.folder, tag)}
-            name = label if temperature == 1 else f"{label}, T {temperature:g}"
+            name = label if tag.temperature == 1 else f"{label}, T {tag.temperature:g}"
             rows = rows_at(group, tag)
             found.append((Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
     return found
-
-
-def _tags(runs: list[SweptRun], top_p: float) -> list[tuple[float, str]]:
-    """Temperatures at which a run of these was sampled with ``top_p``, ascending, and the tags of the samples."""
-    names = {path.parent.name for run in runs for path in run.folder.glob("samples/*/ucc.json")}
-    matches = [match for name in names if (match := _TAG.fullmatch(name)) and float(match[2]) == top_p]
-    return sorted((float(match[1]), match[0]) for match in matches)
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
+from quatro.sample_tag import Tag
 from quatro.sweep_plan import Plan, Point
 
 if TYPE_CHECKING:
@@ -61,17 +62,13 @@ def sample_arguments(evaluation: Evaluation, point: Point, run: Path, top_p: flo
     length = str(point.config.rollout.max_new_tokens)
     return [
         *(model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"),
-        *("--max-tokens", length, "--grade", "-o", str(samples_folder(run, top_p))),
+        *("--max-tokens", length, "--grade", "-o", str(Tag(top_p=top_p).folder(run))),
     ]
-
-
-def samples_folder(run: Path, top_p: float) -> Path:
-    return run / "samples" / f"T1-p{top_p:g}"
 
 
 def measure(evaluation: Evaluation, run: Path, top_p: float, *, label: str) -> None:
     """`measure_samples` of a run's samples at ``top_p``."""
-    measure_samples(samples_folder(run, top_p), n=evaluation.n, label=label)
+    measure_samples(Tag(top_p=top_p).folder(run), n=evaluation.n, label=label)
 
 
 def measure_samples(folder: Path, *, n: int, label: str) -> None:
@@ -101,7 +98,7 @@ def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float
     """
     from evals.results import read_result
 
-    folder = samples_folder(run, top_p)
+    folder = Tag(top_p=top_p).folder(run)
     paths = [folder / "passk.json", folder / "ucc.json"]
     if not all(path.exists() for path in paths):
         return None

@@ -19,7 +19,8 @@ from evals.training_metrics import last_mean
 from quatro.config import load_config
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_status
-from quatro.sweep_measure import BASE_CELL, samples_folder
+from quatro.sample_tag import Tag
+from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
 from quatro.yaml_loader import load_yaml
 
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
 
-_TOP_P = re.compile(r"T1-p(.+)")
 _ENTROPY_METRIC = "entropy/token_mean"
 
 
@@ -125,7 +125,7 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
         DataError: not a sweep, none of its runs is done, or a result cannot be read.
     """
     runs = chosen_runs(folder, cell)
-    tag = samples_folder(Path(), chosen_top_p(folder, runs, top_p)).name
+    tag = Tag(top_p=chosen_top_p(folder, runs, top_p))
     found: list[SweptResult] = []
     trained = []
     headings_with_base = set()
@@ -167,14 +167,20 @@ def chosen_top_p(folder: Path, runs: Sequence[SweptRun], wanted: float | None) -
     Raises:
         UsageError: nothing was measured at ``wanted``, or at several of which none is chosen.
     """
-    tags = dict.fromkeys(path.parent.name for run in runs for path in sorted(run.folder.glob("samples/*/passk.json")))
-    known = sorted(float(match[1]) for tag in tags if (match := _TOP_P.fullmatch(tag)))
+    tags = tags_with(runs, "passk.json")
+    known = sorted(tag.top_p for tag in tags if tag == Tag(top_p=tag.top_p))
     shown = ", ".join(f"{top_p:g}" for top_p in known) or "nothing"
     if wanted is None and len(known) > 1:
         raise UsageError(f"{folder} was measured at top_p {shown}; choose one with --top-p")
     if wanted is not None and wanted not in known:
         raise UsageError(f"--top-p {wanted:g}: {folder} was measured at {shown}; `quatro sweep --eval` measures")
     return wanted if wanted is not None else (known or [1.0])[0]
+
+
+def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:
+    """The tags under which some of the runs have samples with ``file`` beside them."""
+    names = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{file}")}
+    return {tag for name in names if (tag := Tag.parse(name)) is not None}
 
 
 def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
@@ -187,8 +193,8 @@ def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
     return None
 
 
-def _measured(run: Path, tag: str, label: str, heading: str) -> list[SweptResult]:
-    files = [run / "samples" / tag / name for name in ("passk.json", "ucc.json")]
+def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult]:
+    files = [tag.folder(run) / name for name in ("passk.json", "ucc.json")]
     own = {"label": label, "model": heading}
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 

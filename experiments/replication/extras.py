@@ -11,9 +11,7 @@ from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results
 from experiments.replication.sample_claims import HOT, hot_runs
 
 NUM_SAMPLES = 256
-HOT_TEMPERATURE = 1.5
 _HOT_CELLS = ("S1", "S2")
-_TOP_P = {NUCLEUS: "0.7", ALL: "1"}
 
 
 def missing_samples(results: Results) -> Iterator[list[str]]:
@@ -25,8 +23,8 @@ def missing_samples(results: Results) -> Iterator[list[str]]:
                 run = group[seed].folder
                 yield [
                     *(str(run), "-b", BENCHMARK, "-n", str(NUM_SAMPLES), "--grade"),
-                    *("--temperature", f"{HOT_TEMPERATURE:g}", "--top-p", _TOP_P[tag]),
-                    *("-o", str(run / "samples" / HOT[tag])),
+                    *("--temperature", f"{HOT[tag].temperature:g}", "--top-p", f"{tag.top_p:g}"),
+                    *("-o", str(HOT[tag].folder(run))),
                 ]
 
 
@@ -37,6 +35,8 @@ def missing_counts(sweep: Path) -> Iterator[tuple[Path, int, str]]:
     """
     for file in sorted(sweep.glob(f"*/*/samples/*/{BENCHMARK}.jsonl")):
         measured = file.parent / "ucc.json"
-        is_missing = not read_result(measured).problems if measured.is_file() else file.parent.name in HOT.values()
+        is_missing = (
+            not read_result(measured).problems if measured.is_file() else file.parent.name in map(str, HOT.values())
+        )
         if is_missing:
             yield file.parent, NUM_SAMPLES, file.parents[2].name

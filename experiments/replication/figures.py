@@ -43,6 +43,7 @@ from experiments.replication.results import (
 from experiments.replication.rules import Estimate, estimate_of, known
 from experiments.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
 from quatro.run_series import read_settings
+from quatro.sample_tag import Tag
 from quatro.sweep_counts import flip_rows, temperature_rows
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def curves_figure(results: Results) -> Figure | None:
     if base is None or not all(groups.values()):
         return None
     everyone: dict[str, Group] = {"base": {0: base}, **groups}
-    kinds: tuple[tuple[str, Callable[[int, str], Measure], float], ...] = (
+    kinds: tuple[tuple[str, Callable[[int, Tag], Measure], float], ...] = (
         ("Pass@k, %", passed, 100.0),
         ("UCC@k, distinct solutions", unique, 1.0),
     )

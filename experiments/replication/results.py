@@ -18,12 +18,13 @@ from evals.estimators import Floats
 from evals.training_metrics import LAST_ITERATIONS
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_environment
+from quatro.sample_tag import Tag
 from quatro.sweep_counts import Counts, counts_in, is_measured
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_results import SweptRun, read_sweep
 
 BENCHMARK = "countdown"
-ALL, NUCLEUS = TAGS = ("T1-p1", "T1-p0.7")  # tags of samples: the whole distribution, the paper's evaluation
+ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Run(SweptRun):
         found = [row[metric] for row in self.rows if isinstance(row.get(metric), (int, float))]
         return np.array(found, dtype=np.float64)
 
-    def counts(self, tag: str) -> Counts:
+    def counts(self, tag: Tag) -> Counts:
         return counts_in(self.folder, tag)
 
 
@@ -105,15 +106,15 @@ def log_of(measure: Measure) -> Measure:
     return lambda run: np.log(measure(run))
 
 
-def passed(k: int, tag: str) -> Measure:
+def passed(k: int, tag: Tag) -> Measure:
     return lambda run: run.counts(tag).passed(k)
 
 
-def unique(k: int, tag: str) -> Measure:
+def unique(k: int, tag: Tag) -> Measure:
     return lambda run: run.counts(tag).unique(k)
 
 
-def unique_ratio(tag: str) -> Measure:
+def unique_ratio(tag: Tag) -> Measure:
     return lambda run: run.counts(tag).unique_ratio()
 
 

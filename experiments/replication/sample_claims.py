@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,9 +36,10 @@ from experiments.replication.rules import (
     over_problems,
 )
 from quatro.run_series import dual_by_count
+from quatro.sample_tag import Tag
 from quatro.sweep_counts import NEVER, is_measured
 
-HOT = {NUCLEUS: "T1.5-p0.7", ALL: "T1.5-p1"}
+HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16
 SIZES = (4, 8, 16, 32, 64)
 UCR = Unit(2, "points", scale=100.0)
@@ -86,7 +87,7 @@ def flip_measure(base: Run, name: str) -> Measure:
 def temperature(results: Results) -> list[Finding]:
     """(g) GSPO sampled hotter against QUATRO sampled at 1."""
 
-    def gain(tag: str) -> tuple[Comparison, ...]:
+    def gain(tag: Tag) -> tuple[Comparison, ...]:
         return tuple(
             Comparison(
                 f"{cell}: GSPO at T 1.5 − T 1",
@@ -97,7 +98,7 @@ def temperature(results: Results) -> list[Finding]:
             for cell in ("S1", "S2")
         )
 
-    def ahead(tag: str) -> tuple[Comparison, ...]:
+    def ahead(tag: Tag) -> tuple[Comparison, ...]:
         return tuple(
             Comparison(
                 f"{cell}: δ {delta} at T 1 − GSPO at T 1.5",
@@ -139,12 +140,12 @@ def temperature(results: Results) -> list[Finding]:
     return findings
 
 
-def hot_runs(group: Group, tag: str) -> Group:
+def hot_runs(group: Group, tag: Tag) -> Group:
     """Those that have been sampled at temperature 1.5."""
     return {seed: run for seed, run in group.items() if is_measured(run.folder, HOT[tag])}
 
 
-def _hot_difference(group: Group, gspo: Group, tag: str, *, is_first_hot: bool) -> Floats | None:
+def _hot_difference(group: Group, gspo: Group, tag: Tag, *, is_first_hot: bool) -> Floats | None:
     hot, cold = unique_ratio(HOT[tag]), unique_ratio(tag)
     if is_first_hot:
         return difference(hot_runs(group, tag), gspo, hot, cold)

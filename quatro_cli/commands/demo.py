@@ -101,7 +101,9 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
 
 
 def _folder(arm: Arm, root: Path, top_p: float) -> Path:
-    return (arm.run or root / "base") / "samples" / f"T1-p{top_p:g}"
+    from quatro.sample_tag import Tag
+
+    return Tag(top_p=top_p).folder(arm.run or root / "base")
 
 
 def _sample(arm: Arm, top_p: float, *, n: int, root: Path, dry_run: bool) -> None:

@@ -109,7 +109,8 @@ def sample(
     from evals.whole_file import file_stem
     from quatro.preflight import check_model
     from quatro.sample_engine import check_sampling, engine_name, gpu_list
-    from quatro.sample_settings import default_tag, plan_of
+    from quatro.sample_settings import plan_of
+    from quatro.sample_tag import Tag
 
     names = split(benchmarks)
     if not names:
@@ -129,7 +130,7 @@ def sample(
     if tag is not None and file_stem(tag) != tag:
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
     is_inside = found.checkpoint is not None and found.checkpoint.is_inside
-    default = default_tag(tasks[0].sampling, step=found.step, is_inside=is_inside)
+    default = str(Tag.of(tasks[0].sampling, step=found.step, is_inside=is_inside))
     folder = out or _default_folder(model, found) / (tag or default)
     check_sampling(drawer, tasks[0].sampling)
     check_model(found.load, found.checkpoint)

@@ -15,6 +15,7 @@ from experiments.replication.page import document, page, replicate
 from experiments.replication.results import read_results
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
+from quatro.sample_tag import Tag
 from quatro.sweep import write_plan
 from quatro.sweep_file import find_sweep, load_sweep
 
@@ -238,7 +239,7 @@ def test_dual_errors_are_those_of_subsets_drawn_at_random(verdicts, monkeypatch)
 
     rng = np.random.default_rng(1)
     ratios, degenerate = [], []
-    for correct in base.counts("T1-p1").correct.astype(int):
+    for correct in base.counts(Tag()).correct.astype(int):
         if not 0 < correct < N:
             continue
         rewards = (np.arange(N) < correct).astype(float)

@@ -14,7 +14,7 @@ from quatro import sample
 from quatro.policy.digest import model_digest
 from quatro.rollout.streams import sample_seed
 from quatro.sample import Pace, refuse_long_prompts, sample_benchmark
-from quatro.sample_settings import Plan, Source, claim_folder, default_tag, plan_of
+from quatro.sample_settings import Plan, Source, claim_folder, plan_of
 from quatro.state import refuse_other_inputs
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -327,11 +327,6 @@ def test_nothing_to_draw_from_and_no_samples_are_errors(tmp_path):
         draw(tmp_path, prompts=[])
     with pytest.raises(UsageError, match="at least 1"):
         draw(tmp_path, n=0)
-
-
-def test_tags_are_made_of_the_settings():
-    assert default_tag(Sampling(), step=100) == "T1-p1-step000100"
-    assert default_tag(Sampling(temperature=0.6, top_p=0.7, top_k=50)) == "T0.6-p0.7-k50"
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "x" * 500, "\x1b[2J", "a b"])

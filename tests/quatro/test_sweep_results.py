@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from evals.entries import own_entries, read_sources
 from evals.errors import DataError, UsageError
 from evals.results import ProblemEntry, Result, Row, SamplingInfo
+from quatro.sample_tag import Tag
 from quatro.sweep import Axis, plan_sweep, write_plan
 from quatro.sweep_counts import counts_in, flip_results, temperature_results
 from quatro.sweep_plan import Cell, Plan, plan_cell
@@ -129,7 +130,7 @@ def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
     del document["problems"]
     file.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(DataError, match="type the sweep again"):
-        counts_in(sweep / "runs/gspo-seed=0", "T1-p1")
+        counts_in(sweep / "runs/gspo-seed=0", Tag())
 
 
 def test_commands_take_a_sweep(sweep, tmp_path):
