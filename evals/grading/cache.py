@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from evals.grading.guard import refusal
-from evals.grading.pool import Pair, Verdict, WorkerPool
+from evals.grading.pool import Pair, SymbolicJudge, Verdict
 from evals.grading.typography import clean
 
 # Part of every result and of every key below: raise it whenever a grade may come out differently.
@@ -24,8 +24,8 @@ class VerdictCache:
     The key is (grader version, policy, tolerance, normalised answer, reference). Failures of the machine are not kept.
     """
 
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
+    def __init__(self, workers: SymbolicJudge) -> None:
+        self._workers = workers
         self._verdicts: dict[_Key, Verdict] = {}
         self._lock = threading.Lock()
 
@@ -45,7 +45,7 @@ class VerdictCache:
         if missing:
             total = len(missing)
             tell = (lambda done: on_progress(done, total)) if on_progress else None
-            found.update(zip(missing, self._pool.judge(list(missing.values()), tell), strict=True))
+            found.update(zip(missing, self._workers.judge(list(missing.values()), tell), strict=True))
             self._keep({key: found[key] for key in missing})
         return [found[key] for key in keys]
 
@@ -56,10 +56,10 @@ class VerdictCache:
                 del self._verdicts[key]
 
     def close(self) -> None:
-        self._pool.close()
+        self._workers.close()
 
     def abandon(self) -> None:
-        self._pool.abandon()
+        self._workers.abandon()
 
 
 def _key(pair: Pair) -> _Key:
@@ -75,7 +75,7 @@ def shared_cache() -> VerdictCache:
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = VerdictCache(WorkerPool())
+            _shared = VerdictCache(SymbolicJudge())
             atexit.register(close_workers)
         return _shared
 

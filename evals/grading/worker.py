@@ -1,4 +1,4 @@
-"""The child process of the symbolic stage: `python -m evals.grading.worker`, one JSON request and response a line.
+"""The child process of the symbolic stage: `python -m evals.grading.worker CPU_LIMIT_S` and the pipes of the pool.
 
 The process loads sympy once and stays warm. Pairs are judged in forks of it under hard limits of CPU time and memory,
 so that no answer can slow down or kill the judging of another. It is a fresh interpreter with a single thread, which
@@ -14,19 +14,18 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from evals.grading.pool import MATH_VERIFY
+from evals.worker_pool import Message, Respond, serve
 
 MEMORY_LIMIT_BYTES = 2 << 30
 CPU_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 
 UNDECIDED = "undecided: no difference was found and no proof of equality"
 
-Message = dict[str, Any]
 
-
-def judge_chunk(pairs: Sequence[Message], cpu_limit_s: float, respond: Callable[[Message], None]) -> None:
+def judge_chunk(pairs: Sequence[Message], cpu_limit_s: float, respond: Respond) -> None:
     """Responds with the verdict of each pair in order, or with what became of the process that judged it.
 
     One fork judges pair after pair, so that they share what was parsed; after a failure a new one goes on behind it.
@@ -117,27 +116,15 @@ def _math_verify_accepts(pair: Message) -> bool:
     return bool(verify(reference, answer, timeout_seconds=None))
 
 
-def main() -> None:
-    requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)  # whatever a library prints is not a response
+def prepare() -> Callable[[list[Message], Respond], None]:
+    """What judges a chunk of pairs, once sympy is loaded; the CPU limit is the first argument of the command."""
+    from evals.grading.symbolic import warm_up
 
-    def respond(message: Message) -> None:
-        responses.write(json.dumps(message).encode("ascii") + b"\n")
-
-    try:
-        from evals.grading.symbolic import warm_up
-
-        warm_up()
-    except Exception as error:
-        respond({"failed": f"{type(error).__name__}: {error}"})
-        return
-    respond({"ready": True})
+    warm_up()
     gc.freeze()  # a collection in a fork would otherwise copy every page
-    for line in requests:
-        request = json.loads(line)
-        judge_chunk(request["pairs"], request["cpu_limit_s"], respond)
+    cpu_limit_s = float(sys.argv[1])
+    return lambda pairs, respond: judge_chunk(pairs, cpu_limit_s, respond)
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepare)

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from evals.errors import QuatroError
+from evals.errors import QuatroError, UsageError
+from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
 from quatro.rewards.base import Groups, Scored, require_usable
-from quatro.rewards.pool import Outcome, WorkerPool
 from quatro.types import Prompt
 
 OnError = Literal["fail", "zero"]
 # With so many failures a run learns nothing and waits for deadlines: it stops even under the policy `zero`.
 MAX_FAILED_SHARE = 0.5
 MIN_FAILED = 16
+# Importing a user's module may pull in anything.
+START_TIMEOUT_S = 120.0
+# For what the function still has to write when it is no longer needed.
+GRACE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``reward`` of one call, or what became of it; ``detail`` is the traceback or the cause of death."""
+
+    kind: Literal["reward", "error", "timeout"]
+    reward: float = 0.0
+    detail: str = ""
 
 
 class FunctionReward:
     """Runs the function in child processes; see `make_reward` for its arguments.
 
     ``prompt_text`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
+
+    Raises:
+        UsageError: the function cannot be imported; found out here and not at the first call.
     """
 
     def __init__(self, spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> None:
         self.spec = spec
         self.timeout_s = timeout_s
         self.on_error = on_error
-        self._pool = WorkerPool(spec, timeout_s=timeout_s, num_workers=num_workers or min(4, os.cpu_count() or 1))
+        self._pool = WorkerPool(
+            ["-m", "quatro.rewards.worker", spec],
+            num_workers=num_workers or min(4, os.cpu_count() or 1),
+            timeout_s=timeout_s,
+            start_timeout_s=START_TIMEOUT_S,
+            grace_s=GRACE_S,
+        )
+        try:
+            self._pool.start()
+        except CannotStartError as error:
+            raise self._cannot_load(str(error)) from error
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         calls = [
@@ -35,7 +62,11 @@ class FunctionReward:
             for prompt, rollouts in zip(prompts, completions, strict=True)
             for rollout in rollouts
         ]
-        outcomes = iter(self._pool.map(calls))
+        try:
+            answers = self._pool.ask(calls)
+        except CannotStartError as error:
+            raise self._cannot_load(str(error)) from error
+        outcomes = iter([self._outcome(answer) for answer in answers])
         by_prompt = [[next(outcomes) for _ in rollouts] for rollouts in completions]
         flat = [outcome for group in by_prompt for outcome in group]
         num_errors = sum(outcome.kind == "error" for outcome in flat)
@@ -51,6 +82,27 @@ class FunctionReward:
         reward = [[outcome.reward for outcome in group] for group in by_prompt]
         require_usable(prompts, reward)
         return Scored(reward, [[None] * len(group) for group in reward], num_errors, num_timeouts)
+
+    def _outcome(self, answer: Message | Failure) -> Outcome:
+        if isinstance(answer, Failure):
+            if answer.kind == "not started":
+                raise self._cannot_load(f"its process {answer.detail}")
+            if answer.kind == "overdue":
+                return Outcome("timeout")
+            return Outcome("error", detail=f"the process of the reward function {answer.detail}")
+        if "error" in answer:
+            return Outcome("error", detail=str(answer["error"]))
+        if not isinstance(answer.get("reward"), float):
+            raise QuatroError(
+                f"the reward worker sent {answer!r:.200}; expected a reward (does the function write to fds?)"
+            )
+        return Outcome("reward", answer["reward"])
+
+    def _cannot_load(self, reason: str) -> UsageError:
+        return UsageError(
+            f"cannot load the reward function {self.spec!r} (expected module:function, importable from the current "
+            f"directory):\n{reason}"
+        )
 
     def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> QuatroError:
         prompt, index, outcome = next(

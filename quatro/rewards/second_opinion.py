@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from evals.grading.pool import MATH_VERIFY, Pair, Verdict, WorkerPool
+from evals.grading.pool import MATH_VERIFY, Pair, SymbolicJudge, Verdict
 
 MAX_PAIRS = 64
 CPU_LIMIT_S = 1.0
@@ -21,7 +21,7 @@ class SecondOpinion:
     """Asks a worker process of its own: math-verify can hang, and the trainer must not wait for it."""
 
     def __init__(self) -> None:
-        self._pool = WorkerPool(num_workers=1, cpu_limit_s=CPU_LIMIT_S)
+        self._pool = SymbolicJudge(num_workers=1, cpu_limit_s=CPU_LIMIT_S)
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._is_closed = threading.Event()
 

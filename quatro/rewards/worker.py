@@ -1,13 +1,8 @@
-"""The child process of a user's reward function: `python -m quatro.rewards.worker SPEC REQUEST_FD RESPONSE_FD`.
-
-Requests and responses are JSON, one a line, on pipes of their own: what the function prints goes to stderr and
-disturbs nothing.
-"""
+"""The child process of a user's reward function: `python -m quatro.rewards.worker SPEC` and the pipes of the pool."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 import threading
@@ -15,6 +10,9 @@ import time
 import traceback
 from collections.abc import Callable
 from typing import Any
+
+from evals import worker_pool
+from evals.worker_pool import Message, Respond
 
 MAX_DESCRIPTION_CHARS = 8000
 
@@ -29,9 +27,9 @@ def load_function(spec: str) -> Callable[..., Any]:
     return function
 
 
-def answer_request(function: Callable[..., Any], line: str) -> dict[str, Any]:
+def answer_request(function: Callable[..., Any], arguments: list[Any]) -> Message:
     try:
-        result = function(*json.loads(line))
+        result = function(*arguments)
         if isinstance(result, (str, bytes)) or not hasattr(result, "__float__"):
             raise TypeError(f"the reward function returned {result!r:.200}; expected a number")
         return {"reward": float(result)}
@@ -41,7 +39,7 @@ def answer_request(function: Callable[..., Any], line: str) -> dict[str, Any]:
 
 def describe(error: BaseException) -> str:
     """The error and the frames of the user's own code, innermost last; how it was called is our business."""
-    ours = (__file__, importlib.__file__)
+    ours = (__file__, worker_pool.__file__, importlib.__file__)
     frames = [
         f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -58,24 +56,17 @@ def exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def main() -> None:
+def prepare() -> Callable[[list[Any], Respond], None]:
+    """What answers a chunk of calls, each the function's arguments; the function is the command's first argument."""
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
-    spec, request_fd, response_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with open(request_fd, encoding="ascii") as requests, open(response_fd, "w", encoding="ascii") as responses:
+    function = load_function(sys.argv[1])
 
-        def respond(message: dict[str, Any]) -> None:
-            responses.write(json.dumps(message) + "\n")
-            responses.flush()
+    def answer(calls: list[Any], respond: Respond) -> None:
+        for arguments in calls:
+            respond(answer_request(function, arguments))
 
-        try:
-            function = load_function(spec)
-        except Exception as error:
-            respond({"error": describe(error)})
-            return
-        respond({"ready": True})
-        for line in requests:
-            respond(answer_request(function, line))
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    worker_pool.serve(prepare, describe)

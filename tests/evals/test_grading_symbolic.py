@@ -16,7 +16,7 @@ from evals import grading
 from evals.errors import MissingError
 from evals.grading import cache, grade, grade_many
 from evals.grading.cache import VerdictCache
-from evals.grading.pool import Pair, Verdict, WorkerPool
+from evals.grading.pool import Pair, SymbolicJudge, Verdict
 
 
 def pair(answer: str, reference: str) -> Pair:
@@ -139,7 +139,7 @@ def test_other_formulas_are_wrong() -> None:
 def test_many_pairs_are_each_judged_once_and_answered_in_order() -> None:
     asked: list[Pair] = []
 
-    class Recorder(WorkerPool):
+    class Recorder(SymbolicJudge):
         def judge(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
             asked.extend(pairs)
             return [Verdict("correct" if "y" in pair.answer else "incorrect") for pair in pairs]
@@ -159,7 +159,7 @@ def test_many_pairs_are_each_judged_once_and_answered_in_order() -> None:
 def test_failures_of_the_machine_are_not_remembered() -> None:
     outcomes = iter(["infra_error", "correct"])
 
-    class Failing(WorkerPool):
+    class Failing(SymbolicJudge):
         def judge(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
             return [Verdict(next(outcomes)) for _ in pairs]  # type: ignore[arg-type]
 
@@ -172,14 +172,14 @@ def fake_worker(tmp_path: Path) -> Iterator[object]:
     """Makes pools whose workers run a script in place of sympy; `{state}` in it is a folder that outlives them."""
     pools = []
 
-    def make(body: str, **options: object) -> WorkerPool:
+    def make(body: str, **options: object) -> SymbolicJudge:
         script = tmp_path / "worker.py"
         head = "import json, os, sys, time, signal\nfrom pathlib import Path\n"
         head += f"state = Path({str(tmp_path)!r})\n"
-        head += "def say(message):\n    sys.stdout.write(json.dumps(message) + '\\n'); sys.stdout.flush()\n"
-        head += "say({'ready': True})\nfor line in sys.stdin:\n    for pair in json.loads(line)['pairs']:\n"
-        script.write_text(head + "".join(f"        {row}\n" for row in body.strip().splitlines()), encoding="utf-8")
-        pools.append(WorkerPool(num_workers=1, command=[str(script)], **options))  # type: ignore[arg-type]
+        head += "from evals.worker_pool import serve\ndef answer(pairs, say):\n    for pair in pairs:\n"
+        body = "".join(f"        {row}\n" for row in body.strip().splitlines())
+        script.write_text(f"{head}{body}serve(lambda: answer)\n", encoding="utf-8")
+        pools.append(SymbolicJudge(num_workers=1, command=[str(script)], **options))  # type: ignore[arg-type]
         return pools[-1]
 
     yield make
@@ -209,7 +209,7 @@ say({"outcome": "correct", "stage": "symbolic"})
 
 
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
-    pool = WorkerPool(num_workers=1, command=["-c", "raise SystemExit(9)"])
+    pool = SymbolicJudge(num_workers=1, command=["-c", "raise SystemExit(9)"])
     with pytest.raises(MissingError, match="status 9"):
         pool.judge([pair("x", "y")])
 
@@ -244,7 +244,7 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_timeout_is_reported_as_one() -> None:
-    pool = WorkerPool(num_workers=1, cpu_limit_s=0.001)
+    pool = SymbolicJudge(num_workers=1, cpu_limit_s=0.001)
     try:
         assert pool.judge([pair("x^2+\\sin x", "\\cos x")])[0].outcome == "timeout"
     finally:
@@ -282,7 +282,7 @@ def test_workers_end_with_their_parent() -> None:
     code = (
         "import json, sys\nfrom evals.grading import cache, grade\n"
         "assert grade(r'\\boxed{1+x}', 'x+1').correct\n"
-        "sys.stdout.write(json.dumps([w._process.pid for w in cache.shared_cache()._pool._workers]))\n"
+        "sys.stdout.write(json.dumps([w.process.pid for w in cache.shared_cache()._workers._pool._workers]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -292,13 +292,13 @@ def test_workers_end_with_their_parent() -> None:
 @pytest.mark.slow
 def test_a_child_of_a_fork_starts_workers_of_its_own() -> None:
     assert grade("\\boxed{1009+x}", "x+1009").correct
-    ours = cache.shared_cache()._pool._workers[0]._process.pid
+    ours = cache.shared_cache()._workers._pool._workers[0].process.pid
     child = os.fork()
     if child == 0:
         status = 1
         try:
             is_right = grade("\\boxed{1013+x}", "x+1013").correct
-            theirs = cache.shared_cache()._pool._workers[0]._process.pid
+            theirs = cache.shared_cache()._workers._pool._workers[0].process.pid
             cache.close_workers()
             status = 0 if is_right and theirs != ours else 2
         finally:
@@ -319,7 +319,7 @@ def is_alive(process: int) -> bool:
 @pytest.mark.slow
 def test_grades_do_not_depend_on_load_or_company() -> None:
     questions = [pair(answer, reference) for answer, reference in SAME[::2] + DIFFERENT[::3]]
-    alone, crowded = WorkerPool(num_workers=1), WorkerPool(num_workers=3)
+    alone, crowded = SymbolicJudge(num_workers=1), SymbolicJudge(num_workers=3)
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         first = alone.judge(questions)

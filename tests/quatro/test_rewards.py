@@ -242,10 +242,11 @@ def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[...,
 def test_a_killed_trainer_leaves_no_worker_behind(functions: Callable[..., Reward]) -> None:
     code = """
         import sys
-        from quatro.rewards.pool import WorkerPool
-        pool = WorkerPool("my_rewards:by_text", timeout_s=1000, num_workers=1)
-        sys.stdout.write(f"{pool._workers[0]._process.pid}\\n"); sys.stdout.flush()
-        pool.map([("", "hang", "")])
+        from quatro.rewards import make_reward
+        from quatro.types import Prompt, Rollout
+        reward = make_reward("my_rewards:by_text", timeout_s=1000, num_workers=1)
+        sys.stdout.write(f"{reward._pool._workers[0].process.pid}\\n"); sys.stdout.flush()
+        reward.score([Prompt("b", "p", "q", None, text="q", token_ids=(1,))], [[Rollout((1,), "hang", "stop")]])
     """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     trainer = subprocess.Popen(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from evals.grading import GRADER_VERSION, cache
 from evals.grading.cache import VerdictCache
-from evals.grading.pool import WorkerPool
+from evals.grading.pool import SymbolicJudge
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -239,7 +239,7 @@ def starting_workers(tmp_path, monkeypatch):
         counter = f"from pathlib import Path\ncount = Path({str(tmp_path / 'starts')!r})\n"
         counter += "count.write_text(str(int(count.read_text()) + 1) if count.exists() else '1')\n"
         script.write_text(counter + "import os, runpy, signal\n" + program, encoding="utf-8")
-        pools.append(VerdictCache(WorkerPool(num_workers=1, command=[str(script)])))
+        pools.append(VerdictCache(SymbolicJudge(num_workers=1, command=[str(script)])))
         monkeypatch.setattr(cache, "_shared", pools[-1])
 
     yield use

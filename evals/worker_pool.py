@@ -1,0 +1,320 @@
+"""Killable worker processes with deadlines: a pool that asks them, and the loop of a process that answers.
+
+Requests and answers are JSON, one a line, over pipes of their own, so that what a library prints is no answer. The
+processes are fresh interpreters (not forks: the parent may have threads); they start when needed and stay warm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+EXIT_LIMIT_S = 10.0
+_READ_BYTES = 1 << 16
+
+Message = dict[str, Any]
+Respond = Callable[[Message], None]
+
+
+class Failure(NamedTuple):
+    """Why a request has no answer; ``detail`` is what the process did, as in "ended with status 1"."""
+
+    kind: Literal["ended", "overdue", "not started"]
+    detail: str
+
+
+class CannotStartError(Exception):
+    """What a worker process says of itself before it is ready: another start would fail too."""
+
+
+class WorkerPool:
+    """Up to ``num_workers`` processes of `python COMMAND`, each of which runs `serve`. Safe to use from threads.
+
+    A process is sent ``chunk_size`` requests at a time. One that is silent for ``timeout_s`` seconds is killed and
+    replaced, as is one that ends by itself. One that is killed before it is ready, or is not ready after
+    ``start_timeout_s``, is started ``max_starts`` times in all. ``is_quiet`` drops what the processes print; otherwise
+    it goes to stderr. A process that is closed has ``grace_s`` seconds to end by itself.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        num_workers: int,
+        timeout_s: float,
+        start_timeout_s: float,
+        chunk_size: int = 1,
+        max_starts: int = 1,
+        is_quiet: bool = False,
+        grace_s: float = 0.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.num_workers = num_workers
+        self.timeout_s = timeout_s
+        self._launch = _Launch(command, start_timeout_s, is_quiet, grace_s, environment or {})
+        self._chunk_size = chunk_size
+        self._max_starts = max_starts
+        self._workers: list[_Worker] = []
+        self._why_none = ""
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Waits until one process is ready.
+
+        Raises:
+            CannotStartError: none can be started.
+        """
+        with self._closed_after_errors():
+            self._grow(1)
+            while self._workers and not any(worker.is_ready for worker in self._workers):
+                for worker, message in self._messages():
+                    if isinstance(message, Failure):
+                        self._replace(worker, message)
+            if not self._workers:
+                raise CannotStartError(self._why_none)
+
+    def ask(
+        self, requests: Sequence[object], on_answer: Callable[[Message | Failure], None] | None = None
+    ) -> list[Message | Failure]:
+        """Answers in the order of the requests; ``on_answer`` is told each as it comes.
+
+        A process that fails is held against the first request that it had not answered; others go to the next process.
+
+        Raises:
+            CannotStartError: a process says that it cannot work on this machine.
+        """
+        answers: dict[int, Message | Failure] = {}
+        indices = range(len(requests))
+        waiting = deque(list(indices[i : i + self._chunk_size]) for i in indices[:: self._chunk_size])
+        with self._closed_after_errors():
+            self._grow(len(waiting))
+            while self._workers and (waiting or any(worker.open for worker in self._workers)):
+                for worker in self._workers:
+                    if waiting and worker.is_ready and not worker.open:
+                        chunk = waiting.popleft()
+                        worker.send(chunk, [requests[index] for index in chunk], self.timeout_s)
+                for worker, message in self._messages():
+                    if worker.open:
+                        answers[worker.open.popleft()] = message
+                        if on_answer:
+                            on_answer(message)
+                    if isinstance(message, Failure):
+                        if worker.open:
+                            waiting.append(list(worker.open))
+                        self._replace(worker, message)
+        not_started = Failure("not started", self._why_none)
+        return [answers.get(index, not_started) for index in indices]
+
+    def close(self) -> None:
+        """Ends the processes; asking again starts new ones."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+
+    def abandon(self) -> None:
+        """For the child of a fork: closes its copies of the pipes and leaves the processes to the parent."""
+        for worker in self._workers:
+            worker.close_pipes()
+        self._workers = []
+
+    @contextlib.contextmanager
+    def _closed_after_errors(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self._close()  # a process in the middle of a request would answer the next one with this one's answer
+                raise
+
+    def _grow(self, num_useful: int) -> None:
+        while len(self._workers) < min(self.num_workers, num_useful):
+            self._workers.append(_Worker(self._launch))
+
+    def _replace(self, worker: _Worker, failure: Failure) -> None:
+        self._workers.remove(worker)
+        if worker.is_ready:
+            self._workers.append(_Worker(self._launch))
+        elif worker.num_starts < self._max_starts:
+            self._workers.append(_Worker(self._launch, worker.num_starts + 1))
+        else:
+            self._why_none = failure.detail
+
+    def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
+        """What processes say, after waiting for the first to speak, to end or to be overdue; a failure comes last."""
+        expected = [worker for worker in self._workers if worker.open or not worker.is_ready]
+        poll = select.poll()
+        for worker in expected:
+            poll.register(worker.responses, select.POLLIN)
+            if worker.unsent:
+                poll.register(worker.requests, select.POLLOUT)
+        nearest = min(worker.deadline for worker in expected)
+        events = {descriptor for descriptor, _ in poll.poll(max(0, math.ceil(1000 * (nearest - time.monotonic()))))}
+        for worker in expected:
+            if worker.requests in events:
+                worker.write()
+            if worker.responses in events:
+                for message in worker.read(self.timeout_s):
+                    yield worker, message
+            elif time.monotonic() >= worker.deadline:
+                yield worker, worker.overdue(self.timeout_s)
+
+
+class _Launch(NamedTuple):
+    command: Sequence[str]
+    timeout_s: float
+    is_quiet: bool
+    grace_s: float
+    environment: Mapping[str, str]
+
+
+class _Worker:
+    def __init__(self, launch: _Launch, num_starts: int = 1) -> None:
+        self.num_starts = num_starts
+        self._launch = launch
+        self.open: deque[int] = deque()  # indices of the requests that it was sent and has not answered
+        self.unsent = memoryview(b"")
+        self.is_ready = False
+        self.deadline = time.monotonic() + launch.timeout_s
+        self._buffer = b""
+        self._is_alive = True
+        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+        theirs_in, self.requests = os.pipe()
+        self.responses, theirs_out = os.pipe()
+        os.set_blocking(self.requests, False)  # one that reads nothing must not stop us
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", *launch.command, str(theirs_in), str(theirs_out)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if launch.is_quiet else 2,  # stdout is for data, and this is none
+                stderr=subprocess.DEVNULL if launch.is_quiet else None,
+                pass_fds=(theirs_in, theirs_out),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **launch.environment},
+                start_new_session=True,  # Ctrl-C is ours to handle, and a kill takes grandchildren along
+            )
+        except OSError as error:
+            self.close_pipes()
+            raise CannotStartError(str(error)) from error
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+
+    def send(self, chunk: list[int], requests: Sequence[object], timeout_s: float) -> None:
+        """Ask for answers to ``requests``, which are those of the indices ``chunk``."""
+        self.open = deque(chunk)
+        self.deadline = time.monotonic() + timeout_s
+        self.unsent = memoryview(json.dumps(requests).encode("ascii") + b"\n")
+        self.write()
+
+    def write(self) -> None:
+        """Sends as much as the process takes now."""
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.requests, self.unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:  # that it has ended shows at the next read
+            self.unsent = memoryview(b"")
+
+    def read(self, timeout_s: float) -> Iterator[Message | Failure]:
+        """The messages that are complete. To be called when there is something to read."""
+        data = os.read(self.responses, _READ_BYTES)
+        if not data:
+            yield self._ended()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self.deadline = time.monotonic() + timeout_s
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if not isinstance(message, dict) or (self.is_ready and not self.open):
+                self.kill()
+                yield Failure("ended", f"sent {line!r:.200}, which is no answer")
+                return
+            if self.is_ready:
+                yield message
+            elif "failed" in message:
+                raise CannotStartError(message["failed"])
+            self.is_ready = True
+
+    def _ended(self) -> Failure:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(EXIT_LIMIT_S)  # the pipe closes before the process has ended
+        self.kill()
+        status = self.process.returncode
+        if not self.is_ready and status >= 0:
+            raise CannotStartError(f"it ended with status {status} before it was ready")
+        return Failure("ended", f"ended with status {status}")
+
+    def overdue(self, timeout_s: float) -> Failure:
+        self.kill()
+        if not self.is_ready:
+            return Failure("overdue", f"was not ready within {self._launch.timeout_s:g} s")
+        return Failure("overdue", f"gave no answer within {timeout_s:g} s")
+
+    def end(self) -> None:
+        """Kills the process if it does not end by itself soon after its requests have."""
+        if self._is_alive and self._launch.grace_s:
+            os.close(self.requests)
+            self.requests = -1
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(self._launch.grace_s)
+        self.kill()
+
+    def kill(self) -> None:
+        if not self._is_alive:
+            return
+        self._is_alive = False
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.close_pipes()
+
+    def close_pipes(self) -> None:
+        for pipe in (self.requests, self.responses):
+            with contextlib.suppress(OSError):
+                os.close(pipe)
+
+
+def serve(
+    prepare: Callable[[], Callable[[list[Any], Respond], None]],
+    describe: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
+) -> None:
+    """The loop of a worker process, until the pool closes its pipes, which the last two arguments of the command name.
+
+    ``prepare`` makes the function that is given each chunk of requests and must respond once to each, in their order.
+    If it raises, the pool is told what ``describe`` says of the error.
+    """
+    request_fd, response_fd = (int(argument) for argument in sys.argv[-2:])
+    for descriptor in (request_fd, response_fd):
+        os.set_inheritable(descriptor, False)
+    with open(request_fd, encoding="ascii") as requests, open(response_fd, "w", encoding="ascii") as responses:
+
+        def respond(message: Message) -> None:
+            responses.write(json.dumps(message) + "\n")
+            responses.flush()
+
+        try:
+            answer = prepare()
+        except Exception as error:
+            respond({"failed": describe(error)})
+            return
+        respond({"ready": True})
+        for line in requests:
+            answer(json.loads(line), respond)

@@ -1,0 +1,103 @@
+"""The pool of worker processes: what it promises whatever its processes do."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evals.worker_pool import CannotStartError, Failure, WorkerPool
+
+BEHAVIOURS = """
+import os, signal, sys, threading, time
+from evals.worker_pool import serve
+
+def answer(requests, respond):
+    for request in requests:
+        if request == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if request == "leave":
+            os._exit(3)
+        if request == "hang":
+            time.sleep(1000)
+        if request == "garbage":
+            os.write(int(sys.argv[-1]), b"not JSON\\n")
+        if request == "list":
+            os.write(int(sys.argv[-1]), b"[1]\\n")
+        if request == "then stop reading":
+            threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGSTOP]).start()
+        respond({"echo": request[:9], "process": os.getpid()})
+
+serve(lambda: answer)
+"""
+
+
+@pytest.fixture
+def make_pool(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
+    pools = []
+
+    def make(program: str = BEHAVIOURS, **options: object) -> WorkerPool:
+        script = tmp_path / "worker.py"
+        script.write_text(program, encoding="utf-8")
+        settings = {"num_workers": 1, "timeout_s": 20.0, "start_timeout_s": 20.0, "is_quiet": True, **options}
+        pools.append(WorkerPool([str(script)], **settings))  # type: ignore[arg-type]
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+@pytest.mark.parametrize(("num_workers", "chunk_size"), [(1, 1), (1, 4), (3, 2)])
+def test_a_process_that_fails_costs_one_request_and_the_rest_are_answered_in_order(
+    make_pool: Callable[..., WorkerPool], num_workers: int, chunk_size: int
+) -> None:
+    pool = make_pool(num_workers=num_workers, chunk_size=chunk_size, timeout_s=1.0)
+    requests = ["a", "die", "b", "leave", "garbage", "list", "c", "hang", "d"]
+    told = []
+    answers = pool.ask(requests, told.append)
+    assert [answer if isinstance(answer, Failure) else answer["echo"] for answer in answers] == [
+        "a",
+        Failure("ended", "ended with status -9"),
+        "b",
+        Failure("ended", "ended with status 3"),
+        Failure("ended", "sent b'not JSON', which is no answer"),
+        Failure("ended", "sent b'[1]', which is no answer"),
+        "c",
+        Failure("overdue", "gave no answer within 1 s"),
+        "d",
+    ]
+    assert sorted(map(str, told)) == sorted(map(str, answers))
+
+
+def test_a_process_that_stops_reading_cannot_stop_its_parent(make_pool: Callable[..., WorkerPool]) -> None:
+    pool = make_pool(timeout_s=1.0)
+    pool.ask(["then stop reading"])
+    time.sleep(0.2)
+    long = "x" * 1_000_000  # more than a pipe holds
+    assert pool.ask([long]) == [Failure("overdue", "gave no answer within 1 s")]
+    (answer,) = pool.ask([long])
+    assert not isinstance(answer, Failure)
+    assert answer["echo"] == "x" * 9
+
+
+def test_a_process_that_is_not_ready_in_time_is_killed(make_pool: Callable[..., WorkerPool]) -> None:
+    pool = make_pool("import time\ntime.sleep(1000)\n", start_timeout_s=0.3, max_starts=2)
+    assert pool.ask(["a", "b"]) == [Failure("not started", "was not ready within 0.3 s")] * 2
+    with pytest.raises(CannotStartError, match="was not ready"):
+        pool.start()
+
+
+def test_an_interruption_ends_the_processes(make_pool: Callable[..., WorkerPool]) -> None:
+    pool = make_pool(chunk_size=3)
+
+    def interrupt(answer: object) -> None:
+        raise KeyboardInterrupt
+
+    (before,) = pool.ask(["a"])
+    with pytest.raises(KeyboardInterrupt):
+        pool.ask(["a", "b", "c"], interrupt)
+    after = pool.ask(["d", "e"])  # and not the answers to b and c
+    assert [answer["echo"] for answer in after if not isinstance(answer, Failure)] == ["d", "e"]
+    assert not isinstance(before, Failure)
+    assert before["process"] not in [answer["process"] for answer in after if not isinstance(answer, Failure)]
