@@ -17,6 +17,7 @@ from evals.prompts import TEMPLATES
 from quatro.methods import METHODS
 from quatro.methods.base import Aggregate
 from quatro.methods.base import Method as MethodBase
+from quatro.methods.scheduled import needs_audit
 from quatro.types import KlEstimator
 
 if TYPE_CHECKING:
@@ -348,8 +349,7 @@ def _check_radius(config: Config) -> list[tuple[str, str]]:
                 "use -m quatro, or set inner_updates to 1",
             )
         )
-    needs = getattr(config.method, "needs", None)
-    if needs is not None and needs.audit and not config.audit:
+    if needs_audit(config.method) and not config.audit:
         problems.append(("audit", "found false, expected true: the method steers by the realised KL"))
     return problems
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from quatro.config import Config
+from quatro.methods.scheduled import min_kl_radius
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
                 "lower optimizer.lr or inner_updates",
             )
         )
-    noise, radius = metrics["log_ratio/before_max"], config.method.min_kl_radius
+    noise, radius = metrics["log_ratio/before_max"], min_kl_radius(config.method)
     if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
         found.append(
             (

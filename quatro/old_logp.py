@@ -12,6 +12,7 @@ from torch import Tensor
 
 from quatro.collate import Rows
 from quatro.config import Config
+from quatro.methods.scheduled import min_kl_radius
 from quatro.policy.base import Policy
 from quatro.trust_region import sequence_log_ratio
 from quatro.world import World
@@ -37,7 +38,7 @@ def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
         return "recompute"
     own_logp_BT = policy.score(rows).logp_BT
     gap = world.gather(sequence_log_ratio(own_logp_BT, batch.old_logp_BT, batch.mask_BT)).abs().max().item()
-    allowed = 1e-3 * math.sqrt(2.0 * (config.method.min_kl_radius or 0.01))
+    allowed = 1e-3 * math.sqrt(2.0 * (min_kl_radius(config.method) or 0.01))
     is_close = gap < allowed
     logger.info(
         "log pi_old from the %s: sampler and trainer differ by at most %.1e nats a sequence (allowed %.1e)",

@@ -16,6 +16,7 @@ from evals.records import read_samples
 from quatro import checkpoint
 from quatro.config import Config, leaves
 from quatro.data import training_problems
+from quatro.methods.scheduled import needs_fixed_steps
 from quatro.packages import require
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
@@ -113,7 +114,7 @@ def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -
     Raises:
         DataError: lists the keys that differ.
     """
-    may_change = set(MAY_CHANGE) - ({"steps"} if config.method.needs.fixed_steps else set())
+    may_change = set(MAY_CHANGE) - ({"steps"} if needs_fixed_steps(config.method) else set())
     now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
     differing = [
         f"{key} was {then.get(key)!r}, is {now.get(key)!r}"

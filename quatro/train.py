@@ -11,6 +11,7 @@ from quatro.draw import draw, own_rows
 from quatro.evaluation import Evaluation
 from quatro.iteration import Iteration
 from quatro.learn import learn
+from quatro.methods.scheduled import carry, method_at
 from quatro.old_logp import choose_source, old_logp
 from quatro.parts import Parts
 from quatro.position import Position
@@ -73,7 +74,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
     step = position.step + 1
-    method = config.method.at(step, num_steps=config.steps, carried=position.carried)
+    method = method_at(config.method, step, num_steps=config.steps, carried=position.carried)
     if position.iteration is None:  # o_i ~ pi_old(. | q), R(o_i | q)
         learnt, drawn = draw(step, parts)
         snapshot = policy.snapshot() if config.audit_rollouts else []
@@ -104,5 +105,5 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))
-    position.finish(config.method.carry(position.carried, metrics))
+    position.finish(carry(config.method, position.carried, metrics))
     return metrics | parts.perf(metrics)

@@ -83,15 +83,12 @@ class Needs:
     ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
     prompts whose rewards differ. ``overlong_buffer``: tokens before the length limit over which a penalty grows to
     ``overlong_factor`` (0: none; None: a fifth of the limit); it is added before the advantages and to nothing else.
-    ``audit``: the realised KL of each iteration. ``fixed_steps``: what an iteration does depends on how many there are.
     """
 
     dynamic_sampling: bool = False
     max_sampling_rounds: int = 1
     overlong_buffer: int | None = 0
     overlong_factor: float = 1.0
-    audit: bool = False
-    fixed_steps: bool = False
 
 
 @dataclass(frozen=True)

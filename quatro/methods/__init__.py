@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from quatro.methods.base import Method
 
 _LOCATIONS = {
-    "quatro": "quatro.methods.quatro:Quatro",
+    "quatro": "quatro.methods.delta_schedule:ScheduledQuatro",  # methods/quatro.py, and experiments with its radius
     "grpo": "quatro.methods.grpo:Grpo",
     "gspo": "quatro.methods.gspo:Gspo",
     "gmpo": "quatro.methods.gmpo:Gmpo",

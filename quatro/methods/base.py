@@ -1,7 +1,4 @@
-"""What a method is: a frozen config object with two pure functions, `advantages` and `loss`.
-
-Two more, `at` and `carry`, are for a method whose fields change over the run.
-"""
+"""What a method is: a frozen config object with two pure functions, `advantages` and `loss`."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -42,28 +39,9 @@ class Method(BaseModel, ABC):
         return None
 
     @property
-    def min_kl_radius(self) -> float | None:
-        """The smallest radius that `at` may put in force."""
-        return self.kl_radius
-
-    @property
     def needs(self) -> Needs:
         """What the loop must do for this method; by default nothing."""
         return Needs()
-
-    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
-        """The method in force in iteration ``step`` of 1 .. ``num_steps``.
-
-        ``carried`` is what `carry` returned for the iteration before; empty in the first.
-        """
-        return self
-
-    def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """Numbers to take into the next iteration, from those taken into this one and its metrics; finite, or absent.
-
-        They are part of a checkpoint. Asked of the configured method, not of the one in force.
-        """
-        return {}
 
     @abstractmethod
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:

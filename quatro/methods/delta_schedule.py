@@ -1,9 +1,15 @@
-"""The KL radius over a run: schedules over its iterations, and a controller that steers to a target. Experimental."""
+"""QUATRO with a KL radius that changes over the run: by iteration, or steered to a target. Not in the paper."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from quatro.methods.quatro import Quatro
+from quatro.methods.scheduled import Scheduled
 
 Schedule = Literal["linear", "cosine"]
 
@@ -12,6 +18,84 @@ Schedule = Literal["linear", "cosine"]
 ENTROPY_GAIN = 20.0
 KL_GAIN = 0.25
 MAX_LOG_STEP = 0.5  # log delta moves no further in one iteration
+MAX_SHRINKAGE = 10_000.0  # a steered delta goes from the configured one this far down, unless `delta_bounds` says else
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class ScheduledQuatro(Quatro, Scheduled):
+    """QUATRO with a KL radius that may change over the run; a ``constant`` one, the default, is the paper's method."""
+
+    model_config = ConfigDict(title="Quatro")
+
+    delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
+        default="constant",
+        description="experimental, not in the paper: linear and cosine go from delta to delta_end over the run's "
+        "steps; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
+        "KL(new || old) of an iteration, to delta_target",
+    )
+    delta_end: float | None = Field(
+        default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"
+    )
+    delta_target: float | None = Field(
+        default=None, gt=0, description="what is steered to: nats per token of entropy, or nats of KL an iteration"
+    )
+    delta_bounds: Annotated[tuple[Positive, Positive], Field(strict=False)] | None = Field(
+        default=None,
+        description="smallest and largest delta that steering may choose; null is delta / 10,000 and delta",
+    )
+
+    @model_validator(mode="after")
+    def _schedule_has_what_it_reads(self) -> ScheduledQuatro:
+        schedule = self.delta_schedule
+        is_steered = schedule in ("target-entropy", "target-kl")
+        for key, is_read in {"delta_end": schedule in ("linear", "cosine"), "delta_target": is_steered}.items():
+            if is_read and getattr(self, key) is None:
+                raise ValueError(f"delta_schedule {schedule} needs {key}: set method.{key}")
+            if not is_read and getattr(self, key) is not None:
+                raise ValueError(f"delta_schedule {schedule} does not read {key}: leave it out, or set delta_schedule")
+        if self.delta_bounds is not None and not is_steered:
+            raise ValueError(f"delta_schedule {schedule} does not read delta_bounds: leave it out")
+        low, high = self._bounds
+        if not low <= self.delta <= high:
+            raise ValueError(f"delta_bounds must enclose delta: found [{low:g}, {high:g}] and delta {self.delta:g}")
+        return self
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        return self.delta_bounds or (self.delta / MAX_SHRINKAGE, self.delta)
+
+    @property
+    def min_kl_radius(self) -> float:
+        if self.delta_target is not None:
+            return self._bounds[0]
+        return min(self.delta, self.delta_end or self.delta)
+
+    @property
+    def needs_audit(self) -> bool:
+        return self.delta_schedule == "target-kl"
+
+    @property
+    def needs_fixed_steps(self) -> bool:
+        return self.delta_schedule in ("linear", "cosine")
+
+    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> ScheduledQuatro:
+        """The same method with the delta of iteration ``step``."""
+        delta = carried.get("delta", self.delta)
+        if self.delta_schedule in ("linear", "cosine"):
+            assert self.delta_end is not None
+            delta = scheduled(self.delta_schedule, self.delta, self.delta_end, step=step, num_steps=num_steps)
+        return self if delta == self.delta else self.model_copy(update={"delta": delta})
+
+    def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """The next delta, where it is steered; where the metric is not a number it stays."""
+        delta, target = carried.get("delta", self.delta), self.delta_target
+        if target is None:
+            return {}
+        if self.delta_schedule == "target-entropy":
+            entropy = metrics["entropy/token_mean"]
+            return {"delta": steered_to_entropy(delta, entropy=entropy, target=target, bounds=self._bounds)}
+        return {"delta": steered_to_kl(delta, kl=metrics["kl/new_old"], target=target, bounds=self._bounds)}
 
 
 def scheduled(schedule: Schedule, start: float, end: float, *, step: int, num_steps: int) -> float:

@@ -3,23 +3,17 @@
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt.
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from quatro.dual import STATUSES, DualSolution, solve_dual
 from quatro.methods.base import Method
-from quatro.methods.delta_schedule import scheduled, steered_to_entropy, steered_to_kl
-from quatro.types import Advantages, Batch, Loss, LossTerm, Metric, Needs
+from quatro.types import Advantages, Batch, Loss, LossTerm, Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MAX_SHRINKAGE = 10_000.0  # a steered delta goes from the configured one this far down, unless `delta_bounds` says else
-
-Positive = Annotated[float, Field(gt=0)]
 
 
 class Quatro(Method):
@@ -67,22 +61,6 @@ class Quatro(Method):
         default=0.95, gt=0, lt=1, description="share of the largest possible KL, log(N/m), that delta is capped at"
     )
     advantage_floor: float | None = Field(default=-20.0, lt=0, description="lowest advantage, in nats")
-    delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
-        default="constant",
-        description="experimental, not in the paper: linear and cosine go from delta to delta_end over the run's "
-        "steps; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
-        "KL(new || old) of an iteration, to delta_target",
-    )
-    delta_end: float | None = Field(
-        default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"
-    )
-    delta_target: float | None = Field(
-        default=None, gt=0, description="what is steered to: nats per token of entropy, or nats of KL an iteration"
-    )
-    delta_bounds: Annotated[tuple[Positive, Positive], Field(strict=False)] | None = Field(
-        default=None,
-        description="smallest and largest delta that steering may choose; null is delta / 10,000 and delta",
-    )
 
     @model_validator(mode="after")
     def _advantages_stay_finite(self) -> Quatro:
@@ -93,57 +71,9 @@ class Quatro(Method):
             )
         return self
 
-    @model_validator(mode="after")
-    def _schedule_has_what_it_reads(self) -> Quatro:
-        schedule = self.delta_schedule
-        is_steered = schedule in ("target-entropy", "target-kl")
-        for key, is_read in {"delta_end": schedule in ("linear", "cosine"), "delta_target": is_steered}.items():
-            if is_read and getattr(self, key) is None:
-                raise ValueError(f"delta_schedule {schedule} needs {key}: set method.{key}")
-            if not is_read and getattr(self, key) is not None:
-                raise ValueError(f"delta_schedule {schedule} does not read {key}: leave it out, or set delta_schedule")
-        if self.delta_bounds is not None and not is_steered:
-            raise ValueError(f"delta_schedule {schedule} does not read delta_bounds: leave it out")
-        low, high = self._bounds
-        if not low <= self.delta <= high:
-            raise ValueError(f"delta_bounds must enclose delta: found [{low:g}, {high:g}] and delta {self.delta:g}")
-        return self
-
-    @property
-    def _bounds(self) -> tuple[float, float]:
-        return self.delta_bounds or (self.delta / MAX_SHRINKAGE, self.delta)
-
     @property
     def kl_radius(self) -> float:
         return self.delta
-
-    @property
-    def min_kl_radius(self) -> float:
-        if self.delta_target is not None:
-            return self._bounds[0]
-        return min(self.delta, self.delta_end or self.delta)
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(audit=self.delta_schedule == "target-kl", fixed_steps=self.delta_schedule in ("linear", "cosine"))
-
-    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Quatro:
-        """The same method with the delta of iteration ``step``."""
-        delta = carried.get("delta", self.delta)
-        if self.delta_schedule in ("linear", "cosine"):
-            assert self.delta_end is not None
-            delta = scheduled(self.delta_schedule, self.delta, self.delta_end, step=step, num_steps=num_steps)
-        return self if delta == self.delta else self.model_copy(update={"delta": delta})
-
-    def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """The next delta, where it is steered; where the metric is not a number it stays."""
-        delta, target = carried.get("delta", self.delta), self.delta_target
-        if target is None:
-            return {}
-        if self.delta_schedule == "target-entropy":
-            entropy = metrics["entropy/token_mean"]
-            return {"delta": steered_to_entropy(delta, entropy=entropy, target=target, bounds=self._bounds)}
-        return {"delta": steered_to_kl(delta, kl=metrics["kl/new_old"], target=target, bounds=self._bounds)}
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         """A_i = (R_i - mu*) / lam* - 1 of each prompt's dual (paper, Eq. adv), which stays within its group."""
@@ -161,6 +91,7 @@ class Quatro(Method):
         return Advantages(value_B, {"dual/delta": self.delta} | _dual_metrics(dual, value_B))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
+        """-s_i (A_i - stopgrad(l_i)) a row, with s_i = exp(min(l_i, C)) (paper, Eq. exact_tr_update)."""
         import torch
 
         from quatro import ops

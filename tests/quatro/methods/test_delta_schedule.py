@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from quatro.config import config_to_yaml, load_config
 from quatro.methods import METHODS
-from quatro.methods.delta_schedule import scheduled, steered_to_entropy, steered_to_kl
-from quatro.methods.quatro import Quatro
-from quatro.types import Needs
+from quatro.methods.delta_schedule import ScheduledQuatro, scheduled, steered_to_entropy, steered_to_kl
+from quatro.methods.scheduled import carry, method_at, min_kl_radius, needs_audit, needs_fixed_steps
 
 BOUNDS = (1e-4, 1.0)
 
@@ -65,7 +64,7 @@ def test_the_controller_stays_within_its_bounds():
 
 
 def test_steering_settles_where_the_realised_kl_is_the_target_and_rests_on_its_bound_at_a_noise_floor():
-    method = Quatro(delta=0.1, delta_schedule="target-kl", delta_target=0.01)
+    method = ScheduledQuatro(delta=0.1, delta_schedule="target-kl", delta_target=0.01)
 
     def last_delta(realised):
         carried = {}
@@ -79,7 +78,7 @@ def test_steering_settles_where_the_realised_kl_is_the_target_and_rests_on_its_b
 
 
 def test_the_method_in_force_differs_in_its_delta_alone_and_its_dual_obeys_it():
-    method = Quatro(delta=0.1, delta_schedule="linear", delta_end=0.001, log_ratio="attached")
+    method = ScheduledQuatro(delta=0.1, delta_schedule="linear", delta_end=0.001, log_ratio="attached")
     in_force = method.at(51, num_steps=101, carried={})
     assert in_force.delta == in_force.kl_radius == pytest.approx(0.0505)
     assert in_force == method.model_copy(update={"delta": in_force.delta})
@@ -94,15 +93,15 @@ def test_the_method_in_force_differs_in_its_delta_alone_and_its_dual_obeys_it():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_by_default_the_method_in_force_is_the_one_configured_and_nothing_is_carried(name):
     method = METHODS[name]()
-    assert method.at(7, num_steps=9, carried={}) is method
-    assert method.carry({}, {}) == {}
-    assert method.min_kl_radius == method.kl_radius
-    assert not method.needs.audit
-    assert not method.needs.fixed_steps
+    assert method_at(method, 7, num_steps=9, carried={}) is method
+    assert carry(method, {}, {}) == {}
+    assert min_kl_radius(method) == method.kl_radius
+    assert not needs_audit(method)
+    assert not needs_fixed_steps(method)
 
 
 def test_what_is_carried_is_in_force_and_moves_on():
-    method = Quatro(delta_schedule="target-entropy", delta_target=1.0)
+    method = ScheduledQuatro(delta_schedule="target-entropy", delta_target=1.0)
     carried = method.carry({}, {"entropy/token_mean": 0.99})
     assert carried == {"delta": pytest.approx(0.01 * math.exp(-0.2))}
     assert method.at(2, num_steps=9, carried=carried).delta == carried["delta"]
@@ -112,11 +111,13 @@ def test_what_is_carried_is_in_force_and_moves_on():
 
 
 def test_needs_and_the_smallest_radius_follow_the_schedule():
-    linear = Quatro(delta=0.1, delta_schedule="linear", delta_end=0.001)
-    by_kl = Quatro(delta_schedule="target-kl", delta_target=0.1, delta_bounds=(0.005, 0.5))
-    by_entropy = Quatro(delta_schedule="target-entropy", delta_target=0.1)
-    assert [one.needs for one in (linear, by_kl, by_entropy)] == [Needs(fixed_steps=True), Needs(audit=True), Needs()]
-    assert [one.min_kl_radius for one in (linear, by_kl, by_entropy)] == [0.001, 0.005, 1e-6]
+    linear = ScheduledQuatro(delta=0.1, delta_schedule="linear", delta_end=0.001)
+    by_kl = ScheduledQuatro(delta_schedule="target-kl", delta_target=0.1, delta_bounds=(0.005, 0.5))
+    by_entropy = ScheduledQuatro(delta_schedule="target-entropy", delta_target=0.1)
+    methods = (linear, by_kl, by_entropy)
+    assert [needs_fixed_steps(one) for one in methods] == [True, False, False]
+    assert [needs_audit(one) for one in methods] == [False, True, False]
+    assert [min_kl_radius(one) for one in methods] == [0.001, 0.005, 1e-6]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_needs_and_the_smallest_radius_follow_the_schedule():
 )
 def test_a_schedule_without_its_keys_or_with_those_of_another_is_refused(keys, words):
     with pytest.raises(ValidationError, match=words):
-        Quatro(**keys)
+        ScheduledQuatro(**keys)
 
 
 def test_a_steered_config_is_written_and_read_back(tmp_path):

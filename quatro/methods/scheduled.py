@@ -1,0 +1,64 @@
+"""Methods whose fields change over the run. The loop asks the functions here; to any other method they do nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from quatro.methods.base import Method
+
+
+class Scheduled(ABC):
+    """A second base class for such a method, beside `Method`."""
+
+    @property
+    @abstractmethod
+    def min_kl_radius(self) -> float | None:
+        """The smallest radius in nats that `at` may put in force; None where the method has none."""
+
+    @property
+    @abstractmethod
+    def needs_audit(self) -> bool:
+        """Whether `carry` reads the realised KL of each iteration."""
+
+    @property
+    @abstractmethod
+    def needs_fixed_steps(self) -> bool:
+        """Whether what an iteration does depends on how many there are."""
+
+    @abstractmethod
+    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
+        """The method in force in iteration ``step`` of 1 .. ``num_steps``.
+
+        ``carried`` is what `carry` returned for the iteration before; empty in the first.
+        """
+
+    @abstractmethod
+    def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Numbers to take into the next iteration, from those taken into this one and its metrics; finite, or absent.
+
+        They are part of a checkpoint. Asked of the configured method, not of the one in force.
+        """
+
+
+def method_at(method: Method, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
+    """The method in force in iteration ``step`` of 1 .. ``num_steps``."""
+    return method.at(step, num_steps=num_steps, carried=carried) if isinstance(method, Scheduled) else method
+
+
+def carry(method: Method, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """Numbers that ``method`` takes into the next iteration."""
+    return method.carry(carried, metrics) if isinstance(method, Scheduled) else {}
+
+
+def min_kl_radius(method: Method) -> float | None:
+    """The smallest radius in nats that is in force in any iteration; None where ``method`` has none."""
+    return method.min_kl_radius if isinstance(method, Scheduled) else method.kl_radius
+
+
+def needs_audit(method: object) -> bool:
+    return isinstance(method, Scheduled) and method.needs_audit
+
+
+def needs_fixed_steps(method: object) -> bool:
+    return isinstance(method, Scheduled) and method.needs_fixed_steps
