@@ -1,4 +1,4 @@
-"""The registry of benchmarks, ours and the user's, and the problems of one by name or from a file.
+"""The registry of benchmarks, ours and the user's.
 
 One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a user's own are in the file that
 `$QUATRO_BENCHMARKS` names, else in `./quatro-benchmarks.toml`, and look the same:
@@ -25,13 +25,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evals import countdown
-from evals.errors import DataError, UsageError
-from evals.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
+from evals.errors import UsageError
+from evals.problems import Columns
 from evals.prompts import TEMPLATES
 from evals.strict_json import shown
-
-__all__ = ["Benchmark", "HubSource", "Problem", "content_hash", "load_problems", "registry", "user_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -222,53 +219,3 @@ def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
         ) from None
     # Whoever wrote a hash down has computed it: it is checked on every load.
     return entry.model_copy(update={"title": entry.title or name, "verified": bool(entry.sha256 and entry.count)})
-
-
-def load_problems(source: str, *, split: Literal["train", "test"] | None = None) -> list[Problem]:
-    """Problems of a registry name, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
-
-    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. A benchmark of the Hub is read
-    from the cache, and fetched if it is not there. A row of a file needs one of problem, question, prompt; `answer`,
-    or a `solution` whose last box is the answer; and may have an `id` (otherwise its line number). A file named like
-    a benchmark gets its fixes of rows.
-
-    Raises:
-        UsageError: ``source`` is neither a benchmark nor the name of a `.jsonl` file, or has no such ``split``.
-        MissingError: the benchmark must be fetched and cannot be.
-        DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
-    """
-    if source == "countdown":
-        problems = countdown.problems(split or "test")
-        return [Problem("countdown", problem.id, problem.prompt, problem.prompt) for problem in problems]
-    if split is not None:
-        raise UsageError(
-            f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out"
-        )
-    if source.endswith((".jsonl", ".jsonl.gz")):
-        name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
-        entry = registry().get(name)
-        columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
-        return read_problem_file(Path(source), name, columns).problems
-    if source not in registry():
-        raise UsageError(
-            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file "
-            f"(own benchmarks: entries of ./{USER_FILE} or of the file that QUATRO_BENCHMARKS names)"
-        )
-    entry = registry()[source]
-    if entry.source == "file":
-        return read_own_file(entry).problems
-    from evals.fetching import cached_problems, fetch
-
-    return cached_problems(entry) or fetch(entry).problems
-
-
-def read_own_file(entry: Benchmark) -> ReadProblems:
-    """Problems of an entry with a `file`; raises DataError where it is not the one of its count or hash."""
-    found = read_problem_file(entry.path, entry.name, entry.columns())
-    says = f"[{entry.name}] in {entry.defined_in} says"
-    if entry.count and found.num_rows != entry.count:
-        raise DataError(f"{entry.path}: {found.num_rows} rows, but {says} {entry.count}")
-    digest = content_hash(found.problems)
-    if entry.sha256 and digest != entry.sha256:
-        raise DataError(f"{entry.path}: its content has SHA-256 {digest}, but {says} {entry.sha256}")
-    return found

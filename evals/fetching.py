@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from evals.benchmarks import Benchmark, HubSource, load_problems
+from evals.benchmarks import Benchmark, HubSource
 from evals.errors import DataError, MissingError, UsageError
 from evals.problems import (
     Columns,
@@ -235,40 +234,3 @@ def _instead(entry: Benchmark) -> str:
         f"use a local file instead: `quatro benchmarks fetch {entry.name} --from FILE`, "
         f"or for training `-s data.prompts={entry.name}.jsonl`"
     )
-
-
-@dataclass(frozen=True)
-class LocalCopy:
-    """What of a benchmark is on this machine; ``same_as_registry`` null: the registry has no hash to compare with."""
-
-    path: Path | None
-    problems: list[Problem]
-    num_missing: int
-    sha256: str
-    same_as_registry: bool | None
-    lock: Lock | None = None
-
-
-def is_here(entry: Benchmark) -> bool:
-    """Whether problems could be read without a network; what is in the file is not looked at."""
-    if entry.source == "built-in":
-        return True
-    return (entry.path if entry.source == "file" else cached_path(entry)).exists()
-
-
-def local_copy(entry: Benchmark) -> LocalCopy | None:
-    """The problems that are here, None if they are not; raises DataError where they are not what they should be."""
-    if not is_here(entry):
-        return None
-    lock, path = None, None
-    if entry.source == "hub":
-        lock, path = read_lock(entry), cached_path(entry)
-        problems = cached_problems(entry) or []
-    else:
-        path = entry.path if entry.source == "file" else None
-        problems = load_problems(entry.name)
-    digest = content_hash(problems)
-    same = digest == entry.sha256 if entry.sha256 else None
-    # Of the verified rows none is missing, however few are usable (two of math_train have no answer).
-    missing = 0 if same else max(0, entry.count - len(problems))
-    return LocalCopy(path, problems, missing, digest, same, lock)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.benchmarks import Problem, load_problems
 from evals.countdown import parse_prompt
 from evals.errors import DataError
 from evals.judging import grader_name
+from evals.loading import load_problems
+from evals.problems import Problem
 from evals.prompts import render
 from quatro.chat_template import chat_renderer
 from quatro.config_model import Config, DataConfig
@@ -53,7 +54,7 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | Non
 
 
 def training_problems(config: DataConfig) -> list[Problem]:
-    """The problems of `data.prompts`, before they are tokenised; raises as `evals.benchmarks.load_problems` does."""
+    """The problems of `data.prompts`, before they are tokenised; raises as `evals.loading.load_problems` does."""
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.benchmarks import Problem
+from evals.problems import Problem
 from quatro import warmstart
 from quatro.config import Config, config_to_yaml
 from quatro.data import PromptSet, tokenize_problems

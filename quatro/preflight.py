@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks import Problem, load_problems
 from evals.errors import DataError, UsageError
+from evals.loading import load_problems
+from evals.problems import Problem
 from evals.records import read_samples
 from quatro import checkpoint
 from quatro.config import Config, leaves

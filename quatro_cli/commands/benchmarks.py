@@ -12,7 +12,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.benchmarks import Benchmark
-    from evals.fetching import LocalCopy
+    from evals.loading import LocalCopy
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -51,7 +51,7 @@ def list_(json: Json = False) -> None:
       quatro benchmarks list --json
     """
     from evals.benchmarks import registry
-    from evals.fetching import is_here
+    from evals.loading import is_here
 
     entries = list(registry().values())
     if json:
@@ -75,7 +75,7 @@ def show(name: Name, json: Json = False) -> None:
       quatro benchmarks show math500
       quatro benchmarks show countdown --json
     """
-    from evals.fetching import local_copy
+    from evals.loading import local_copy
     from evals.prompts import messages
 
     entry = _find(name)

@@ -19,7 +19,7 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     import torch
 
-    from evals.benchmarks import Problem
+    from evals.problems import Problem
     from quatro.checkpoint import Checkpoint
     from quatro.rollout.engine import Sampler
     from quatro.sample import Progress
@@ -150,9 +150,10 @@ def sample(
 
 def _task(source: str, plan: Plan, template: str | None, found: _Model) -> _Task:
     """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
-    from evals.benchmarks import load_problems, registry
+    from evals.benchmarks import registry
     from evals.countdown import MAX_ANSWER_TOKENS
     from evals.judging import grader_name
+    from evals.loading import load_problems
 
     problems = load_problems(source)
     name = problems[0].benchmark

@@ -80,7 +80,7 @@ def sweep(
         _show(plan, folder, outcomes, json=json)
         return
     if evaluation is not None:
-        from evals.benchmarks import load_problems
+        from evals.loading import load_problems
 
         load_problems(evaluation.benchmark)  # a benchmark that is not there is refused before hours of training
     if submit is not None:

@@ -12,7 +12,7 @@ from quatro_cli.options import DryRun, Json, Set
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.benchmarks import Problem
+    from evals.problems import Problem
     from quatro.config import Config
     from quatro.ranks import Launch
     from quatro.stop import StopRequest

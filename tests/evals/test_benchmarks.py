@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from evals.benchmarks import Problem, content_hash, load_problems, registry
+from evals.benchmarks import registry
 from evals.countdown import count_solutions, verify
 from evals.errors import DataError, UsageError
+from evals.loading import load_problems
+from evals.problems import Problem, content_hash
 from evals.prompts import TEMPLATES
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from evals.benchmarks import HubSource, Problem, load_problems, registry
+from evals.benchmarks import HubSource, registry
 from evals.errors import DataError, MissingError, UsageError
-from evals.fetching import cached_path, fetch, is_here, local_copy, lock_path, read_lock
+from evals.fetching import cached_path, fetch, lock_path, read_lock
+from evals.loading import is_here, load_problems, local_copy
+from evals.problems import Problem
 
 AMC = [{"question": f"{i}?", "answer": str(i)} for i in range(40)]
 
