@@ -21,10 +21,9 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.heads import head_of, warnings_of
 from evals.records import Judged, Samples
-from evals.results import About, ProblemEntry, Result, Row
+from evals.results import AVERAGE, About, ProblemEntry, Result, Row
 from evals.strict_json import shown
 
-AVERAGE = "average"
 LARGEST_DEFAULT_K = 256
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")

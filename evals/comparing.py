@@ -7,74 +7,18 @@ easy, some are not) is common to both and cancels.
 # Axes: P problems, K values of k.
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
-from evals.aggregate import AVERAGE, Estimate, check_beside_pass, passk_estimates, resolve_ks, ucc_estimates
+from evals.aggregate import Estimate, check_beside_pass, passk_estimates, resolve_ks, ucc_estimates
 from evals.bootstrap import PairedDifference, average_paired_differences
+from evals.comparison import Comparison, DifferenceRow
 from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
 from evals.records import Judged, Samples
-from evals.strict_json import read_document, shown
-from evals.whole_file import write_whole
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
-
-
-class DifferenceRow(_Document):
-    """b - a of one metric at one k, averaged over the problems of a benchmark."""
-
-    metric: str
-    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
-    k: int | None
-    a: float
-    b: float
-    difference: float = Field(description="b - a")
-    ci_low: float = Field(
-        description="lower end of the 95 % interval of the difference, paired bootstrap over problems"
-    )
-    ci_high: float = Field(description="upper end of it")
-    p: float = Field(description="two-sided: how often resampled problems would show no difference, or the other sign")
-    num_problems: int
-    n: int = Field(description="samples per problem, the smallest where they differ; the same for a and b")
-
-
-class Comparison(_Document):
-    """What `--compare A B --json` prints."""
-
-    schema_version: Literal[1] = Field(1, alias="schema")
-    metric: str
-    a: str = Field(description="the first samples")
-    b: str = Field(description="the second samples")
-    bootstrap_seed: int
-    rows: list[DifferenceRow]
-    warnings: list[str] = Field([], exclude=True)
-
-    def document(self) -> dict[str, Any]:
-        return self.model_dump(by_alias=True)
-
-    def to_json(self) -> str:
-        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
-
-    def write(self, path: Path) -> None:
-        """Writes the document whole or not at all."""
-        write_whole(path, [self.to_json().encode("ascii")])
-
-
-def read_comparison(path: Path) -> Comparison | None:
-    """The document of `--compare` in ``path``; None if it holds another, or none at all."""
-    try:
-        document = read_document(path)
-        return Comparison.model_validate(document) if "bootstrap_seed" in document else None
-    except (OSError, ValueError):
-        return None
+from evals.results import AVERAGE
+from evals.strict_json import shown
 
 
 def compare_passk(

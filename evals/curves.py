@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from evals.aggregate import AVERAGE
 from evals.entries import Entry, clean
 from evals.errors import DataError, UsageError
 from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
+from evals.results import AVERAGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

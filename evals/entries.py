@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from evals.aggregate import AVERAGE
-from evals.comparing import DifferenceRow
+from evals.comparison import DifferenceRow
 from evals.errors import DataError, UsageError
 from evals.paper import paper
-from evals.results import Result, Row, read_result
+from evals.results import AVERAGE, Result, Row, read_result
 from evals.seeds import mean_over_seeds
 from evals.strict_json import shown
 from evals.training_metrics import LAST_ITERATIONS, metric_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evals.aggregate import AVERAGE
 from evals.errors import DataError, UsageError
 from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.panels import (
@@ -18,7 +17,7 @@ from evals.panels import (
     styled,
     whiskers,
 )
-from evals.results import Row
+from evals.results import AVERAGE, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

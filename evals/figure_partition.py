@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evals.aggregate import AVERAGE
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.curves import draw_over_k, finish_k_axis
 from evals.errors import DataError, UsageError
@@ -23,7 +22,7 @@ from evals.panels import (
     styled,
 )
 from evals.partition_bias import RECLUSTERED
-from evals.results import Row
+from evals.results import AVERAGE, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

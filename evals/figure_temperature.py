@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evals.aggregate import AVERAGE
 from evals.errors import DataError
 from evals.panels import add_legend, bar_look, check_bar_labels, new_grid, shortened, small_title, styled, whiskers
-from evals.results import Row
+from evals.results import AVERAGE, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

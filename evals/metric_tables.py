@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evals.aggregate import AVERAGE
-from evals.comparing import Comparison, DifferenceRow
+from evals.comparison import Comparison, DifferenceRow
 from evals.entries import Entry, clean, setting_of
+from evals.results import AVERAGE
 from evals.table_parts import (
     Cell,
     Column,

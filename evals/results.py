@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -13,12 +12,16 @@ from evals.errors import DataError
 from evals.strict_json import parse_row, read_document, read_lines, shown
 from evals.whole_file import write_whole
 
+AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
 
-class _Document(BaseModel):
+
+class Document(BaseModel):
+    """A frozen JSON document: no coercion, no NaN, and keys that it does not know are kept."""
+
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
 
 
-class SamplingInfo(_Document):
+class SamplingInfo(Document):
     """How the samples were drawn; null is unknown."""
 
     n: int | None = Field(None, description="samples per problem")
@@ -29,7 +32,7 @@ class SamplingInfo(_Document):
     prompt: str | None = Field(None, description="name of the prompt template")
 
 
-class GraderInfo(_Document):
+class GraderInfo(Document):
     """Who said which sample is correct; null where the rows came with `correct`."""
 
     version: str | None = Field(None, description="version of the grader")
@@ -47,7 +50,7 @@ class About(TypedDict, total=False):
     grader: GraderInfo
 
 
-class Row(_Document):
+class Row(Document):
     """One number: a metric of a benchmark at one k."""
 
     metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
@@ -68,7 +71,7 @@ class Row(_Document):
     )
 
 
-class ProblemEntry(_Document):
+class ProblemEntry(Document):
     """One problem under one setting."""
 
     benchmark: str
@@ -82,7 +85,7 @@ class ProblemEntry(_Document):
     tokens: str | None = Field(None, description="math, sklearn or whitespace")
 
 
-class Result(_Document):
+class Result(Document):
     """A result document. ``warnings`` are for the caller to print and are not part of the document."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -129,7 +132,7 @@ def read_result(path: str | Path) -> Result:
     try:
         return Result.model_validate(document)
     except ValidationError as error:
-        raise DataError(f"{path}: {_first(error)}") from None
+        raise DataError(f"{path}: {first_error(error)}") from None
 
 
 def _refuse_samples(path: Path) -> None:
@@ -145,56 +148,7 @@ def _refuse_samples(path: Path) -> None:
         )
 
 
-def _first(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
+    """The first key that is wrong, what is wrong with it and what was found, in one line."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {shown(first['input'])}"
-
-
-def about_samples(files: Sequence[Path]) -> About:
-    """What every `sampling.json` beside ``files`` says (of graded copies in a run: beside its samples); nothing where a
-    folder has none.
-
-    What two of them say differently is unknown.
-
-    Raises:
-        DataError: a `sampling.json` is not JSON, or a value in it has the wrong type.
-    """
-    found = []
-    for folder in dict.fromkeys(file.parent for file in files):
-        source = _sampling_file(folder)
-        if not source.exists():
-            return {}
-        try:
-            found.append(_SamplingFile.model_validate(read_document(source)))
-        except ValidationError as error:
-            raise DataError(f"{source}: not as `quatro sample` writes it: {_first(error)}") from None
-    if not found:
-        return {}
-    settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}
-    return {
-        "model": _agreed([one.model for one in found]),
-        "method": _agreed([one.method for one in found]),
-        "sample_seed": _agreed([one.seed for one in found]),
-        "sampling": SamplingInfo(**settings),
-    }
-
-
-def _sampling_file(folder: Path) -> Path:
-    """Where `sampling.json` about the samples in ``folder`` is; of graded copies in RUN/graded, in RUN/samples."""
-    beside = folder / "sampling.json"
-    whole = folder.resolve()
-    run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
-    if beside.exists() or run is None:
-        return beside
-    return run / "samples" / whole.relative_to(run / "graded") / "sampling.json"
-
-
-class _SamplingFile(_Document):
-    model: str | None = None
-    method: str | None = None
-    seed: int | None = None
-    sampling: SamplingInfo = SamplingInfo()
-
-
-def _agreed(values: Sequence[Any]) -> Any:
-    return values[0] if all(value == values[0] for value in values) else None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from evals.aggregate import AVERAGE
 from evals.benchmarks import registry
 from evals.entries import Entry, Number
 from evals.errors import UsageError
+from evals.results import AVERAGE
 
 # What the paper calls them; `mbpp` stands beside `mbppplus`.
 CODE = {"humaneval": "HumanEval", "humanevalplus": "HumanEval+", "mbpp": "MBPP", "mbppplus": "MBPP+"}

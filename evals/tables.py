@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
-from evals.aggregate import AVERAGE
 from evals.entries import ENTROPY, Entry, Number
 from evals.errors import DataError
 from evals.metric_tables import flips_tables, metric_tables
 from evals.paper import BENCHMARKS, paper
+from evals.results import AVERAGE
 from evals.table_parts import (
     CODE,
     Cell,

@@ -78,8 +78,9 @@ def measure_samples(folder: Path, *, n: int, label: str) -> None:
         DataError: the samples cannot be read or judged.
         UsageError: a problem has fewer than n of them.
     """
+    from evals.about_samples import about_samples
     from evals.aggregate import passk_result, ucc_result
-    from evals.results import About, about_samples
+    from evals.results import About
     from evals.verdicts import read_judged
 
     files = sorted(folder.glob("*.jsonl"))

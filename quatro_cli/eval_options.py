@@ -13,7 +13,7 @@ from quatro_cli.options import split
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
-    from evals.comparing import Comparison
+    from evals.comparison import Comparison
     from evals.records import Samples
     from evals.results import About, Result
     from evals.verdicts import Asked
@@ -93,7 +93,7 @@ def read_judged(
     ``id``: only the samples of this problem need a verdict. Raises UsageError if there are no files.
     """
     from evals import verdicts
-    from evals.results import about_samples
+    from evals.about_samples import about_samples
 
     require(files)
     wanted = split(benchmarks, "-b") or None

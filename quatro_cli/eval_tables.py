@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quatro_cli.output import output, visible
 
 if TYPE_CHECKING:
-    from evals.comparing import Comparison, DifferenceRow
+    from evals.comparison import Comparison, DifferenceRow
     from evals.representatives import Clusters
     from evals.results import Row
 
@@ -97,12 +97,14 @@ def setting_title(similarity: str, threshold: float | None, linkage: str | None,
 
 
 def _show(title: str, rows: list[Row]) -> None:
+    from evals.results import AVERAGE
+
     columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
     by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
     for row in rows:
         by_benchmark.setdefault(row.benchmark, {})[row.metric, row.k] = row
     if len(by_benchmark) == 2:  # the average of one benchmark is that benchmark
-        by_benchmark.pop("average", None)
+        by_benchmark.pop(AVERAGE, None)
     head = ["benchmark", "problems", "n"]
     head += [_HEADS.get(metric, metric) if k is None else f"k={k}" for metric, k in columns]
     body = []

@@ -80,8 +80,8 @@ def flips(
 
 
 def _show(result: Result) -> None:
-    from evals.aggregate import AVERAGE
     from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
+    from evals.results import AVERAGE
     from quatro_cli.eval_tables import number_cell
 
     rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}

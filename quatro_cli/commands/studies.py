@@ -208,7 +208,7 @@ def _setting(
 
 
 def _show_sides(result: Result) -> None:
-    from evals.aggregate import AVERAGE
+    from evals.results import AVERAGE
     from quatro_cli.eval_tables import number_cell, setting_title
 
     tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
@@ -232,8 +232,8 @@ def _show_sides(result: Result) -> None:
 
 
 def _show_bias(rows: list[Row]) -> None:
-    from evals.aggregate import AVERAGE
     from evals.partition_bias import RECLUSTERED
+    from evals.results import AVERAGE
     from quatro_cli.eval_tables import setting_title
 
     first = rows[0]

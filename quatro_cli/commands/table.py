@@ -13,7 +13,7 @@ from quatro_cli.output import output
 from quatro_cli.sweep_options import SweepCell, SweepTopP, expander
 
 if TYPE_CHECKING:
-    from evals.comparing import Comparison
+    from evals.comparison import Comparison
     from evals.entries import RunHead, Sources
     from evals.table_parts import Table
     from evals.tables import Layout as LayoutName
@@ -137,7 +137,7 @@ def _finish(
 
 def _comparison(paths: list[Path]) -> Comparison | None:
     """The document of `--compare` that ``paths`` name, if they name one."""
-    from evals.comparing import read_comparison
+    from evals.comparison import read_comparison
     from evals.errors import UsageError
 
     for path in paths:

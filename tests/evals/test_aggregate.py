@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from evals import bootstrap
+from evals.about_samples import about_samples
 from evals.aggregate import passk_result, ucc_result
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.judging import judge_rows
 from evals.records import Sample, Samples, read_samples
-from evals.results import GraderInfo, Result, about_samples, read_result
+from evals.results import GraderInfo, Result, read_result
 from evals.verdicts import Asked, read_judged
 
 

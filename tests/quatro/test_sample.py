@@ -250,7 +250,7 @@ def test_dtype_and_device_are_recorded_and_a_second_device_is_warned_about(tmp_p
 
 
 def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
-    from evals.results import about_samples
+    from evals.about_samples import about_samples
 
     path = draw(tmp_path, n=2, source=Source("m", method="quatro delta=0.01")).path
     about = about_samples([path])
