@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.aggregate import passk_result
 from evals.estimators import pass_at_ks
+from evals.passk_ucc import passk_result
 from evals.records import read_samples
 
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from evals.aggregate import Estimate, check_beside_pass, passk_estimates, resolve_ks, ucc_estimates
 from evals.bootstrap import PairedDifference, average_paired_differences
 from evals.comparison import Comparison, DifferenceRow
 from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
+from evals.estimates import Estimate, resolve_ks
+from evals.passk_ucc import check_beside_pass, passk_estimates, ucc_estimates
 from evals.records import Judged, Samples
 from evals.results import AVERAGE
 from evals.strict_json import shown
@@ -66,10 +67,9 @@ def compare_ucc(
 
     Raises: as `compare_passk` and `ucc_result`.
     """
-    benchmarks = list(dict.fromkeys(row.benchmark for row in a.rows))
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys([*benchmarks, *(row.benchmark for row in b.rows)])
+        for name in dict.fromkeys(row.benchmark for row in (*a.rows, *b.rows))
     }
     judged_a, judged_b = a.judged(), b.judged()
     check_comparable(judged_a, judged_b, names=names)
@@ -77,15 +77,7 @@ def compare_ucc(
     counts_a, counts_b = (
         count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress) for judged in (judged_a, judged_b)
     )
-    estimates_a, estimates_b = (
-        [
-            estimate
-            for setting, group in counts.items()
-            for estimate in ucc_estimates(group, ks, setting._asdict(), num_benchmarks=len(benchmarks))
-        ]
-        for counts in (counts_a, counts_b)
-    )
-    return _comparison("ucc@k", names, estimates_a, estimates_b, seed, a, b)
+    return _comparison("ucc@k", names, ucc_estimates(counts_a, ks), ucc_estimates(counts_b, ks), seed, a, b)
 
 
 def check_comparable(a: Sequence[Judged], b: Sequence[Judged], *, names: tuple[str, str]) -> None:

@@ -108,7 +108,7 @@ def largest_common_k(rows_of: Mapping[str, Sequence[Row]]) -> int:
 def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     """UCC@k by the estimator (solid) and from clustering k drawn samples afresh (dashed), a panel a benchmark.
 
-    ``rows_of`` are the rows of `reclustered_rows` by label.
+    ``rows_of`` are the rows of `reclustered_result` by label.
 
     Raises:
         DataError: a label has not both.

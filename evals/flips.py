@@ -21,11 +21,10 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from evals.aggregate import Estimate, resolve_ks, rows_of
 from evals.comparing import check_comparable
 from evals.counting import Counts
+from evals.estimates import Estimate, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import fail_table, hit_table
-from evals.heads import head_of, warnings_of
 from evals.records import Samples
 from evals.results import About, ProblemEntry, Result, Row
 

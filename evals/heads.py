@@ -1,49 +1,12 @@
-"""The head of a result document about one set of samples, and names that tell several sets apart."""
+"""Several sets of samples: the grader that they share, and names that tell them apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from evals.benchmarks import registry
 from evals.errors import DataError, UsageError
-from evals.records import Samples
-from evals.results import About, GraderInfo, SamplingInfo
-
-
-def head_of(about: About, samples: Samples) -> dict[str, Any]:
-    """Keyword arguments of `Result` for its head; what nobody said is None, n is counted where it is the same for all.
-
-    ``about`` is what `about_samples` found, and a label.
-    """
-    sampling = about.get("sampling", SamplingInfo())
-    counts = {len(problem.samples) for problem in samples.problems()}
-    if sampling.n is None and len(counts) == 1:
-        sampling = sampling.model_copy(update={"n": counts.pop()})
-    return {
-        "label": about.get("label"),
-        "model": about.get("model"),
-        "method": about.get("method"),
-        "seed": about.get("sample_seed"),
-        "sampling": sampling,
-        "grader": about.get("grader", GraderInfo()),
-    }
-
-
-def warnings_of(samples: Samples) -> list[str]:
-    """What whoever reads numbers about ``samples`` must know: what was found while reading them, and each benchmark of
-    which they hold only a part."""
-    warnings = list(samples.warnings)
-    ids: dict[str, set[str]] = {}
-    for row in samples.rows:
-        ids.setdefault(row.benchmark, set()).add(row.id)
-    for name, present in ids.items():
-        known = registry().get(name)
-        usable = known.count - known.num_empty if known is not None else 0
-        if usable > len(present):
-            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
-    return warnings
+from evals.results import GraderInfo
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:

@@ -8,15 +8,17 @@ UCC@k is unbiased given the partition, but the partition is made of all n answer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import numpy as np
 
-from evals.aggregate import resolve_ks, rows_of, ucc_estimates
 from evals.clustering import check_linkage, cluster_distinct
 from evals.counting import Setting, count_clusters, solutions
+from evals.estimates import head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
+from evals.passk_ucc import ucc_estimates
 from evals.records import Judged, Samples
-from evals.results import Row
+from evals.results import About, Result
 from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity_study import problem_key
 from evals.tokens import Integers
@@ -24,7 +26,7 @@ from evals.tokens import Integers
 RECLUSTERED = "ucc@k reclustered"
 
 
-def reclustered_rows(
+def reclustered_result(
     samples: Samples,
     *,
     setting: Setting,
@@ -32,7 +34,8 @@ def reclustered_rows(
     ks: Sequence[int] | None = None,
     num_draws: int = 20,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
+    **about: Unpack[About],
+) -> Result:
     """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
 
     The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
@@ -47,8 +50,7 @@ def reclustered_rows(
     judged = samples.judged()
     ks = resolve_ks(judged, ks)
     settings_of = {problem.benchmark: [setting] for problem in judged}
-    counts = count_clusters(judged, settings_of)[setting]
-    estimated = ucc_estimates(counts, ks, setting._asdict(), num_benchmarks=len(settings_of))[0]
+    estimated = ucc_estimates(count_clusters(judged, settings_of), ks)[0]
     values: dict[str, list[Floats]] = {}
     for done, problem in enumerate(judged, start=1):
         values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
@@ -57,7 +59,8 @@ def reclustered_rows(
     reclustered = estimated._replace(
         metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
     )
-    return [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
+    rows = [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
+    return Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
 
 
 def reclustered_ucc(problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:

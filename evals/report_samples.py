@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evals import estimators
-from evals.aggregate import Estimate, rows_of
 from evals.counting import Counts, Setting, clustering_settings
 from evals.entries import clean
+from evals.estimates import Estimate, rows_of
 from evals.records import Judged, Problem, Samples
 from evals.representatives import clusters_of_judged
 from evals.results import Row

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from evals.aggregate import ucc_result
 from evals.errors import UsageError
 from evals.heads import agreed_grader
+from evals.passk_ucc import ucc_result
 from evals.records import Samples
 from evals.results import About, Result, Row, SamplingInfo
 

@@ -18,8 +18,8 @@ from rapidfuzz.process import cpdist
 
 from evals.counting import solutions
 from evals.errors import DataError, UsageError
+from evals.estimates import head_of, warnings_of
 from evals.estimators import Floats
-from evals.heads import head_of, warnings_of
 from evals.records import Judged, Samples
 from evals.results import About, Result, Row
 from evals.similarity import SIMILARITIES, Distinct, similarity_of_distinct

@@ -79,7 +79,7 @@ def measure_samples(folder: Path, *, n: int, label: str) -> None:
         UsageError: a problem has fewer than n of them.
     """
     from evals.about_samples import about_samples
-    from evals.aggregate import passk_result, ucc_result
+    from evals.passk_ucc import passk_result, ucc_result
     from evals.results import About
     from evals.verdicts import read_judged
 

@@ -121,7 +121,7 @@ def _sample(arm: Arm, top_p: float, *, n: int, root: Path, dry_run: bool) -> Non
 def _measure(arm: Arm, folder: Path) -> tuple[Result, Result]:
     """Pass@k and UCC@k with intervals, written beside the samples."""
     from evals.about_samples import about_samples
-    from evals.aggregate import passk_result, ucc_result
+    from evals.passk_ucc import passk_result, ucc_result
     from evals.verdicts import read_judged
 
     files = [folder / "countdown.jsonl"]

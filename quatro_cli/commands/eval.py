@@ -99,9 +99,9 @@ def passk(
       quatro eval passk runs/quickstart-quatro-0 -b countdown --k 1,8,64 --ci --json
       quatro eval passk --compare base.jsonl tuned.jsonl --k 1,256
     """
-    from evals.aggregate import check_beside_pass, passk_result
     from evals.comparing import compare_passk
     from evals.errors import UsageError
+    from evals.passk_ucc import check_beside_pass, passk_result
     from quatro_cli.eval_tables import show_comparison, show_rows
 
     metrics = names(also, "--also") or []
@@ -170,9 +170,9 @@ def ucc(
       quatro eval ucc --compare base.jsonl tuned.jsonl --k 256
       quatro eval ucc samples/math500.jsonl --show test/algebra/12
     """
-    from evals.aggregate import check_beside_ucc, ucc_result
     from evals.comparing import compare_ucc
     from evals.counting import clustering_settings
+    from evals.passk_ucc import check_beside_ucc, ucc_result
     from evals.representatives import clusters_of_problem
     from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters, show_comparison, show_rows
 

@@ -173,9 +173,7 @@ def bias(
       quatro eval bias samples/math500.jsonl
       quatro eval bias samples/math500.jsonl --linkage complete -o bias.json
     """
-    from evals.heads import head_of, warnings_of
-    from evals.partition_bias import reclustered_rows
-    from evals.results import Result
+    from evals.partition_bias import reclustered_result
 
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
@@ -185,11 +183,12 @@ def bias(
     samples, about = read_judged(files, benchmarks, asked, label=label)
     setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
     with progress("clustering afresh") as tell:
-        rows = reclustered_rows(samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell)
-    result = Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
+        result = reclustered_result(
+            samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell, **about
+        )
     say_and_write(result, json=json, out=out)
     if not json:
-        _show_bias(rows)
+        _show_bias(result.rows)
 
 
 def _setting(

@@ -6,10 +6,10 @@ from math import comb
 
 import pytest
 
-from evals.aggregate import passk_result
 from evals.errors import UsageError
 from evals.judging import judge_rows
 from evals.majority import wrong_votes
+from evals.passk_ucc import passk_result
 from evals.records import Sample, Samples
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.aggregate import passk_result, ucc_result
 from evals.errors import UsageError
 from evals.estimators import cover, effective_number, g_pass_at_k, ucc_at_k, vendi_score
+from evals.passk_ucc import passk_result, ucc_result
 from evals.records import Sample, Samples
 from evals.similarity import SIMILARITIES, distinct, similarity_of_distinct
 
@@ -92,7 +92,7 @@ def test_vendi_has_a_row_a_similarity_whatever_the_thresholds():
 
 
 def test_unknown_metrics_and_measures_without_a_vendi_score_are_refused():
-    from evals.aggregate import check_beside_ucc
+    from evals.passk_ucc import check_beside_ucc
 
     with pytest.raises(UsageError, match="vendi, distinct"):
         check_beside_ucc(["vendy"], None)

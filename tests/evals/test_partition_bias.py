@@ -5,10 +5,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from evals.aggregate import ucc_result
 from evals.clustering import cluster
 from evals.counting import Setting
-from evals.partition_bias import RECLUSTERED, reclustered_rows
+from evals.partition_bias import RECLUSTERED, reclustered_result
+from evals.passk_ucc import ucc_result
 from evals.records import Sample, Samples
 
 # Neighbours share 4 of 5 words, ends only 3: a chain.
@@ -41,7 +41,7 @@ def test_several_thresholds_give_rising_rows_each_as_if_alone():
 ])  # fmt: skip
 def test_reclustering_is_the_mean_over_draws_and_exact_at_n(setting):
     texts = [*CHAIN, "a b c d e"]
-    rows = reclustered_rows(samples(texts, num_wrong=2), setting=setting, seed=0, ks=[1, 3, 6], num_draws=800)
+    rows = reclustered_result(samples(texts, num_wrong=2), setting=setting, seed=0, ks=[1, 3, 6], num_draws=800).rows
     estimated, found = values(rows, "ucc@k"), values(rows, RECLUSTERED)
     assert found[6] == pytest.approx(estimated[6])
     for k in (1, 3):
@@ -54,13 +54,8 @@ def test_reclustering_is_the_mean_over_draws_and_exact_at_n(setting):
 
 
 def test_a_chain_falls_apart_when_its_middle_is_not_drawn():
-    rows = reclustered_rows(
-        samples(CHAIN),
-        setting=Setting("rouge-l", 0.8, "components", "math"),
-        seed=1,
-        ks=[2],
-        num_draws=3000,
-    )
+    setting = Setting("rouge-l", 0.8, "components", "math")
+    rows = reclustered_result(samples(CHAIN), setting=setting, seed=1, ks=[2], num_draws=3000).rows
     assert values(rows, "ucc@k")[2] == pytest.approx(1)
     assert values(rows, RECLUSTERED)[2] == pytest.approx(4 / 3, abs=0.05)
 
@@ -68,6 +63,6 @@ def test_a_chain_falls_apart_when_its_middle_is_not_drawn():
 def test_the_same_seed_gives_the_same_rows():
     def rows():
         setting = Setting("edit", 0.8, "components", "math")
-        return reclustered_rows(samples(CHAIN, num_wrong=3), setting=setting, seed=5)
+        return reclustered_result(samples(CHAIN, num_wrong=3), setting=setting, seed=5).rows
 
     assert rows() == rows()

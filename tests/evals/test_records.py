@@ -366,7 +366,7 @@ def test_the_public_bad_inputs_behave_as_their_manifest_says():
         path = Path(folder, case["file"])
         wanted = ["aime24"] if "-b aime24" in case["command"] else None
         if case["expect"] == "refuse" and wanted is None:
-            continue  # a matter of k: test_aggregate
+            continue  # a matter of k: test_passk_ucc
         if case["expect"] in ("ok", "warn_skip"):
             samples = read_samples([path], benchmarks=wanted)
             assert samples.rows, case

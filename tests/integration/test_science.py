@@ -61,7 +61,7 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     Over seeds 0-3, UCC@256 and pass@1: delta .001 11.6-12.5 and .209-.220, .01 8.9-9.7 and .253-.262, .1 5.5-6.2 and
     .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
     """
-    from evals.aggregate import passk_result, ucc_result
+    from evals.passk_ucc import passk_result, ucc_result
     from evals.records import read_samples
     from quatro_cli.commands.sample import sample
 

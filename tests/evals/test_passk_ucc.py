@@ -10,10 +10,10 @@ import pytest
 
 from evals import bootstrap
 from evals.about_samples import about_samples
-from evals.aggregate import passk_result, ucc_result
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.judging import judge_rows
+from evals.passk_ucc import passk_result, ucc_result
 from evals.records import Sample, Samples, read_samples
 from evals.results import GraderInfo, Result, read_result
 from evals.verdicts import Asked, read_judged
@@ -180,7 +180,7 @@ def test_countdown_says_which_share_of_all_solutions_was_found():
 
 
 def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
-    monkeypatch.setattr("evals.aggregate.count_clusters", lambda *_, **__: pytest.fail("clustered"))
+    monkeypatch.setattr("evals.passk_ucc.count_clusters", lambda *_, **__: pytest.fail("clustered"))
     for wrong in ({"similarities": ["bleu"]}, {"linkage": "single"}, {"tokens": "nltk"}, {"thresholds": [1.5]}):
         with pytest.raises(UsageError):
             ucc_result(SMALL, **wrong)

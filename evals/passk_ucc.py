@@ -1,7 +1,7 @@
-"""From samples to result documents: counts per problem, their estimates, means over problems, rows.
+"""Pass@k and UCC@k: from judged samples to counts of each problem, estimates, rows and the result document.
 
-Everything between `Judged` (who is correct) and `Result` (what is written) is a function of counts: n samples, c
-correct, cluster sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
+Everything after `Judged` (who is correct) is a function of counts: n samples, c correct, cluster sizes s_j. Means run
+over all problems of a benchmark; an unsolved one counts 0.
 """
 
 # Axes: P problems, K values of k.
@@ -9,39 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from itertools import groupby
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from evals import estimators
-from evals.bootstrap import average_intervals, benchmark_intervals
 from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_settings, count_clusters
-from evals.errors import DataError, UsageError
+from evals.errors import UsageError
+from evals.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
-from evals.heads import head_of, warnings_of
 from evals.records import Judged, Samples
-from evals.results import AVERAGE, About, ProblemEntry, Result, Row
-from evals.strict_json import shown
+from evals.results import About, ProblemEntry, Result, Row
 
-LARGEST_DEFAULT_K = 256
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")
-
-
-class Estimate(NamedTuple):
-    """A metric of every problem: ``values`` holds a (P, K) array and ``groups`` its P problems for each benchmark.
-
-    ``ks`` is [None] where the metric has no k; ``extra`` goes into every row. ``is_averaged`` False: a mean over the
-    benchmarks that happen to be here would pass for the mean over all.
-    """
-
-    metric: str
-    ks: Sequence[int | None]
-    groups: Mapping[str, Sequence[Counts]]
-    values: Mapping[str, Floats]
-    extra: Mapping[str, Any]
-    is_averaged: bool = True
 
 
 def passk_result(
@@ -107,21 +88,10 @@ def ucc_result(
     }
     judged = samples.judged()
     ks = resolve_ks(judged, ks)
-    rows: list[Row] = []
-    problems: list[ProblemEntry] = []
-    found = count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
-    with_vendi: set[tuple[str, str]] = set()
-    for setting, counts in found.items():
-        extra = setting._asdict()
-        estimates = ucc_estimates(counts, ks, extra, num_benchmarks=len(settings_of))
-        if "distinct" in also:
-            estimates += _distinct_estimates(counts, ks, extra, num_benchmarks=len(settings_of))
-        measure = (setting.similarity, setting.tokens)
-        if "vendi" in also and setting.similarity in POSITIVE_SEMIDEFINITE and measure not in with_vendi:
-            with_vendi.add(measure)  # no threshold changes it
-            estimates.append(_vendi_estimate(counts, setting, num_benchmarks=len(settings_of)))
-        rows += [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
-        problems += [_entry(problem, extra) for problem in counts]
+    counts = count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
+    estimates = ucc_estimates(counts, ks, also=also)
+    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
     return _result("ucc@k", samples, rows, problems if per_problem else None, about)
 
 
@@ -165,7 +135,7 @@ def passk_estimates(
         Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
         for problem, wrong in zip(judged, votes, strict=True)
     ]
-    groups = _by_benchmark(counts)
+    groups = by_benchmark(counts)
     passed = {
         name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
         for name, group in groups.items()
@@ -183,22 +153,38 @@ def passk_estimates(
 
 
 def ucc_estimates(
-    counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
+    counts: Mapping[Setting, Sequence[Counts]], ks: Sequence[int], *, also: Sequence[str] = ()
 ) -> list[Estimate]:
-    """UCC@k and what cluster sizes say besides: UCR, number of clusters, Hill's effective number of order 1."""
-    groups = _by_benchmark(counts)
-    is_averaged = len(groups) == num_benchmarks
-    without_k: dict[str, Callable[[Counts], float]] = {
-        "ucr": lambda problem: estimators.ucr(problem.n, problem.sizes or ()),
-        "num_clusters": lambda problem: len(problem.sizes or ()),
-        "effective_number": lambda problem: estimators.effective_number(problem.sizes or (), 1),
-    }
-    ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
-    estimates = [Estimate("ucc@k", ks, groups, ucc, extra, is_averaged)]
-    for metric, value in without_k.items():
-        values = {name: np.array([[value(problem)] for problem in group], float) for name, group in groups.items()}
-        estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
+    """Under each setting UCC@k and what cluster sizes say besides (UCR, number of clusters, Hill's effective number of
+    order 1), then what ``also`` names."""
+    num_benchmarks = len({problem.benchmark for group in counts.values() for problem in group})
+    estimates: list[Estimate] = []
+    with_vendi: set[tuple[str, str]] = set()
+    for setting, found in counts.items():
+        groups = by_benchmark(found)
+        is_averaged = len(groups) == num_benchmarks
+        extra = setting._asdict()
+        ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
+        estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
+        for metric, value in _WITHOUT_K.items():
+            values = {name: np.array([[value(problem)] for problem in group], float) for name, group in groups.items()}
+            estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
+        if "distinct" in also:
+            estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
+        measure = (setting.similarity, setting.tokens)
+        if "vendi" in also and setting.similarity in POSITIVE_SEMIDEFINITE and measure not in with_vendi:
+            with_vendi.add(measure)  # no threshold changes it
+            vendi = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
+            of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}
+            estimates.append(Estimate("vendi", [None], groups, vendi, of_measure, is_averaged))
     return estimates
+
+
+_WITHOUT_K: Mapping[str, Callable[[Counts], float]] = {
+    "ucr": lambda problem: estimators.ucr(problem.n, problem.sizes or ()),
+    "num_clusters": lambda problem: len(problem.sizes or ()),
+    "effective_number": lambda problem: estimators.effective_number(problem.sizes or (), 1),
+}
 
 
 def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], tau: float) -> Estimate:
@@ -214,20 +200,13 @@ def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estim
     return Estimate("cover", [None], groups, values, {"tau": tau})
 
 
-def _vendi_estimate(counts: Sequence[Counts], setting: Setting, *, num_benchmarks: int) -> Estimate:
-    groups = _by_benchmark(counts)
-    values = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
-    extra = {"similarity": setting.similarity, "tokens": setting.tokens}
-    return Estimate("vendi", [None], groups, values, extra, len(groups) == num_benchmarks)
-
-
 def _distinct_estimates(
     counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
 ) -> list[Estimate]:
     """Clusters among k draws from the correct answers alone, over the problems that have k of them."""
     estimates = []
     for k in ks:
-        groups = _by_benchmark([problem for problem in counts if problem.correct >= k])
+        groups = by_benchmark([problem for problem in counts if problem.correct >= k])
         values = {
             name: estimators.ucc_at_ks([p.correct for p in group], [p.sizes or () for p in group], [k])
             for name, group in groups.items()
@@ -242,28 +221,6 @@ def _of_each(
     return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
 
 
-def resolve_ks(problems: Sequence[Judged], ks: Sequence[int] | None) -> list[int]:
-    """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
-    if not problems:
-        raise DataError("no samples")
-    smallest = min(problem.n for problem in problems)
-    if ks is None:
-        return [2**i for i in range(LARGEST_DEFAULT_K.bit_length()) if 2**i <= smallest]
-    if not ks:
-        raise UsageError("no k given; expected a list such as --k 1,2,4")
-    for k in ks:
-        if k < 1:
-            raise UsageError(f"k = {k}: k is a number of draws, at least 1")
-    largest = max(ks)
-    short = next((problem for problem in problems if problem.n < largest), None)
-    if short is not None:
-        raise UsageError(
-            f"k = {largest} needs {largest} samples per problem, but {shown(short.id)} of {short.benchmark} has n = "
-            f"{short.n}; draw more with `quatro sample --n {largest}`, or lower --k to {smallest}"
-        )
-    return list(dict.fromkeys(ks))
-
-
 def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
     n_P = [problem.n for problem in group]
     c_P = [problem.correct for problem in group]
@@ -271,49 +228,6 @@ def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
     ucc_PK = estimators.ucc_at_ks(n_P, sizes_P, ks)
     estimators.check_identities(n_P, c_P, sizes_P, ks, estimators.pass_at_ks(n_P, c_P, ks), ucc_PK)
     return ucc_PK
-
-
-def _by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
-    groups = {name: list(group) for name, group in groupby(counts, key=lambda problem: problem.benchmark)}
-    if AVERAGE in groups:
-        raise DataError(f"a benchmark is named {AVERAGE!r}, which is the name of the mean over benchmarks; rename it")
-    return groups
-
-
-def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
-    """A row for each benchmark and k, and the unweighted mean over benchmarks."""
-    blocks = []
-    for name, group in estimate.groups.items():
-        value_PK = estimate.values[name]
-        interval_K = benchmark_intervals(value_PK, seed=ci_seed) if ci_seed is not None else None
-        blocks.append((name, group, value_PK.mean(axis=0), interval_K))
-    if estimate.is_averaged:
-        everyone = [problem for group in estimate.groups.values() for problem in group]
-        average_K = np.mean([mean_K for _, _, mean_K, _ in blocks], axis=0)
-        values = list(estimate.values.values())
-        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
-        blocks.append((AVERAGE, everyone, average_K, interval_K))
-    rows = []
-    for name, group, mean_K, interval_K in blocks:
-        for position, k in enumerate(estimate.ks):
-            extra = dict(estimate.extra)
-            if interval_K is not None:
-                extra["ci_low"], extra["ci_high"] = interval_K[position]
-            shares = [problem.found_share for problem in group if problem.found_share is not None]
-            if len(shares) == len(group) and name != AVERAGE:
-                extra["share_of_all_solutions"] = float(np.mean(shares))
-            rows.append(
-                Row(
-                    metric=estimate.metric,
-                    benchmark=name,
-                    k=k,
-                    value=float(mean_K[position]),
-                    num_problems=len(group),
-                    n=min(problem.n for problem in group),
-                    **extra,
-                )
-            )
-    return rows
 
 
 def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:
