@@ -23,6 +23,7 @@ import numpy as np
 from evals import countdown
 from evals.errors import MissingError, UsageError
 from evals.file_lock import lock_file
+from quatro.policy.lean import import_generation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -156,6 +157,7 @@ def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) 
 
 def make_model(recipe: WarmStart) -> Qwen2ForCausalLM:
     """The untrained architecture, initialised from torch's global generator."""
+    import_generation()
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(

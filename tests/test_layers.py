@@ -160,6 +160,16 @@ def test_a_dry_run_of_a_sweep_loads_no_torch(tmp_path):
     assert loaded.isdisjoint({"torch", "transformers"})
 
 
+@pytest.mark.slow
+def test_training_loads_neither_scikit_learn_nor_pandas(tmp_path):
+    loaded = loaded_by(
+        *("train", "quickstart", "-s", "steps=1", "-s", "prompts_per_step=2", "-s", "minibatch_prompts=2"),
+        *("-s", "rollouts_per_prompt=2", "-o", str(tmp_path / "run")),
+    )
+    assert "transformers" in loaded
+    assert loaded.isdisjoint({"sklearn", "pandas", "nltk"})
+
+
 def test_the_trainer_never_asks_which_method_it_has():
     """No method's name, and no look at `method.name`, in what drives training."""
     from quatro.methods import METHODS

@@ -11,6 +11,7 @@ from evals.errors import DataError, MissingError, UsageError
 from evals.strict_json import read_document
 from quatro import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
+from quatro.policy.lean import import_generation
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,8 @@ def load_shape(name: str) -> PreTrainedModel:
         MissingError, DataError: as `load_config`; DataError too if its configuration makes no causal language model.
     """
     import torch
+
+    import_generation()
     from transformers import AutoModelForCausalLM
 
     config = load_config(name)
@@ -82,6 +85,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         MissingError: no such folder, no tokenizer in it, or the Hub cannot be reached and has no cached copy.
         DataError: the files are unreadable, or the tokenizer has no eos token.
     """
+    import_generation()
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
@@ -105,6 +109,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
             fit its model.
         UsageError: an adapter on the Hub, which must be a folder here.
     """
+    import_generation()
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as hf_logging
 

@@ -1,0 +1,25 @@
+"""transformers without scikit-learn and pandas, which it would import for a kind of decoding that nothing here uses."""
+
+from __future__ import annotations
+
+import sys
+
+_WANTS_SKLEARN = "transformers.generation.candidate_generator"
+
+
+def import_generation() -> None:
+    """Imports transformers' generation code as if scikit-learn were not installed: a second less of every start.
+
+    Only the adaptive threshold of assisted decoding would use it. Call this before a model class or `AutoTokenizer` is
+    imported.
+    """
+    if _WANTS_SKLEARN in sys.modules:
+        return
+    import transformers.utils
+
+    known = transformers.utils.is_sklearn_available
+    transformers.utils.is_sklearn_available = lambda: False
+    try:
+        import transformers.generation.candidate_generator
+    finally:
+        transformers.utils.is_sklearn_available = known
