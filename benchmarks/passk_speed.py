@@ -20,7 +20,7 @@ import numpy as np
 
 from evals.estimators import pass_at_ks
 from evals.passk_ucc import passk_result
-from evals.records import read_samples
+from evals.sample_reading import read_samples
 
 
 def usual(n: int, c: int, k: int) -> float:

@@ -17,8 +17,8 @@ from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
 from evals.estimates import Estimate, resolve_ks
 from evals.passk_ucc import check_beside_pass, passk_estimates, ucc_estimates
-from evals.records import Judged, Samples
 from evals.results import AVERAGE
+from evals.sample_types import Judged, Samples
 from evals.strict_json import shown
 
 

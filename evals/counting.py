@@ -10,7 +10,7 @@ from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_t
 from evals.errors import UsageError
 from evals.estimators import vendi_score
 from evals.judging import is_countdown
-from evals.records import Judged
+from evals.sample_types import Judged
 from evals.similarity import SIMILARITIES, Distinct, distinct, similarity_of_distinct
 from evals.tokens import check_tokens
 

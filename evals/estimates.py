@@ -14,8 +14,8 @@ from evals.bootstrap import average_intervals, benchmark_intervals
 from evals.counting import Counts
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.records import Judged, Samples
 from evals.results import AVERAGE, About, GraderInfo, Row, SamplingInfo
+from evals.sample_types import Judged, Samples
 from evals.strict_json import shown
 
 LARGEST_DEFAULT_K = 256

@@ -25,8 +25,8 @@ from evals.comparing import check_comparable
 from evals.counting import Counts
 from evals.estimates import Estimate, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import fail_table, hit_table
-from evals.records import Samples
 from evals.results import About, ProblemEntry, Result, Row
+from evals.sample_types import Samples
 
 FLIP = "flip"
 FLIP_AT_K = "flip@k"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from evals.errors import DataError, UsageError
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.judging import GradingSettings, judge_rows
-from evals.records import read_samples, sample_files
+from evals.sample_reading import read_samples, sample_files
 from evals.strict_json import read_document
 from evals.whole_file import write_whole
 

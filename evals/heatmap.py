@@ -13,7 +13,7 @@ from evals.clustering import by_first_appearance, cluster_distinct, cluster_size
 from evals.counting import Setting, clustering_settings, solutions
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
-from evals.records import Samples
+from evals.sample_types import Samples
 from evals.similarity import similarity_of_distinct
 from evals.strict_json import shown
 from evals.tokens import Integers

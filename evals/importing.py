@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.records import FIELDS, Sample, SamplesReader
+from evals.sample_reading import SamplesReader
+from evals.sample_types import FIELDS, Sample
 from evals.strict_json import parse_row, read_lines, refuse, shown
 from evals.whole_file import write_whole
 

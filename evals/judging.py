@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.records import Sample
+from evals.sample_types import Sample
 from evals.strict_json import shown
 
 if TYPE_CHECKING:

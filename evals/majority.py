@@ -11,7 +11,7 @@ from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
 from evals.judging import grader_name
-from evals.records import Judged, Problem
+from evals.sample_types import Judged, Problem
 from evals.strict_json import shown
 
 

@@ -17,8 +17,8 @@ from evals.counting import Setting, count_clusters, solutions
 from evals.estimates import head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
 from evals.passk_ucc import ucc_estimates
-from evals.records import Judged, Samples
 from evals.results import About, Result
+from evals.sample_types import Judged, Samples
 from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity_study import problem_key
 from evals.tokens import Integers

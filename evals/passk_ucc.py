@@ -18,8 +18,8 @@ from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_se
 from evals.errors import UsageError
 from evals.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
-from evals.records import Judged, Samples
 from evals.results import About, ProblemEntry, Result, Row
+from evals.sample_types import Judged, Samples
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")

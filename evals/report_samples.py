@@ -14,9 +14,9 @@ from evals import estimators
 from evals.counting import Counts, Setting, clustering_settings
 from evals.entries import clean
 from evals.estimates import Estimate, rows_of
-from evals.records import Judged, Problem, Samples
 from evals.representatives import clusters_of_judged
 from evals.results import Row
+from evals.sample_types import Judged, Problem, Samples
 
 LONGEST_ANSWER = 600
 LONGEST_PROMPT = 2_000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.counting import Setting, clustering_settings, labels_by_setting, solutions
-from evals.records import Judged, Samples
+from evals.sample_types import Judged, Samples
 
 
 class Cluster(NamedTuple):

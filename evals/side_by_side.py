@@ -12,8 +12,8 @@ from typing import NamedTuple
 from evals.errors import UsageError
 from evals.heads import agreed_grader
 from evals.passk_ucc import ucc_result
-from evals.records import Samples
 from evals.results import About, Result, Row, SamplingInfo
+from evals.sample_types import Samples
 
 METRIC = "ucr"
 SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")

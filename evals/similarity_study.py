@@ -20,8 +20,8 @@ from evals.counting import solutions
 from evals.errors import DataError, UsageError
 from evals.estimates import head_of, warnings_of
 from evals.estimators import Floats
-from evals.records import Judged, Samples
 from evals.results import About, Result, Row
+from evals.sample_types import Judged, Samples
 from evals.similarity import SIMILARITIES, Distinct, similarity_of_distinct
 from evals.strict_json import shown
 from evals.tokens import Integers, check_tokens

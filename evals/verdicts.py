@@ -24,8 +24,9 @@ from evals.judging import (
     missing_box_hint,
     refuse_infra_errors,
 )
-from evals.records import Sample, Samples, read_samples, sample_files
 from evals.results import GraderInfo
+from evals.sample_reading import read_samples, sample_files
+from evals.sample_types import Sample, Samples
 
 
 @dataclass(frozen=True)

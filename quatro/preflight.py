@@ -13,7 +13,7 @@ from typing import Any
 from evals.errors import DataError, UsageError
 from evals.loading import load_problems
 from evals.problems import Problem
-from evals.records import read_samples
+from evals.sample_reading import read_samples
 from quatro import checkpoint
 from quatro.config import Config, leaves
 from quatro.data import training_problems

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from evals.about_samples import about_samples
 from evals.errors import DataError, UsageError
 from evals.heads import labels_of
-from evals.records import sample_files
 from evals.report import BASE_CELL, Report, ReportRun, ReportSamples
 from evals.report_samples import BenchmarkView, result_rows, view_samples
 from evals.results import Row, SamplingInfo, read_result
+from evals.sample_reading import sample_files
 from evals.verdicts import read_judged
 from quatro.config import Config, load_config, value_texts
 from quatro.run_series import run_folders

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from evals.records import Sample, SampleWriter
+from evals.sample_types import Sample
+from evals.sample_writing import SampleWriter
 from evals.whole_file import file_stem, write_bytes
 from quatro.checkpoint import Checkpoint, complete_checkpoints
 from quatro.policy.adapters import adapter_chain

@@ -14,8 +14,8 @@ from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
     from evals.comparison import Comparison
-    from evals.records import Samples
     from evals.results import About, Result
+    from evals.sample_types import Samples
     from evals.verdicts import Asked
 
 POLICIES = ("strict", "simko")

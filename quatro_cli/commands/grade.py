@@ -14,7 +14,7 @@ from quatro_cli.output import output
 if TYPE_CHECKING:
     from evals.graded import GradedFile
     from evals.judging import GradingSettings, Judgement
-    from evals.records import Sample
+    from evals.sample_types import Sample
 
 
 def grade(
@@ -105,7 +105,7 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
 
     from evals.errors import UsageError
     from evals.judging import judge_rows
-    from evals.records import read_samples
+    from evals.sample_reading import read_samples
     from evals.strict_json import shown
 
     rows = [row for row in read_samples(files).rows if id is None or row.id == id]

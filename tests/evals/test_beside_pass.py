@@ -10,7 +10,7 @@ from evals.errors import UsageError
 from evals.judging import judge_rows
 from evals.majority import wrong_votes
 from evals.passk_ucc import passk_result
-from evals.records import Sample, Samples
+from evals.sample_types import Sample, Samples
 
 
 def samples(texts, *, answer="7", benchmark="a", correct=None):

@@ -6,7 +6,7 @@ import pytest
 from evals.comparing import compare_passk, compare_ucc
 from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
-from evals.records import Sample, Samples
+from evals.sample_types import Sample, Samples
 
 NAMES = ("base", "tuned")
 

@@ -16,8 +16,8 @@ from evals.flips import Pair, flip_rows
 from evals.heatmap import Heatmap, heatmap_of
 from evals.panels import LINES, bar_look, line_look, shortened
 from evals.partition_bias import RECLUSTERED
-from evals.records import Sample, Samples
 from evals.results import Row
+from evals.sample_types import Sample, Samples
 from evals.similarity_study import similarity_result
 
 pytest.importorskip("matplotlib")

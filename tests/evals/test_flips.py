@@ -6,7 +6,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.flips import BUCKETS, Pair, bucket_bounds, bucket_of, flip_at_k, flip_rows, flips_result
-from evals.records import Sample, Samples
+from evals.sample_types import Sample, Samples
 
 
 def samples(correct_of, n=4):

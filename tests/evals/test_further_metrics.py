@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evals.errors import UsageError
 from evals.estimators import cover, effective_number, g_pass_at_k, ucc_at_k, vendi_score
 from evals.passk_ucc import passk_result, ucc_result
-from evals.records import Sample, Samples
+from evals.sample_types import Sample, Samples
 from evals.similarity import SIMILARITIES, distinct, similarity_of_distinct
 
 

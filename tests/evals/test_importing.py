@@ -10,7 +10,8 @@ import pytest
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.importing import Imported, import_samples
-from evals.records import Sample, read_samples
+from evals.sample_reading import read_samples
+from evals.sample_types import Sample
 
 LM_EVAL = "samples_gsm8k_cot_2026-01-31T10-00-00.123456.jsonl"
 

@@ -14,8 +14,9 @@ from evals.errors import DataError, UsageError
 from evals.estimators import pass_at_k
 from evals.judging import judge_rows
 from evals.passk_ucc import passk_result, ucc_result
-from evals.records import Sample, Samples, read_samples
 from evals.results import GraderInfo, Result, read_result
+from evals.sample_reading import read_samples
+from evals.sample_types import Sample, Samples
 from evals.verdicts import Asked, read_judged
 
 

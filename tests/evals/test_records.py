@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, LockedError, MissingError, UsageError
-from evals.records import Sample, SampleWriter, read_samples
+from evals.sample_reading import read_samples
+from evals.sample_types import Sample
+from evals.sample_writing import SampleWriter
 
 
 def row(index=0, id="p0", **changes):

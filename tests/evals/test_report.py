@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from evals.records import Sample, Samples
 from evals.report import Report, ReportRun, ReportSamples
 from evals.report_document import LAST_METRICS, MOST_POINTS, Document, document, rounded
 from evals.report_page import embedded, report_page
 from evals.report_problems import spread
 from evals.report_samples import result_rows, view_samples
+from evals.sample_types import Sample, Samples
 
 HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m \u202e \u2028 {{SCRIPT}} <!-- & "
 

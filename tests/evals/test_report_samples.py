@@ -3,8 +3,8 @@
 import pytest
 
 from evals.estimators import pass_at_k, ucc_at_k
-from evals.records import Sample, Samples
 from evals.report_samples import LONGEST_ANSWER, capped, result_rows, view_samples
+from evals.sample_types import Sample, Samples
 
 
 def samples(texts, *, benchmark="b", id="p1", right=()):

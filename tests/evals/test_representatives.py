@@ -3,8 +3,8 @@
 import pytest
 
 from evals.errors import UsageError
-from evals.records import Sample, Samples
 from evals.representatives import clusters_of_problem
+from evals.sample_types import Sample, Samples
 
 TEXTS = ["a b c d", "a b c d e", "x y z", "a b c d e", "wrong", "w"]
 ROWS = [

@@ -8,8 +8,8 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.heads import labels_of
 from evals.heatmap import heatmap_of
-from evals.records import Sample, Samples
 from evals.results import SamplingInfo
+from evals.sample_types import Sample, Samples
 from evals.side_by_side import Side, temperature_result
 from evals.similarity import SIMILARITIES, distinct
 from evals.similarity_study import chosen_pairs, pair_similarities, similarity_result

@@ -62,7 +62,7 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
     """
     from evals.passk_ucc import passk_result, ucc_result
-    from evals.records import read_samples
+    from evals.sample_reading import read_samples
     from quatro_cli.commands.sample import sample
 
     def measure(name: str, model: str) -> tuple[float, float]:

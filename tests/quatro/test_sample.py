@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.records import read_samples
+from evals.sample_reading import read_samples
 from evals.whole_file import file_stem
 from quatro import sample
 from quatro.policy.digest import model_digest

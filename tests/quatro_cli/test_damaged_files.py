@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from evals.records import Sample
 from evals.results import Result, Row
+from evals.sample_types import Sample
 from quatro.config import load_config
 from quatro.rundir import RunDir
 from quatro.sweep import Axis, plan_sweep, write_plan

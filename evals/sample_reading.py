@@ -1,4 +1,4 @@
-"""Samples files: strict reading with file:line errors, and appending that survives a crash.
+"""Samples files: strict reading with file:line errors.
 
 One JSON object a line, described by `Sample`. A reader skips nothing silently: whatever could change a number
 (a duplicate, a second reference answer, a misspelt benchmark) is an error that names the line, and what is merely odd
@@ -7,121 +7,19 @@ One JSON object a line, described by `Sample`. A reader skips nothing silently: 
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from itertools import groupby
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any
 
-from evals.errors import DataError, LockedError, UsageError
-from evals.file_lock import lock_file
+from evals.errors import DataError, UsageError
+from evals.sample_types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 from evals.strict_json import parse_row, read_lines, refuse, shown
 
-FinishReason = Literal["stop", "length"]
-
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
-FIELDS = ("benchmark", "id", "sample_index", "prompt", "completion", "answer", "finish_reason", "correct")
-REQUIRED_FIELDS = ("benchmark", "id", "sample_index", "completion", "answer")
-
-_NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 _DIGITS = re.compile("([0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One sampled response. ``correct`` None means not judged yet; ``extra`` holds every other key of the row."""
-
-    benchmark: str
-    id: str
-    sample_index: int
-    completion: str
-    answer: str | int | float | None
-    prompt: str | None = None
-    finish_reason: FinishReason | None = None
-    correct: bool | None = None
-    extra: Mapping[str, Any] = field(default_factory=lambda: _NO_EXTRA)
-
-    def to_json_line(self) -> bytes:
-        """The row as UTF-8 JSON with its newline; raises ValueError for a non-finite number in ``extra``."""
-        values = {name: getattr(self, name) for name in FIELDS}
-        row = {name: value for name, value in values.items() if value is not None or name in REQUIRED_FIELDS}
-        row.update(self.extra)
-        try:
-            return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
-        except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
-            return json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
-
-
-class Problem(NamedTuple):
-    """All samples of one (benchmark, id), by ascending ``sample_index``."""
-
-    benchmark: str
-    id: str
-    samples: Sequence[Sample]
-
-
-class Judged(NamedTuple):
-    """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
-
-    benchmark: str
-    id: str
-    answer: str | int | float | None
-    n: int
-    completions: list[str]
-
-    @property
-    def correct(self) -> int:
-        return len(self.completions)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Rows sorted by benchmark, id (numbers inside an id by value) and index, so that file order changes no result."""
-
-    rows: Sequence[Sample]
-    files: Sequence[Path]
-    warnings: Sequence[str] = ()
-
-    def problems(self) -> list[Problem]:
-        groups = groupby(self.rows, key=lambda row: (row.benchmark, row.id))
-        return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
-
-    def judged(self) -> list[Judged]:
-        """Every problem with its correct completions, as `evals.verdicts.read_judged` left it.
-
-        Raises:
-            DataError: a row has no verdict.
-        """
-        for row in self.rows:
-            if row.correct is None:
-                raise DataError(
-                    f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no verdict; grade the samples "
-                    "with `quatro eval grade`"
-                )
-        return [
-            Judged(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
-            for benchmark, id, group in self.problems()
-        ]
-
-    def of_problem(self, id: str) -> Samples:
-        """The samples of the problem called ``id``, in every benchmark that has one.
-
-        Raises:
-            UsageError: there is none; similar ids are named.
-        """
-        chosen = [row for row in self.rows if row.id == id]
-        if not chosen:
-            ids = list(dict.fromkeys(row.id for row in self.rows))
-            close = get_close_matches(id, ids, n=3) or ids[:3]
-            raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
-        return replace(self, rows=chosen)
 
 
 def read_samples(
@@ -248,7 +146,7 @@ class SamplesReader:
         for number, line, ends_in_newline in read_lines(file):
             row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
             if row is None:
-                self.warnings.append(_torn_line_warning(file, number))
+                self.warnings.append(torn_line_warning(file, number))
                 break
             sample = self.check(row, file, number)
             names.add(sample.benchmark)
@@ -291,7 +189,7 @@ class SamplesReader:
             seen.prompt if prompt is not None else None,
             row.get("finish_reason"),
             row.get("correct"),
-            extra or _NO_EXTRA,
+            extra or NO_EXTRA,
         )
 
     def add_problem(self, row: dict[str, Any], at: str) -> _Seen:
@@ -358,88 +256,6 @@ def _natural_order(id: str) -> tuple[Any, ...]:
     return tuple((text, len(value), value) for text, value in zip(parts[::2], [*digits, ""], strict=True)), id
 
 
-def _torn_line_warning(file: Path, number: int) -> str:
+def torn_line_warning(file: Path, number: int) -> str:
+    """What is said of a last line that a crash cut off."""
     return f"{file}:{number}: the last line is cut off (a crash while writing?) and was dropped"
-
-
-class SampleWriter:
-    """Appends rows to one `.jsonl` file; what is already there is in ``present``, so that sampling draws the rest.
-
-    Opening takes a lock on the file, checks every row in it as `read_samples` would, and cuts off a last line torn by
-    a crash (named in ``warnings``). Each `append` reaches the disk whole, or is taken back before OSError is raised.
-
-    Raises:
-        DataError: a row of the existing file breaks the contract.
-        LockedError: another process is writing this file.
-        MissingError: its file system has no locks.
-        UsageError: the name does not end in `.jsonl` (a gzip file cannot be mended after a crash).
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if self.path.suffix != ".jsonl":
-            raise UsageError(f"{self.path}: samples are appended to a .jsonl file; compress it when it is complete")
-        self.warnings: list[str] = []
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("ab", buffering=0)
-        try:
-            self._lock()
-            self._size = self._mend_tail()
-            reader = SamplesReader(benchmarks=None, keep_extra=False)
-            if self._size:
-                reader.read(self.path, may_be_empty=True)
-        except BaseException:
-            self._file.close()
-            raise
-        self.present = {(sample.id, sample.sample_index) for sample in reader.rows}
-
-    def _lock(self) -> None:
-        try:
-            lock_file(self._file.fileno(), self.path, instead="-o DIR")
-        except BlockingIOError:
-            raise LockedError(f"{self.path}: another process is writing this file; wait for it to end") from None
-
-    def _mend_tail(self) -> int:
-        """Ends the last line in a newline, or removes it if it is torn; returns the size in bytes afterwards."""
-        size, number, tail = 0, 0, b""
-        with self.path.open("rb") as stream:
-            for tail in stream:
-                number += 1
-                size += len(tail)
-        if not tail or tail.endswith(b"\n"):
-            return size
-        if tail.strip() and parse_row(tail, f"{self.path}:{number}", may_be_torn=True) is not None:
-            return size + self._write(b"\n", size)
-        self._file.truncate(size - len(tail))
-        self.warnings.append(_torn_line_warning(self.path, number))
-        return size - len(tail)
-
-    def append(self, samples: Iterable[Sample]) -> None:
-        """Appends the rows (usually all of one problem) and waits until the disk has them."""
-        rows = list(samples)
-        keys = [(sample.id, sample.sample_index) for sample in rows]
-        twice = [key for key in keys if key in self.present or keys.count(key) > 1]
-        if twice:
-            raise ValueError(f"sample {twice[0]} stands in {self.path} already; draw only what `present` lacks")
-        self._size += self._write(b"".join(sample.to_json_line() for sample in rows), self._size)
-        self.present.update(keys)
-
-    def _write(self, data: bytes, size: int) -> int:
-        rest = memoryview(data)
-        try:
-            while rest:  # a raw write may take only a part, near a full disk or a file-size limit
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            self._file.truncate(size)
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
