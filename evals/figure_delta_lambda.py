@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.figure_limitation import (
+from evals.panels import add_legend, line_look, new_grid, shortened, small_title, styled
+from evals.run_settings import (
     LR,
     NO_LOG_RATIO,
     QUATRO,
@@ -23,7 +24,6 @@ from evals.figure_limitation import (
     reading,
     value_text,
 )
-from evals.panels import add_legend, line_look, new_grid, shortened, small_title, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

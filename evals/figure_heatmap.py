@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evals.errors import DataError
+from evals.figure_style import PALETTE
 from evals.heatmap import Heatmap
 from evals.panels import GREY, new_grid, shortened, styled
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # White to dark blue: prints in grey as it looks in colour, for every kind of colour vision.
 _COLORS = "Blues"
 _CUT = 0.02
-_INK = "#D55E00"
+_INK = PALETTE[1]
 
 
 def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:

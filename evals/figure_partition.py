@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.curves import draw_over_k, finish_k_axis
 from evals.errors import DataError, UsageError
-from evals.figures import make_logarithmic
+from evals.figure_style import make_logarithmic
 from evals.panels import (
     GREY,
     LINES,

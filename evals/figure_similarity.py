@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
-from evals.figures import PALETTE
+from evals.figure_style import PALETTE
 from evals.panels import LINES, add_legend, line_look, new_grid, shortened, small_title, styled
 from evals.results import Row
 from evals.similarity_study import METRIC

@@ -8,7 +8,9 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.figure_delta_lambda import widest_by_delta
-from evals.figure_limitation import (
+from evals.figure_style import MARKERS, METHOD_COLORS, PALETTE
+from evals.panels import LINES, add_legend, line_look, new_grid, shortened, styled
+from evals.run_settings import (
     AXES,
     ENTROPY,
     GSPO,
@@ -33,9 +35,7 @@ from evals.figure_limitation import (
     reading,
     value_text,
 )
-from evals.panels import LINES, MARKERS, PALETTE, add_legend, line_look, new_grid, shortened, styled
 
-_METHOD_COLORS = {QUATRO: PALETTE[0], GSPO: PALETTE[1]}
 _Part = tuple[str, str, tuple[Metric, Metric], list[Setting], list[tuple[str, dict[str, Any]]]]
 
 
@@ -134,7 +134,7 @@ def _looks(found: Sequence[Setting], axis: str) -> list[tuple[str, dict[str, Any
     looks = []
     for one in found:
         at = values.index(getattr(one, axis))
-        look = line_look(at) | {"color": _METHOD_COLORS[one.method], "linestyle": LINES[at % len(LINES)]}
+        look = line_look(at) | {"color": METHOD_COLORS[one.method], "linestyle": LINES[at % len(LINES)]}
         looks.append((f"{one.label}, {value_text(one, axis)}", look | {"marker": MARKERS[at % len(MARKERS)]}))
     return looks
 

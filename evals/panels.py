@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from evals.errors import DataError, UsageError
-from evals.figures import MARKERS, PALETTE, STYLE, legible
+from evals.figure_style import MARKERS, PALETTE, STYLE, legible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ class Grid(NamedTuple):
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Everything inside is drawn in the one style of `evals.figures`."""
+    """Everything inside is drawn in the one style of `evals.figure_style`."""
     import matplotlib
 
     with matplotlib.rc_context(cast("Any", STYLE)):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evals.figures import Rows
 from evals.report_samples import BenchmarkView
 from evals.results import Row
+from evals.training_metrics import Rows
 
 BASE_CELL = "base"
 

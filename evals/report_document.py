@@ -12,13 +12,13 @@ import numpy as np
 
 from evals.entries import clean
 from evals.estimators import pass_at_ks, ucc_at_ks
-from evals.figures import Panel, Rows
+from evals.figure_training import Panel
 from evals.report import Report, ReportRun, ReportSamples
 from evals.report_problems import Json, problem_sets
 from evals.report_samples import LONGEST_NAME, capped, setting_text
 from evals.results import AVERAGE, Row
 from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
-from evals.training_metrics import LAST_ITERATIONS, last_mean
+from evals.training_metrics import LAST_ITERATIONS, Rows, last_mean
 
 MOST_POINTS = 400
 

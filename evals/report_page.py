@@ -15,7 +15,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from evals.figures import PALETTE
+from evals.figure_style import PALETTE
 from evals.report_document import Document
 
 SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")

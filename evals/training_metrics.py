@@ -1,4 +1,4 @@
-"""Rows of a training run's metrics.jsonl: read, and averaged over its last iterations."""
+"""Rows of a training run's metrics.jsonl: read, averaged over the last iterations, as the series of one metric."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.strict_json import parse_row, read_lines, refuse, shown
+
+Rows = Sequence[Mapping[str, Any]]
 
 LAST_ITERATIONS = 10
 _MOST = 1e300  # no measurement is larger, and sums of what is not stay finite
@@ -48,3 +50,22 @@ def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     values = [row.get(metric) for row in rows[-LAST_ITERATIONS:]]
     known = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
+    """Steps and values where the metric is a finite number."""
+    pairs = [(row["step"], row[metric]) for row in rows if "step" in row and is_finite(row.get(metric))]
+    finite = [(float(step), float(value)) for step, value in pairs]
+    return [step for step, _ in finite], [value for _, value in finite]
+
+
+def running_mean(values: Sequence[float], width: int) -> list[float]:
+    """Mean of the ``width`` (odd) values around each one, of those that exist at the ends."""
+    half = width // 2
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [math.fsum(window) / len(window) for window in windows]
+
+
+def is_finite(value: object) -> bool:
+    """Whether ``value`` is a number that can be drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

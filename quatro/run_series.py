@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.errors import DataError, UsageError
-from evals.figure_limitation import Setting
-from evals.figures import Rows
+from evals.run_settings import Setting
+from evals.training_metrics import Rows
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
 from quatro.run_summary import read_metrics

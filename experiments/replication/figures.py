@@ -10,11 +10,12 @@ import numpy as np
 
 from evals.figure_delta_lambda import delta_lambda_figure
 from evals.figure_flips import flips_figure
-from evals.figure_limitation import Drawn, Setting, limitation_figure
+from evals.figure_limitation import limitation_figure
 from evals.figure_stability import entropy_figure, stability_figure
+from evals.figure_style import make_logarithmic, save_figure
 from evals.figure_temperature import temperature_figure
-from evals.figures import make_logarithmic, save_figure
 from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
+from evals.run_settings import Drawn, Setting
 from experiments.replication.cells import (
     BASE,
     CELLS,

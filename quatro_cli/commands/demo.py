@@ -184,7 +184,8 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
 def _draw(arms: list[Arm], results: dict[tuple[str, float], tuple[Result, Result]], root: Path) -> list[Path]:
     """Training curves of both runs; Pass@k and UCC@k of all three."""
     from evals.curves import CurvePanel, curves_figure
-    from evals.figures import TrainingRun, save_figure, training_figure
+    from evals.figure_style import save_figure
+    from evals.figure_training import TrainingRun, training_figure
     from quatro.config import load_config
     from quatro.run_summary import read_metrics
 

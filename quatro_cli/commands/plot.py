@@ -40,7 +40,8 @@ def training(
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
     from evals.errors import UsageError
-    from evals.figures import TrainingRun, save_figure, training_figure
+    from evals.figure_style import save_figure
+    from evals.figure_training import TrainingRun, training_figure
     from quatro.config import load_config
     from quatro.run_summary import read_metrics
 

@@ -218,7 +218,7 @@ def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: floa
 
 
 def save(figure: Figure, out: Path | None, name: str) -> None:
-    from evals.figures import save_figure
+    from evals.figure_style import save_figure
 
     path = out or Path(f"{name}.png")
     save_figure(figure, path)

@@ -12,7 +12,7 @@ from quatro_cli.commands.plot_results import Out, save
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.figure_limitation import Drawn, Setting
+    from evals.run_settings import Drawn, Setting
 
 Runs = Annotated[
     list[Path],

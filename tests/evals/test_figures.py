@@ -5,7 +5,9 @@ import math
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.figures import PALETTE, TrainingRun, running_mean, save_figure, series, training_figure
+from evals.figure_style import PALETTE, save_figure
+from evals.figure_training import TrainingRun, training_figure
+from evals.training_metrics import running_mean, series
 
 pytest.importorskip("matplotlib")
 

@@ -10,8 +10,8 @@ from evals.figure_flips import flips_figure
 from evals.figure_heatmap import heatmap_figure
 from evals.figure_partition import bias_figure, largest_common_k, threshold_figure
 from evals.figure_similarity import similarity_figure
+from evals.figure_style import PALETTE, save_figure
 from evals.figure_temperature import temperature_figure
-from evals.figures import PALETTE, save_figure
 from evals.flips import Pair, flip_rows
 from evals.heatmap import Heatmap, heatmap_of
 from evals.panels import LINES, bar_look, line_look, shortened

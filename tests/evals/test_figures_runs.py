@@ -7,9 +7,10 @@ import pytest
 
 from evals.errors import DataError
 from evals.figure_delta_lambda import delta_lambda_figure, widest_by_delta
-from evals.figure_limitation import KL, REWARD, Setting, comparison, limitation_figure, mean_curve
+from evals.figure_limitation import limitation_figure
 from evals.figure_stability import entropy_figure, stability_figure
-from evals.figures import save_figure
+from evals.figure_style import save_figure
+from evals.run_settings import KL, REWARD, Setting, comparison, mean_curve
 
 ODD = "_odd $\\frac{1}{0}$ \x1b[31m"
 

@@ -1,62 +1,20 @@
-"""Figures in one style: a palette that survives colour blindness, markers that survive a black-and-white printer.
-
-matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
-"""
+"""Training curves: metrics of several runs over steps, a panel a metric."""
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from evals.errors import DataError, UsageError
-from evals.whole_file import write_whole
+from evals.errors import DataError
+from evals.figure_style import MARKERS, PALETTE, STYLE, legible, make_logarithmic
+from evals.training_metrics import Rows, is_finite, running_mean, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-FORMATS = ("png", "svg", "pdf")
-
-# Okabe and Ito, "Color Universal Design" (2008), strongest contrast on white first.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
-    "font.size": 8.5,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "axes.labelcolor": "#333333",
-    "axes.edgecolor": "#888888",
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.solid_capstyle": "round",
-    "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
-    "svg.fonttype": "path",
-    "svg.hashsalt": "quatro",
-    "pdf.fonttype": 42,
-    "savefig.dpi": 200,
-}
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -131,42 +89,6 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
-
-    Raises:
-        UsageError: another ending.
-    """
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        raise UsageError(f"a figure ends in .png, .svg or .pdf, not {path.name!r}; for example -o {path.stem}.pdf")
-    import matplotlib
-
-    metadata: dict[str, dict[str, str | None]] = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }
-    drawn = io.BytesIO()
-    with matplotlib.rc_context(cast("Any", STYLE)):
-        figure.savefig(drawn, format=kind, metadata=metadata[kind])
-    write_whole(path, [drawn.getvalue()])
-
-
-def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
-    """Steps and values where the metric is a finite number."""
-    pairs = [(row["step"], row[metric]) for row in rows if "step" in row and _is_finite(row.get(metric))]
-    finite = [(float(step), float(value)) for step, value in pairs]
-    return [step for step, _ in finite], [value for _, value in finite]
-
-
-def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """Mean of the ``width`` (odd) values around each one, of those that exist at the ends."""
-    half = width // 2
-    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
-    return [math.fsum(window) / len(window) for window in windows]
-
-
 def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
     axis.set_title(panel.title)
     axis.set_ylabel(panel.unit)
@@ -178,19 +100,6 @@ def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
         make_logarithmic(axis)
     if panel.is_share:
         axis.set_ylim(bottom=0)
-
-
-def make_logarithmic(axis: Axes) -> None:
-    """A logarithmic y axis of at least a decade, with plain numbers at its ticks."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
-    axis.set_ylim(low / widen, high * widen)
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_curve(axis: Axes, panel: Panel, rows: Rows, position: int) -> None:
@@ -254,16 +163,5 @@ def _key(position: int) -> Line2D:
     return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
 
 
-def legible(label: str) -> str:
-    """``label`` as matplotlib can show it: without control characters, and not dropped from a legend."""
-    shown = "".join(character if character.isprintable() else "·" for character in label)
-    # matplotlib drops labels that start with an underscore.
-    return f" {shown}" if shown.startswith("_") else shown
-
-
 def _has_numbers(rows: Rows, panel: Panel) -> bool:
-    return any(_is_finite(row.get(panel.metric)) for row in rows)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return any(is_finite(row.get(panel.metric)) for row in rows)
