@@ -173,6 +173,16 @@ def complete_checkpoints(run: Path) -> list[Path]:
     return sorted(filter(_is_whole, folders), key=lambda path: (step_number(path.name), path.name))
 
 
+def unfinished_note(found: Checkpoint) -> str | None:
+    """What there is to say of a checkpoint that a stop made inside an iteration, None of any other."""
+    if not found.is_inside:
+        return None
+    run = found.path.parents[1]
+    is_newest = complete_checkpoints(run)[-1].name == found.path.name
+    advice = f"; `quatro train {run} --resume` finishes it" if is_newest else ""
+    return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
+
+
 def verify(path: Path) -> int:
     """The step of the checkpoint in ``path``, after every file was compared with the manifest.
 

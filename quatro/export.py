@@ -25,7 +25,6 @@ from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.preflight import check_model
 from quatro.run_summary import checkpoint_steps, read_metrics
 from quatro.rundir import INSIDE, read_environment, step_name
-from quatro.sample import unfinished_note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +76,7 @@ def export(
     if is_adapter:
         check_model(str(found.model), found)
     needed = _merged_bytes(found.model, dtype) if is_adapter else _copied_bytes(found.model, dtype)
-    if (note := unfinished_note(found)) is not None:
+    if (note := checkpoint.unfinished_note(found)) is not None:
         logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)
     _refuse_full_disk(needed + SPARE_BYTES, final.parent)

@@ -19,12 +19,12 @@ from quatro.config import Config, leaves
 from quatro.data import training_problems
 from quatro.methods.scheduled import needs_fixed_steps
 from quatro.packages import require
-from quatro.policy.adapters import base_of
+from quatro.policy.adapters import adapter_chain, base_of
+from quatro.policy.digest import model_digest
 from quatro.policy.loading import require_model
 from quatro.rewards import make_reward
 from quatro.rollout.limits import check_temperature
 from quatro.rundir import read_status, refuse_changed, step_name
-from quatro.sample import refuse_other_base
 from quatro.trackers import require_trackers
 
 MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
@@ -88,7 +88,17 @@ def check_model(name: str, found: checkpoint.Checkpoint | None = None) -> None:
     is an adapter of another base than the one here."""
     require_model(name)
     if found is not None:
-        refuse_other_base(found)
+        _refuse_other_base(found)
+
+
+def _refuse_other_base(found: checkpoint.Checkpoint) -> None:
+    below = adapter_chain(str(found.model))[1:]
+    then = found.state.get("inputs", {}).get("reference model")
+    if below and then is not None and then != (now := model_digest(below[0])):
+        raise DataError(
+            f"the model {below[0]} changed since the run began (it was {then}, is {now}), and the adapter in "
+            f"{found.model} fits no other: put it back"
+        )
 
 
 def is_finished(run: Path, config: Config) -> bool:

@@ -1,228 +1,291 @@
-"""Draws samples of a benchmark into a folder, and continues where an earlier call stopped.
+"""Draws samples of benchmarks from a model or a run: `draw_samples`, which is what `quatro sample` calls.
 
-    <folder>/<benchmark>.jsonl   one line a sample, by problem and index once it is complete
-    <folder>/sampling.json       how they were drawn; other settings into the same folder are refused
-
-The seed of a sample depends on nothing but the run's seed, the problem and the sample's index: samples are the same
-however often sampling was interrupted and however problems were batched, and so is the file in the end.
+Nothing here loads torch before something is drawn.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals.errors import DataError, UsageError
-from evals.sample_types import Sample
-from evals.sample_writing import SampleWriter
-from evals.whole_file import file_stem, write_bytes
-from quatro.checkpoint import Checkpoint, complete_checkpoints
-from quatro.policy.adapters import adapter_chain
+from evals.benchmarks import registry
+from evals.countdown import MAX_ANSWER_TOKENS
+from evals.errors import UsageError
+from evals.judging import grader_name
+from evals.loading import load_problems
+from evals.problems import Problem
+from evals.whole_file import file_stem
+from quatro import sample_engine
+from quatro.checkpoint import unfinished_note
+from quatro.data import to_prompts
 from quatro.policy.digest import model_digest
-from quatro.rollout.streams import sample_seed
-from quatro.sample_settings import Source, claim_folder
-from quatro.types import Prompt, Rollout, Sampling
+from quatro.preflight import check_model
+from quatro.rewards import make_reward
+from quatro.sample_benchmark import SampleFile, refuse_long_prompts, sample_benchmark
+from quatro.sample_model import SampledModel, find_model
+from quatro.sample_progress import DrawProgress
+from quatro.sample_settings import SampleSettings, Source, settings_of
+from quatro.sample_tag import Tag
+from quatro.types import Prompt, Sampling
+from quatro.warmstart import resolve_model
 
 if TYPE_CHECKING:
-    from quatro.rewards import Reward
+    import torch
+
     from quatro.rollout.engine import Sampler
+    from quatro.sample_engine import EngineName
+
 
 logger = logging.getLogger(__name__)
 
-# What one call of an engine draws, and a crash can lose, against how well an engine batches.
-ROWS_PER_CALL = 1024
-TOKENS_PER_CALL = 1 << 18
 
-Progress = Callable[[int, int, int], None]  # (samples in the file, samples wanted, tokens drawn by this call)
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """What is drawn of one benchmark; ``grader`` judges its samples where they are graded."""
+
+    name: str
+    problems: list[Problem]
+    sampling: Sampling
+    template: str
+    grader: str
 
 
 @dataclass(frozen=True)
-class Drawn:
-    path: Path
-    num_problems: int
-    num_new: int
-    num_present: int
+class SamplePlan:
+    """What a call of `draw_samples` is going to draw, checked as far as it can be before torch is loaded.
+
+    ``gpus`` are devices as CUDA_VISIBLE_DEVICES names them; ``notes`` say where an option replaces a preset's value.
+    """
+
+    model: SampledModel
+    benchmarks: list[BenchmarkPlan]
+    n: int
+    seed: int
+    folder: Path
+    engine: EngineName
+    gpus: list[str]
+    grade: bool
+    notes: list[str]
 
 
-def sample_benchmark(
-    engine: Sampler,
-    prompts: Sequence[Prompt],
+def draw_samples(
+    model: str | Path,
+    benchmarks: str | Sequence[str],
     *,
-    n: int,
-    sampling: Sampling,
-    seed: int,
-    template: str,
-    source: Source,
-    folder: Path,
-    reward: Reward | None = None,
-    progress: Progress | None = None,
-    num_rows: int | None = None,
-) -> Drawn:
-    """``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
+    n: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    max_tokens: int | None = None,
+    preset: str | None = None,
+    template: str | None = None,
+    seed: int = 0,
+    tag: str | None = None,
+    out: str | Path | None = None,
+    engine: str = "transformers",
+    gpus: str | None = None,
+    grade: bool = False,
+    progress: DrawProgress | None = None,
+) -> list[SampleFile]:
+    """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
 
-    With a ``reward`` each row says whether it is correct. ``num_rows``: samples that one call of the engine draws.
+    The samples are written to FOLDER/BENCHMARK.jsonl, one a line, and how they were drawn to FOLDER/sampling.json. If
+    a call is interrupted, repeat it: the files end as if it had not been, byte for byte. Samples that were drawn with
+    other settings are never mixed into a folder.
+
+        for file in draw_samples("runs/math", ["math500", "aime24"], n=64, top_p=0.7):
+            print(file.path, file.num_new)  # runs/math/samples/T1-p0.7-step000200/math500.jsonl 32000
+
+    Args:
+        model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
+        benchmarks: one or several names of the registry or .jsonl files of problems.
+        n: samples per problem. Default: 256.
+        temperature: divides the logits. Default: 1.
+        top_p: nucleus mass in (0, 1]; 1 keeps every token. Default: 1.
+        top_k: how many of the most likely tokens are kept; 0 keeps all. Default: 0.
+        max_tokens: longest response, in tokens. Default: the run's, else the preset's, else the benchmark's.
+        preset: `paper` or `verl-generation`: other defaults of the five above (`quatro.sample_settings.PRESETS`).
+        template: prompt template. Default: the run's, else the benchmark's.
+        seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
+        tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
+        out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
+        engine: `transformers` or `vllm`.
+        gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
+        grade: judge each sample as it is drawn; its line says whether it is correct.
+        progress: called with the benchmark, samples in its file, samples wanted and tokens drawn by this call.
 
     Raises:
-        UsageError: ``folder`` holds samples that were drawn with other settings.
-        DataError: no prompts, or the file in ``folder`` cannot be read.
+        UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
+        MissingError: the model, a benchmark, a package or a GPU is not on this machine.
+        DataError: a run or a file is damaged, or a prompt leaves no room for a response in the model's context.
     """
-    if not prompts:
-        raise DataError("no prompts to sample from")
-    if n < 1:
-        raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
-    benchmark = prompts[0].benchmark
-    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source)
-    path = folder / f"{file_stem(benchmark)}.jsonl"
-    with SampleWriter(path) as writer:
-        for warning in writer.warnings:
-            logger.warning(warning)
-        missing = [
-            (prompt, [index for index in range(n) if (prompt.id, index) not in writer.present]) for prompt in prompts
-        ]
-        num_wanted = len(prompts) * n
-        num_present = num_wanted - sum(len(indices) for _, indices in missing)
-        num_done, num_tokens = num_present, 0
-        for chunk in _chunks(missing, num_rows or rows_per_call(sampling)):
-
-            def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
-                if progress is not None:
-                    progress(done + num_finished, num_wanted, tokens + num_drawn)
-
-            asked = [prompt for prompt, _ in chunk]
-            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
-            rollouts = engine.generate(asked, seeds, sampling, progress=report)
-            correct = reward.score(asked, rollouts).correct if reward is not None else None
-            for i, (prompt, indices) in enumerate(chunk):
-                verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
-                drawn = zip(indices, rollouts[i], verdicts, strict=True)
-                writer.append(_sample(prompt, index, rollout, verdict) for index, rollout, verdict in drawn)
-                num_done += len(rollouts[i])
-                num_tokens += sum(len(rollout.token_ids) for rollout in rollouts[i])
-            report(0, 0, num_done, num_tokens)
-        if num_present:  # also where nothing was missing: a call may have ended between its last row and this
-            put_in_order(path, [prompt.id for prompt in prompts])
-    return Drawn(path, len(prompts), num_done - num_present, num_present)
+    plan = plan_samples(
+        model,
+        benchmarks,
+        n=n,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        preset=preset,
+        template=template,
+        seed=seed,
+        tag=tag,
+        out=out,
+        engine=engine,
+        gpus=gpus,
+        grade=grade,
+    )
+    return draw_planned(plan, progress=progress)
 
 
-def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None) -> Sample:
-    return Sample(
-        benchmark=prompt.benchmark,
-        id=prompt.id,
-        sample_index=index,
-        completion=rollout.text,
-        answer=prompt.answer,
-        prompt=prompt.text,
-        finish_reason=rollout.finish_reason,
-        correct=is_correct,
+def plan_samples(
+    model: str | Path,
+    benchmarks: str | Sequence[str],
+    *,
+    n: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    max_tokens: int | None,
+    preset: str | None,
+    template: str | None,
+    seed: int,
+    tag: str | None,
+    out: str | Path | None,
+    engine: str,
+    gpus: str | None,
+    grade: bool,
+) -> SamplePlan:
+    """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
+    names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
+    if not names:
+        raise UsageError("name a benchmark with -b, for example -b countdown")
+    drawer = sample_engine.engine_name(engine)
+    settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
+    if out is not None and tag is not None:
+        raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
+    found = find_model(str(model))
+    if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
+        logger.warning(note)
+    of_run, of_preset = found.max_tokens, settings.preset_max_tokens
+    if max_tokens is None and of_run and of_preset and of_run != of_preset:
+        notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
+    plans = [_plan_benchmark(name, settings, template, found) for name in names]
+    twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
+    if twice:
+        raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
+    if tag is not None and file_stem(tag) != tag:
+        raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
+    sampling = plans[0].sampling
+    default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
+    sample_engine.check_sampling(drawer, sampling)
+    check_model(found.name, found.checkpoint)
+    return SamplePlan(
+        model=found,
+        benchmarks=plans,
+        n=settings.n,
+        seed=seed,
+        folder=default if out is None else Path(out),
+        engine=drawer,
+        gpus=sample_engine.gpu_list(gpus),  # last: only torch knows how many there are
+        grade=grade,
+        notes=notes,
     )
 
 
-def put_in_order(path: Path, ids: Sequence[str]) -> None:
-    """Sort the rows of a samples file by problem, in the order of ``ids``, and index; other ids come last."""
-    rank = {id: position for position, id in enumerate(ids)}
-    places: list[tuple[int, str, int, int, int]] = []
-    offset = 0
-    with path.open("rb") as stream:
-        for line in stream:
-            if not line.isspace():
-                row = json.loads(line)
-                places.append((rank.get(row["id"], len(rank)), row["id"], row["sample_index"], offset, len(line)))
-            offset += len(line)
-    ordered = sorted(places)
-    if ordered == places:
-        return
-
-    def lines() -> Iterator[bytes]:
-        with path.open("rb") as stream:
-            for *_, start, length in ordered:
-                stream.seek(start)
-                yield stream.read(length)
-
-    write_bytes(path, lines())
+def _plan_benchmark(source: str, settings: SampleSettings, template: str | None, found: SampledModel) -> BenchmarkPlan:
+    """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
+    problems = load_problems(source)
+    name = problems[0].benchmark
+    entry = registry().get(name)
+    grader = grader_name(name)
+    if grader == "countdown":
+        # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
+        usual, longest = "plain", MAX_ANSWER_TOKENS + 1
+    else:
+        usual = found.template or (entry.template if entry is not None else "qwen-boxed")
+        longest = 1024
+    sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest)
+    return BenchmarkPlan(name, problems, sampling, template or usual, grader)
 
 
-def refuse_long_prompts(prompts: Sequence[Prompt], context: int | None) -> None:
-    """Raises DataError for a prompt that leaves no room for a response: better now than hours into sampling."""
-    for prompt in prompts:
-        if context is not None and len(prompt.token_ids) >= context:
-            raise DataError(
-                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, which leaves no room "
-                f"for a response in the model's context of {context}; take it out of the problems"
-            )
+def draw_planned(
+    plan: SamplePlan,
+    *,
+    progress: DrawProgress | None = None,
+    finished: Callable[[SampleFile], None] | None = None,
+) -> list[SampleFile]:
+    """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
+    from quatro.policy.loading import context_limit, load_config, load_tokenizer
+    from quatro.setup import find_device
+
+    weights = resolve_model(plan.model.name)
+    tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
+    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
+    for rows in prompts:
+        refuse_long_prompts(rows, context)
+    pairs = list(zip(plan.benchmarks, prompts, strict=True))
+    longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
+    device = find_device("auto")
+    recipe = sample_engine.Recipe(
+        engine=plan.engine,
+        weights=weights,
+        dtype="bfloat16" if device.type == "cuda" else "float32",
+        device=str(device),
+        max_tokens=longest if context is None else min(context, longest),
+    )
+    source = replace(
+        plan.model.source,
+        fingerprint=model_digest(weights),
+        dtype=recipe.dtype,
+        device=_device_name(device),
+        engine=plan.engine,
+    )
+    files = []
+    with sample_engine.open_sampler(recipe, plan.gpus) as sampler:
+        for one, rows in pairs:
+            num_rows = sample_engine.rows_per_call(recipe, one.sampling, len(plan.gpus))
+            files.append(_draw_benchmark(plan, one, rows, sampler, source, num_rows=num_rows, progress=progress))
+            if finished is not None:
+                finished(files[-1])
+    return files
 
 
-class Pace:
-    """How fast samples are drawn: tokens per second and what is left, from what this call has done."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began_s = clock()
-        self._first: int | None = None
-
-    def note(self, num_done: int, num_wanted: int, num_tokens: int) -> str:
-        """``812 tokens/s, 3 min left``; what was in the file before counts for nothing."""
-        elapsed_s = self._clock() - self._began_s
-        if self._first is None:
-            self._first = num_done
-        num_new = num_done - self._first
-        if elapsed_s <= 0 or not num_tokens:
-            return ""
-        speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
-        if not num_new or num_done >= num_wanted:
-            return speed
-        return f"{speed}, {_duration((num_wanted - num_done) * elapsed_s / num_new)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def refuse_other_base(found: Checkpoint) -> None:
-    """Raises DataError if the checkpoint is an adapter and the model below it is not the one that it was trained on."""
-    below = adapter_chain(str(found.model))[1:]
-    then = found.state.get("inputs", {}).get("reference model")
-    if below and then is not None and then != (now := model_digest(below[0])):
-        raise DataError(
-            f"the model {below[0]} changed since the run began (it was {then}, is {now}), and the adapter in "
-            f"{found.model} fits no other: put it back"
+def _draw_benchmark(
+    plan: SamplePlan,
+    benchmark: BenchmarkPlan,
+    prompts: Sequence[Prompt],
+    sampler: Sampler,
+    source: Source,
+    *,
+    num_rows: int,
+    progress: DrawProgress | None,
+) -> SampleFile:
+    reward = make_reward(benchmark.grader) if plan.grade else None
+    try:
+        return sample_benchmark(
+            sampler,
+            prompts,
+            n=plan.n,
+            sampling=benchmark.sampling,
+            seed=plan.seed,
+            template=benchmark.template,
+            source=source,
+            folder=plan.folder,
+            reward=reward,
+            progress=progress,
+            num_rows=num_rows,
         )
+    finally:
+        if reward is not None:
+            reward.close()
 
 
-def unfinished_note(found: Checkpoint) -> str | None:
-    """What there is to say of a checkpoint that a stop made inside an iteration, None of any other."""
-    if not found.is_inside:
-        return None
-    run = found.path.parents[1]
-    is_newest = complete_checkpoints(run)[-1].name == found.path.name
-    advice = f"; `quatro train {run} --resume` finishes it" if is_newest else ""
-    return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
+def _device_name(device: torch.device) -> str:
+    import torch
 
-
-def rows_per_call(sampling: Sampling) -> int:
-    """Samples that one call of an engine draws: fewer, the longer they may be."""
-    return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
-
-
-def _chunks(
-    missing: Sequence[tuple[Prompt, Sequence[int]]], num_rows: int
-) -> Iterator[list[tuple[Prompt, Sequence[int]]]]:
-    """Missing samples problem by problem, ``num_rows`` at a time; a problem is cut only where it does not fit."""
-    chunk: list[tuple[Prompt, Sequence[int]]] = []
-    room = num_rows
-    for prompt, indices in missing:
-        for start in range(0, len(indices), num_rows):
-            piece = indices[start : start + num_rows]
-            if len(piece) > room:
-                yield chunk
-                chunk, room = [], num_rows
-            chunk.append((prompt, piece))
-            room -= len(piece)
-    if chunk:
-        yield chunk
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)

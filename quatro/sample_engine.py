@@ -182,7 +182,7 @@ def check_sampling(engine: EngineName, sampling: Sampling) -> None:
 
 def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
-    from quatro.sample import rows_per_call as rows_of_one
+    from quatro.sample_benchmark import rows_per_call as rows_of_one
 
     rows = VLLM_ROWS_PER_CALL if recipe.engine == "vllm" else rows_of_one(sampling)
     return rows * max(1, num_engines)

@@ -19,23 +19,11 @@ _OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for 
 
 
 @dataclass(frozen=True)
-class Preset:
-    """How somebody else samples, so that results can be compared."""
+class SampleSettings:
+    """How many samples are drawn of a problem, and how.
 
-    n: int
-    sampling: Sampling
-
-
-PRESETS = {
-    # The paper's words. Its temperature and top_p are verl's defaults for generation, which also keep 50 tokens.
-    "paper": Preset(256, Sampling(temperature=1.0, top_p=0.7, top_k=0, max_new_tokens=1024)),
-    "verl-generation": Preset(256, Sampling(temperature=1.0, top_p=0.7, top_k=50, max_new_tokens=1024)),
-}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to draw; ``max_tokens`` None where no option says it, ``preset_max_tokens`` that of the preset, if any."""
+    ``max_tokens`` is None where no option says it, ``preset_max_tokens`` where there is no preset.
+    """
 
     n: int = 256
     temperature: float = 1.0
@@ -53,32 +41,40 @@ class Plan:
         return Sampling(self.temperature, self.top_p, self.top_k, longest)
 
 
-def plan_of(preset: str | None, **explicit: float | int | None) -> tuple[Plan, list[str]]:
-    """The plan that explicit settings (None: not given) make of a preset, and where they replace its values.
+# How others sample, so that results can be compared.
+PRESETS = {
+    # The paper's words. Its temperature and top_p are verl's defaults for generation, which also keep 50 tokens.
+    "paper": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024),
+    "verl-generation": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024),
+}
+
+
+def settings_of(preset: str | None, **explicit: float | int | None) -> tuple[SampleSettings, list[str]]:
+    """The settings that explicit settings (None: not given) make of a preset, and where they replace its values.
 
     Raises:
         UsageError: unknown preset, or a value out of range.
     """
-    plan = Plan()
-    if preset is not None:
-        if preset not in PRESETS:
-            raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
-        base = PRESETS[preset].sampling
-        longest = base.max_new_tokens
-        plan = Plan(PRESETS[preset].n, base.temperature, base.top_p, base.top_k, preset_max_tokens=longest)
+    if preset is not None and preset not in PRESETS:
+        raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
+    settings = SampleSettings() if preset is None else PRESETS[preset]
     given: dict[str, Any] = {name: value for name, value in explicit.items() if value is not None}
-    of_preset = {**vars(plan), "max_tokens": plan.preset_max_tokens}
+    of_preset = {**vars(settings), "max_tokens": settings.preset_max_tokens}
     replaced = [
         f"{name} {value:g} replaces {of_preset[name]:g} of the preset {preset}"
         for name, value in given.items()
         if preset is not None and value != of_preset[name]
     ]
-    plan = replace(plan, **given)
-    if not 0 < plan.temperature < float("inf") or not 0 < plan.top_p <= 1:
+    settings = replace(settings, **given)
+    temperature, top_p, top_k, longest = settings.temperature, settings.top_p, settings.top_k, settings.max_tokens
+    if not 0 < temperature < float("inf") or not 0 < top_p <= 1:
+        raise UsageError(f"temperature must be above 0 and top_p in (0, 1], found {temperature:g} and {top_p:g}")
+    if settings.n < 1 or top_k < 0 or (longest is not None and longest < 1):
         raise UsageError(
-            f"temperature must be above 0 and top_p in (0, 1], found {plan.temperature:g} and {plan.top_p:g}"
+            f"n and max_tokens must be at least 1 and top_k at least 0, found n {settings.n}, max_tokens {longest} "
+            f"and top_k {top_k}"
         )
-    return plan, replaced
+    return settings, replaced
 
 
 @dataclass(frozen=True)

@@ -175,9 +175,11 @@ def test_the_trainer_never_asks_which_method_it_has():
     from quatro.methods import METHODS
 
     drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
-    # Defaults, examples, the run's default name and what a model card says are not decisions.
+    # Defaults, examples, the run's default name and what a model card or samples say are not decisions.
     may_name = {"config_model.py", "config.py", "config_schema.py", "config_errors.py", "rundir.py", "run_summary.py"}
-    may_name |= {"model_card.py"} | {path.name for path in drivers if path.name.startswith(("sweep", "run_series"))}
+    may_name |= {"model_card.py", "sample_model.py"} | {
+        path.name for path in drivers if path.name.startswith(("sweep", "run_series"))
+    }
     for path in drivers:
         if path.name in may_name:
             continue

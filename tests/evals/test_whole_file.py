@@ -39,3 +39,16 @@ def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
     with pytest.raises(UsageError, match="is a folder and cannot be replaced"):
         whole_file.write_whole(target.parent, [b"one"])
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "x" * 500, "\x1b[2J", "a b"])
+def test_a_benchmark_name_cannot_leave_the_folder(name, tmp_path):
+    stem = whole_file.file_stem(name)
+    assert (tmp_path / f"{stem}.jsonl").resolve().parent == tmp_path.resolve()
+    assert 0 < len(stem) < 100
+    assert stem != name
+
+
+def test_safe_names_stay_and_unsafe_ones_stay_apart():
+    assert whole_file.file_stem("math500") == "math500"
+    assert whole_file.file_stem("a/b") != whole_file.file_stem("a:b")

@@ -20,7 +20,7 @@ from quatro.config_model import LoraConfig
 from quatro.policy import lora
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
-from quatro.sample import sample_benchmark
+from quatro.sample_benchmark import sample_benchmark
 from quatro.sample_settings import Source
 from quatro.types import Prompt, Sampling
 
