@@ -11,20 +11,12 @@ from evals.errors import UsageError
 from evals.estimators import vendi_score
 from evals.judging import is_countdown
 from evals.sample_types import Judged
+from evals.setting import Setting
 from evals.similarity import SIMILARITIES, Distinct, distinct, similarity_of_distinct
 from evals.tokens import check_tokens
 
 # Similarities with a Vendi score: cosines, and the identity.
 POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
-
-
-class Setting(NamedTuple):
-    """What counts as the same solution; ``threshold`` is None for `exact`."""
-
-    similarity: str
-    threshold: float | None
-    linkage: str
-    tokens: str
 
 
 class Counts(NamedTuple):

@@ -19,6 +19,7 @@ from evals.errors import DataError, UsageError
 from evals.paper import paper
 from evals.results import AVERAGE, Result, Row, read_result
 from evals.seeds import mean_over_seeds
+from evals.setting import Setting
 from evals.strict_json import shown
 from evals.training_metrics import LAST_ITERATIONS, metric_rows
 
@@ -313,14 +314,11 @@ def _mean(numbers: Sequence[Number]) -> Number:
 
 def setting_of(row: Row | DifferenceRow) -> str:
     """What counted as the same solution, which tau or which bucket of difficulty, as tables say it; often empty."""
-    names = ("similarity", "threshold", "linkage", "tokens", "tau", "bucket")
-    similarity, threshold, linkage, tokens, tau, bucket = (getattr(row, name, None) for name in names)
-    if similarity is None:
-        return f"tau = {tau:g}" if isinstance(tau, float) else clean(bucket) if isinstance(bucket, str) else ""
-    parts = [similarity if threshold is None else f"{similarity} >= {threshold:g}, {linkage}"]
-    if similarity in ("tfidf", "jaccard"):
-        parts.append(f"{tokens} tokens")
-    return clean(", ".join(parts))
+    setting = Setting.of(row)
+    if setting is not None:
+        return clean(str(setting))
+    tau, bucket = (getattr(row, name, None) for name in ("tau", "bucket"))
+    return f"tau = {tau:g}" if isinstance(tau, float) else clean(bucket) if isinstance(bucket, str) else ""
 
 
 def _named(key: Key) -> str:

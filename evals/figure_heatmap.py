@@ -78,7 +78,7 @@ def _outline(axis: Axes, heatmap: Heatmap) -> None:
 
 
 def _caption(heatmap: Heatmap) -> str:
-    setting = heatmap.setting
-    reach = "" if setting.threshold is None else f" at ≥ {setting.threshold:g}, {setting.linkage}"
+    reach = heatmap.setting.reach("≥")
+    at = f" at{reach}" if reach else ""
     clusters = "1 cluster" if len(heatmap.sizes) == 1 else f"{len(heatmap.sizes)} clusters"
-    return f"{len(heatmap.order_C)} correct of {heatmap.n} samples\n{clusters}{reach}"
+    return f"{len(heatmap.order_C)} correct of {heatmap.n} samples\n{clusters}{at}"

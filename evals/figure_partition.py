@@ -23,6 +23,7 @@ from evals.panels import (
 )
 from evals.partition_bias import RECLUSTERED
 from evals.results import AVERAGE, Row
+from evals.setting import Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,8 +136,8 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
             finish_k_axis(axis, [row.k for row in everyone if _panel(row) == panel and row.k is not None])
             start_at_zero(axis)
             axis.set_title(shortened(panel[0], 24))
-            threshold = next(row.threshold for row in everyone if _panel(row) == panel)
-            reach = "" if threshold is None else f" ≥ {threshold:g}, {panel[2]}"
+            setting = next(Setting.of(row) for row in everyone if _panel(row) == panel)
+            reach = setting.reach("≥") if setting is not None else ""
             small_title(axis, f"{panel[1]}{reach}")
             axis.set_ylabel("distinct correct answers")
         add_legend(grid.figure, list(rows_of), more=more)

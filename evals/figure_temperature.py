@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evals.errors import DataError
 from evals.panels import add_legend, bar_look, check_bar_labels, new_grid, shortened, small_title, styled, whiskers
 from evals.results import AVERAGE, Row
+from evals.setting import Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +39,8 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
         benchmarks.remove(AVERAGE)
     panels = {"UCR": _values(rows_of, "ucr"), "Pass@1, %": _values(rows_of, "pass@k", "ucc@k")}
     drawn = {title: values for title, values in panels.items() if values}
-    setting = next(row for row in everyone if row.metric == "ucr")
+    first = next(row for row in everyone if row.metric == "ucr")
+    setting = Setting.of(first)
     with styled():
         width = max(3.4, 0.6 + 0.2 * len(benchmarks) * (len(rows_of) + 1))
         num_columns = 2 if width < 4.5 else 1
@@ -53,8 +55,8 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
             axis.grid(visible=False, axis="x")
             axis.set_ylim(bottom=0)
             axis.set_title(title)
-        reach = "" if setting.threshold is None else f" ≥ {setting.threshold:g}, {setting.linkage}"
-        small_title(grid.axes[0], f"clusters per sample\n{setting.similarity}{reach}, n = {setting.n}")
+        measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
+        small_title(grid.axes[0], f"clusters per sample\n{measure}, n = {first.n}")
         add_legend(grid.figure, list(rows_of), bars=True)
     return grid.figure
 

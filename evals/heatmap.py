@@ -10,10 +10,11 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from evals.clustering import by_first_appearance, cluster_distinct, cluster_sizes
-from evals.counting import Setting, clustering_settings, solutions
+from evals.counting import clustering_settings, solutions
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.sample_types import Samples
+from evals.setting import Setting
 from evals.similarity import similarity_of_distinct
 from evals.strict_json import shown
 from evals.tokens import Integers

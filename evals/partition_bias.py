@@ -13,12 +13,13 @@ from typing import Unpack
 import numpy as np
 
 from evals.clustering import check_linkage, cluster_distinct
-from evals.counting import Setting, count_clusters, solutions
+from evals.counting import count_clusters, solutions
 from evals.estimates import head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
 from evals.passk_ucc import ucc_estimates
 from evals.results import About, Result
 from evals.sample_types import Judged, Samples
+from evals.setting import Setting
 from evals.similarity import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity_study import problem_key
 from evals.tokens import Integers

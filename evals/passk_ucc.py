@@ -14,12 +14,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from evals import estimators
-from evals.counting import POSITIVE_SEMIDEFINITE, Counts, Setting, clustering_settings, count_clusters
+from evals.counting import POSITIVE_SEMIDEFINITE, Counts, clustering_settings, count_clusters
 from evals.errors import UsageError
 from evals.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
 from evals.results import About, ProblemEntry, Result, Row
 from evals.sample_types import Judged, Samples
+from evals.setting import Setting
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")

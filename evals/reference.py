@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evals.clustering import by_first_appearance, partitions
-from evals.counting import Setting
+from evals.setting import Setting
 from evals.similarity import Distinct, Floats, similarity_of_distinct
 from evals.tokens import TOKENISERS
 

@@ -18,6 +18,7 @@ from evals.report_problems import Json, problem_sets
 from evals.report_samples import LONGEST_NAME, capped, setting_text
 from evals.results import AVERAGE, Row
 from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
+from evals.setting import Setting
 from evals.training_metrics import LAST_ITERATIONS, Rows, last_mean
 
 MOST_POINTS = 400
@@ -175,7 +176,7 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
             for row in samples.rows:
                 if row.k is None or (row.benchmark == AVERAGE and is_alone):
                     continue
-                key = (samples.sampling, row.benchmark, row.metric, setting_text(row.model_dump()))
+                key = (samples.sampling, row.benchmark, row.metric, setting_text(Setting.of(row)))
                 found.setdefault(key, {}).setdefault(index, []).append(row)
     results = []
     for (sampling, benchmark, metric, setting), by_run in found.items():

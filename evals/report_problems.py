@@ -39,7 +39,7 @@ def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json
         for samples in run.samples:
             for view in samples.views:
                 by_id = {problem.counts.id: problem for problem in view.problems}
-                setting = setting_text(view.setting._asdict())
+                setting = setting_text(view.setting)
                 one = _Sampled(index, samples.tag, setting, by_id)
                 groups.setdefault((samples.sampling, view.benchmark), []).append(one)
     sets, notes = [], []

@@ -6,17 +6,18 @@ Completions are model output: they are cut to a length and legible (no control o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from evals import estimators
-from evals.counting import Counts, Setting, clustering_settings
+from evals.counting import Counts, clustering_settings
 from evals.entries import clean
 from evals.estimates import Estimate, rows_of
 from evals.representatives import clusters_of_judged
 from evals.results import Row
 from evals.sample_types import Judged, Problem, Samples
+from evals.setting import Setting
 
 LONGEST_ANSWER = 600
 LONGEST_PROMPT = 2_000
@@ -127,10 +128,6 @@ def _ks(smallest_n: int) -> list[int]:
     return sorted({smallest_n, *(2**i for i in range(smallest_n.bit_length()) if 2**i <= smallest_n)})
 
 
-def setting_text(setting: Mapping[str, object]) -> str:
-    """`exact`, or `tfidf >= 0.9, components` with the tokens where the similarity uses them."""
-    similarity, threshold = setting.get("similarity"), setting.get("threshold")
-    if similarity is None:
-        return ""
-    text = str(similarity) if threshold is None else f"{similarity} ≥ {threshold:g}, {setting.get('linkage')}"
-    return clean(f"{text}, {setting.get('tokens')} tokens" if similarity in ("tfidf", "jaccard") else text)
+def setting_text(setting: Setting | None) -> str:
+    """`tfidf ≥ 0.9, components, math tokens`; empty where nothing was clustered."""
+    return "" if setting is None else clean(setting.words("≥"))

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from evals.counting import Setting, clustering_settings, labels_by_setting, solutions
+from evals.counting import clustering_settings, labels_by_setting, solutions
 from evals.sample_types import Judged, Samples
+from evals.setting import Setting
 
 
 class Cluster(NamedTuple):

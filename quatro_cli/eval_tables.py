@@ -61,8 +61,7 @@ def show_comparison(comparison: Comparison) -> None:
 def show_clusters(found: Sequence[Clusters]) -> None:
     """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
     for one in found:
-        setting = setting_title(one.setting.similarity, one.setting.threshold, one.setting.linkage, one.setting.tokens)
-        counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {setting}"
+        counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {one.setting}"
         lines = [f"{one.id} ({one.benchmark}): {counted}"]
         for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
             distinct = f"{cluster.num_distinct} different text(s)"
@@ -83,17 +82,13 @@ def _excerpt(text: str) -> list[str]:
 
 
 def _title(row: Row | DifferenceRow) -> str:
-    similarity = getattr(row, "similarity", None)
-    if similarity:
-        setting = setting_title(similarity, *(getattr(row, name, None) for name in ("threshold", "linkage", "tokens")))
+    from evals.setting import Setting
+
+    setting = Setting.of(row)
+    if setting is not None:
         return f"{_CLUSTERED.get(row.metric, _UCC_TITLE)}, {setting}"
     tau = getattr(row, "tau", None)
     return _TITLES.get(row.metric, row.metric) + ("" if tau is None else f", tau = {tau:g}")
-
-
-def setting_title(similarity: str, threshold: float | None, linkage: str | None, tokens: str | None) -> str:
-    reach = "" if threshold is None else f" >= {threshold:g}, {linkage}"
-    return similarity + reach + (f", {tokens} tokens" if similarity in ("tfidf", "jaccard") else "")
 
 
 def _show(title: str, rows: list[Row]) -> None:

@@ -210,8 +210,8 @@ def _similarities() -> str:
     from itertools import product
 
     from evals.clustering import DEFAULT_THRESHOLDS, LINKAGES
-    from evals.counting import Setting
     from evals.reference import TOLERANCE, agreement
+    from evals.setting import Setting
     from evals.similarity import distinct
 
     ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")

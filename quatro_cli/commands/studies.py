@@ -32,8 +32,8 @@ from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.counting import Setting
     from evals.results import Result, Row
+    from evals.setting import Setting
 
 
 def similarity(
@@ -208,14 +208,15 @@ def _setting(
 
 def _show_sides(result: Result) -> None:
     from evals.results import AVERAGE
-    from quatro_cli.eval_tables import number_cell, setting_title
+    from evals.setting import Setting
+    from quatro_cli.eval_tables import number_cell
 
     tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
     num_benchmarks = len({row.benchmark for row in result.rows} - {AVERAGE})
     for row in result.rows:
         if row.benchmark == AVERAGE and num_benchmarks == 1:
             continue
-        title = setting_title(row.similarity or "", row.threshold, row.linkage, row.tokens)
+        title = str(Setting.of(row))
         label = (row.model_extra or {})["label"]
         tables.setdefault(title, {}).setdefault((label, row.benchmark), {})[row.metric] = row
     for title, lines in tables.items():
@@ -233,9 +234,8 @@ def _show_sides(result: Result) -> None:
 def _show_bias(rows: list[Row]) -> None:
     from evals.partition_bias import RECLUSTERED
     from evals.results import AVERAGE
-    from quatro_cli.eval_tables import setting_title
+    from evals.setting import Setting
 
-    first = rows[0]
     names = list(dict.fromkeys(row.benchmark for row in rows))
     if len(names) == 2:  # the average of one benchmark is that benchmark
         names.remove(AVERAGE)
@@ -246,5 +246,4 @@ def _show_bias(rows: list[Row]) -> None:
         for metric, shown in (("ucc@k", "clusters of all n"), (RECLUSTERED, "k clustered afresh")):
             found = [value[metric, name, k] for k in ks]
             body.append([name, found[0].num_problems, found[0].n, shown, *(f"{row.value:.2f}" for row in found)])
-    title = setting_title(first.similarity or "", first.threshold, first.linkage, first.tokens)
-    output.table(f"UCC@k, {title}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)
+    output.table(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from evals.clustering import cluster
-from evals.counting import Setting
 from evals.partition_bias import RECLUSTERED, reclustered_result
 from evals.passk_ucc import ucc_result
 from evals.sample_types import Sample, Samples
+from evals.setting import Setting
 
 # Neighbours share 4 of 5 words, ends only 3: a chain.
 CHAIN = ["a b c d e", "b c d e f", "c d e f g"]

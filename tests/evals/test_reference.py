@@ -8,8 +8,8 @@ import pytest
 
 from evals import reference
 from evals.clustering import LINKAGES
-from evals.counting import Setting
 from evals.reference import TOLERANCE, agreement
+from evals.setting import Setting
 from evals.similarity import SIMILARITIES, TOKENISERS, distinct
 
 HAS_TOKENS = ("tfidf", "jaccard")

@@ -1,0 +1,34 @@
+"""A setting of the clustering, and how it is said everywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# The similarities that depend on how a text is cut into tokens.
+OF_TOKENS = ("tfidf", "jaccard")
+
+
+class Setting(NamedTuple):
+    """What counts as the same solution; ``threshold`` is None for `exact`."""
+
+    similarity: str
+    threshold: float | None
+    linkage: str
+    tokens: str
+
+    @classmethod
+    def of(cls, row: object) -> Setting | None:
+        """The setting that a row of a document names; None where it names none."""
+        similarity, threshold, linkage, tokens = (getattr(row, name, None) for name in cls._fields)
+        return cls(similarity, threshold, linkage or "", tokens or "") if similarity else None
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def words(self, sign: str = ">=") -> str:
+        """`exact`, or `tfidf >= 0.9, components, math tokens`; the tokens only where the similarity uses them."""
+        return self.similarity + self.reach(sign) + (f", {self.tokens} tokens" if self.similarity in OF_TOKENS else "")
+
+    def reach(self, sign: str = ">=") -> str:
+        """` >= 0.9, components`; empty where there is no threshold."""
+        return "" if self.threshold is None else f" {sign} {self.threshold:g}, {self.linkage}"
