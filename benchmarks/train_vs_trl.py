@@ -101,7 +101,7 @@ def texts(folder: Path) -> list[str]:
 
 class Ours:
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        import quatro.setup
+        import quatro.prepare
         import quatro.timing
         from quatro.config import load_config
         from quatro.rewards.base import VerifiedReward
@@ -109,7 +109,7 @@ class Ours:
         # The loop's own phase timer, on CPU time; the reward in this process, as TRL has it.
         quatro.timing.time = SimpleNamespace(monotonic=time.process_time)  # type: ignore[attr-defined]
         reward = VerifiedReward(lambda _, rollout: reward_of(rollout.token_ids) > 0)
-        quatro.setup.make_reward = lambda _: reward  # type: ignore[assignment]
+        quatro.prepare.make_reward = lambda _: reward  # type: ignore[assignment]
         self.folder, self.num_runs = folder, 0
         (folder / "ours.yaml").write_text("method: {name: grpo}\n", encoding="utf-8")
         self.load = functools.partial(

@@ -11,12 +11,11 @@ import numpy as np
 
 from evals.countdown import parse_prompt
 from evals.errors import DataError
-from evals.judging import grader_name
 from evals.loading import load_problems
 from evals.problems import Problem
 from evals.prompts import render
 from quatro.chat_template import chat_renderer
-from quatro.config_model import Config, DataConfig
+from quatro.config_model import DataConfig
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 class PromptSet:
     """Prompts that fit, and how many were left out because they have more tokens than ``limit`` (``too_long: skip``).
 
-    Whoever uses them says so, once: they are read and checked before a run is begun, too.
+    Whoever uses them says so, once.
     """
 
     prompts: list[Prompt]
@@ -41,29 +40,9 @@ class PromptSet:
         return [text] if self.num_skipped else []
 
 
-def load_prompts(config: DataConfig, tokenizer: Any, *, context_limit: int | None = None) -> PromptSet:
-    """The prompts of a run (`data.prompts`), tokenised.
-
-    ``context_limit``: tokens the model can read; a prompt must leave room for one token at least.
-
-    Raises:
-        DataError: no prompts, an empty prompt, or a prompt that is too long while ``too_long`` is `refuse`.
-        MissingError: the data are not on this machine and cannot be fetched.
-    """
-    return tokenize_problems(training_problems(config), config, tokenizer, context_limit=context_limit)
-
-
 def training_problems(config: DataConfig) -> list[Problem]:
-    """The problems of `data.prompts`, before they are tokenised; raises as `evals.loading.load_problems` does."""
+    """The problems of `data.prompts`; raises as `evals.loading.load_problems` does."""
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
-
-
-def evaluation_prompts(config: Config, tokenizer: Any, *, context_limit: int | None) -> PromptSet:
-    """The prompts of `eval.benchmark`, with answers that its grader can judge."""
-    problems = load_problems(str(config.eval.benchmark))
-    found = tokenize_problems(problems, config.data, tokenizer, context_limit=context_limit)
-    check_answers(found.prompts, grader_name(found.prompts[0].benchmark))
-    return found
 
 
 def check_answers(prompts: Sequence[Prompt], reward: str) -> None:
@@ -85,6 +64,13 @@ def check_answers(prompts: Sequence[Prompt], reward: str) -> None:
 def tokenize_problems(
     problems: Sequence[Problem], config: DataConfig, tokenizer: Any, *, context_limit: int | None = None
 ) -> PromptSet:
+    """The problems as prompts that fit.
+
+    ``context_limit``: tokens the model can read; a prompt must leave room for one token at least.
+
+    Raises:
+        DataError: no prompts, an empty prompt, or a prompt that is too long while ``too_long`` is `refuse`.
+    """
     limit = config.max_prompt_tokens
     if context_limit is not None:
         limit = min(limit, context_limit - 1)

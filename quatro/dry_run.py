@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.problems import Problem
-from quatro import warmstart
 from quatro.config import Config, config_to_yaml
-from quatro.data import PromptSet, tokenize_problems
+from quatro.data import PromptSet
 from quatro.health import startup_warnings
 from quatro.policy.adapters import base_of
-from quatro.preflight import check_inputs
+from quatro.prepare import Prepared
 from quatro.types import Prompt
 
 FLOAT32_BYTES = 4
@@ -97,26 +94,25 @@ class DryRun:
         }
 
 
-def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] | None = None) -> DryRun:
-    """Everything a run checks and announces before its first step; loads the tokenizer and the data, no weights.
-
-    ``problems``: what `check_inputs` has found for it already.
+def describe(prepared: Prepared) -> DryRun:
+    """Everything a run checks and announces before its first step; loads no weights.
 
     Raises:
-        As `check_inputs`; and
-        MissingError: the device is not on this machine.
+        MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
+        UsageError: vLLM does not take the model's heads.
         DataError: the prompts are empty or too long, or cannot be judged.
     """
-    if problems is None:
-        problems = check_inputs(config, num_ranks=num_ranks)
-    from quatro.policy.loading import context_limit
-    from quatro.setup import check_parts, find_device
+    config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
+    prompts, model = prepared.prompts, prepared.shape
+    _ = prepared.evaluation_prompts  # which may be refused too
+    if config.policy.kind == "deepspeed":
+        from quatro.policy.deepspeed import require
 
-    device = find_device(config.device)
-    tokenizer, model = _tokenizer_and_shape(config)
-    limit = context_limit(model)
-    prompts = tokenize_problems(problems, config.data, tokenizer, context_limit=limit)
-    check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
+        require(device)
+    if config.rollout.engine == "vllm":
+        from quatro.rollout.vllm import check_usable
+
+        check_usable(model.config)
     if config.policy.lora is not None:
         from quatro.policy import lora
 
@@ -124,7 +120,7 @@ def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] 
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     notes = []
-    if not warmstart.is_cached(config.model):
+    if not prepared.is_there:
         notes.append(
             f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
         )
@@ -133,7 +129,7 @@ def describe(config: Config, *, num_ranks: int = 1, problems: Sequence[Problem] 
     is_local = config.policy.kind == "local"
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = f"{kept} kept in float32" if is_local else "float32 masters in the optimiser's shards"
-    notes.append(f"device: {device}, computing in {config.dtype}, {masters}")
+    notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
     return DryRun(
         config_yaml=config_to_yaml(config),
         arithmetic=batch_arithmetic(config, len(prompts.prompts), num_ranks),
@@ -205,10 +201,10 @@ def predict_memory(
 
     The coefficients of activations are what autograd was seen to keep for Qwen2; other families differ a little.
     """
+    from quatro.policy.device import find_device
     from quatro.policy.head import chunk_rows
     from quatro.policy.loading import LOGIT_SCALES
     from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
-    from quatro.setup import find_device
 
     number = FLOAT32_BYTES if config.dtype == "float32" else 2
     longest_prompt = max(len(prompt.token_ids) for prompt in prompts.prompts)
@@ -265,20 +261,6 @@ def _model_memory(config: Config, num_parameters: int, num_trained: int, number:
         # All weights at once, while they are sent to an engine or saved.
         "snapshots": computed - computed // num_ranks if stage == 3 else 0,
     }
-
-
-def _tokenizer_and_shape(config: Config) -> tuple[Any, Any]:
-    """The tokenizer and the model without memory behind its weights."""
-    import torch
-
-    from quatro.policy.loading import load_shape, load_tokenizer
-
-    if not warmstart.is_cached(config.model):
-        recipe = warmstart.EMBEDDED[config.model]
-        with torch.device("meta"):
-            return warmstart.make_tokenizer(recipe.max_positions), warmstart.make_model(recipe)
-    folder = warmstart.resolve_model(config.model)
-    return load_tokenizer(folder), load_shape(folder)
 
 
 def _size(num_bytes: int) -> str:

@@ -9,10 +9,8 @@ import numpy as np
 
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.judging import grader_name
-from quatro.data import evaluation_prompts
 from quatro.draw import sample
 from quatro.parts import Parts
-from quatro.policy.loading import context_limit
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
 from quatro.types import Prompt, Sampling
@@ -36,9 +34,7 @@ class Evaluation:
         )
         self.prompts: list[Prompt] = []
         self.judge: Reward | None = None
-        if config.eval.every:
-            limit = context_limit(parts.policy.model)
-            found = evaluation_prompts(config, parts.tokenizer, context_limit=limit)
+        if (found := parts.evaluation_prompts) is not None:
             for warning in found.warnings:
                 logger.warning("%s: %s", config.eval.benchmark, warning)
             self.prompts = found.prompts

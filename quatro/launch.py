@@ -14,6 +14,7 @@ from quatro.rundir import RunDir, read_status
 from quatro.stop import StopRequest
 
 if TYPE_CHECKING:
+    from quatro.prepare import Prepared
     from quatro.world import World
 
 Observer = Callable[[Mapping[str, float]], None]
@@ -25,6 +26,7 @@ def launch(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     world: World | None = None,
+    prepared: Prepared | None = None,
 ) -> Mapping[str, float]:
     """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics. For rank 0 of ``world``.
 
@@ -50,7 +52,7 @@ def launch(
             logger.warning(warning)
         with Trackers(run) as trackers:
             observer = observers(Watch(run.config), trackers, observer)
-            metrics = train(run.config, run, observer=observer, stop=stop, world=world)
+            metrics = train(run.config, run, observer=observer, stop=stop, world=world, prepared=prepared)
         step = int(metrics["step"])
         if step == run.config.steps:
             run.set_status("done", step=step)

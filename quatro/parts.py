@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quatro.config import Config
-from quatro.data import PromptStream
+from quatro.data import PromptSet, PromptStream
 from quatro.policy.base import Policy
 from quatro.rewards import Reward
 from quatro.rollout.engine import Engine
@@ -25,6 +25,7 @@ class Parts:
     tokenizer: Any
     engine: Engine
     stream: PromptStream
+    evaluation_prompts: PromptSet | None
     reward: Reward
     sampling: Sampling
     fingerprints: dict[str, str]

@@ -1,4 +1,4 @@
-"""What a run or a sample can be refused for before torch is loaded: paths, packages, the Hub's cache, the reward.
+"""What a resume or a sample can be refused for before torch is loaded: the model, other settings, changed files.
 
 Each check is the one that would refuse later, after seconds of imports: its words and its exit code are the same.
 """
@@ -10,77 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, UsageError
-from evals.loading import load_problems
-from evals.problems import Problem
-from evals.sample_reading import read_samples
+from evals.errors import DataError
 from quatro import checkpoint
 from quatro.config import Config, leaves
-from quatro.data import training_problems
 from quatro.methods.scheduled import needs_fixed_steps
-from quatro.packages import require
-from quatro.policy.adapters import adapter_chain, base_of
+from quatro.policy.adapters import adapter_chain
 from quatro.policy.digest import model_digest
 from quatro.policy.loading import require_model
-from quatro.rewards import make_reward
-from quatro.rollout.limits import check_temperature
 from quatro.rundir import read_status, refuse_changed, step_name
-from quatro.trackers import require_trackers
 
 MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
-
-
-def check_inputs(config: Config, *, num_ranks: int = 1) -> list[Problem]:
-    """The problems of `data.prompts`, once everything that a run needs was found.
-
-    Raises:
-        MissingError: the model, the data or a package is not on this machine.
-        DataError: a file of problems or of recorded responses is unreadable.
-        UsageError: there is no such model, benchmark or reward, the reward cannot be imported, vLLM does not sample
-            at a temperature, or the batch is too small for the ranks.
-    """
-    check_ranks(config, num_ranks)
-    require_packages(config)
-    check_model(config.model)
-    if config.rollout.engine == "replay":
-        read_samples([Path(config.rollout.replay_file or "")], keep_extra=False)
-    problems = training_problems(config.data)
-    if config.eval.every:
-        load_problems(str(config.eval.benchmark))
-    require_trackers(config.tracking)
-    make_reward(config.reward).close()
-    return problems
-
-
-def check_ranks(config: Config, size: int) -> None:
-    """What can be trained by ``size`` ranks.
-
-    Raises:
-        UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
-    """
-    if config.minibatch_prompts < size:
-        raise UsageError(
-            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
-            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
-        )
-    if size > 1 and config.rollout.engine == "replay":
-        raise UsageError(
-            f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
-            "start it without torchrun"
-        )
-
-
-def require_packages(config: Config) -> None:
-    """Raises MissingError where an adapter, DeepSpeed or vLLM is asked for and its package is not installed, and
-    UsageError for a temperature at which vLLM does not sample."""
-    if config.policy.lora is not None or base_of(config.model) != config.model:
-        require("peft", "policy.lora")
-    if config.policy.kind == "deepspeed":
-        require("deepspeed", "policy.kind deepspeed")
-    if config.rollout.engine == "vllm":
-        check_temperature("rollout.temperature", config.rollout.temperature)
-        check_temperature("eval.temperature", config.eval.temperature)
-        require("vllm", "the engine vllm")
 
 
 def check_model(name: str, found: checkpoint.Checkpoint | None = None) -> None:

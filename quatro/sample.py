@@ -220,8 +220,8 @@ def draw_planned(
     finished: Callable[[SampleFile], None] | None = None,
 ) -> list[SampleFile]:
     """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
+    from quatro.policy.device import find_device
     from quatro.policy.loading import context_limit, load_config, load_tokenizer
-    from quatro.setup import find_device
 
     weights = resolve_model(plan.model.name)
     tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))

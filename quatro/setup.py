@@ -4,67 +4,53 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from evals.errors import MissingError
 from quatro import warmstart
 from quatro.config import Config
-from quatro.data import PromptStream, check_answers, digest_prompts, evaluation_prompts, load_prompts
+from quatro.data import PromptStream, digest_prompts
 from quatro.parts import Parts
 from quatro.policy import lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
 from quatro.policy.digest import model_digest
-from quatro.policy.loading import context_limit, load_config, load_model, load_tokenizer, stop_ids
+from quatro.policy.loading import context_limit, load_model, load_tokenizer, stop_ids
 from quatro.policy.local import LocalPolicy
-from quatro.preflight import check_ranks, require_packages
-from quatro.ranks import launched
-from quatro.rewards import make_reward
+from quatro.prepare import Prepared
 from quatro.rollout.engine import Engine
 from quatro.stop import StopCheck, StopRequest
-from quatro.types import Prompt, Sampling
+from quatro.types import Sampling
 from quatro.world import World
 
 logger = logging.getLogger(__name__)
 
 
 def assemble(
-    config: Config,
-    *,
-    weights: Path | None = None,
-    progress: warmstart.Progress | None = None,
-    world: World | None = None,
-    stop: StopRequest | None = None,
+    prepared: Prepared, *, weights: Path | None = None, world: World | None = None, stop: StopRequest | None = None
 ) -> Parts:
     """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
 
     The reference policy is always the model of the configuration.
 
     Raises:
-        MissingError: the model, the data, the device or a package is not on this machine.
-        DataError: the prompts are empty, too long or unreadable.
-        UsageError: the batch is too small for the ranks of ``world``.
+        MissingError: the device or a package is not on this machine.
+        DataError: the prompts are empty, too long or cannot be judged.
         DivergedError: the policy's head disagrees with the model's own logits.
     """
-    world = world or World()
-    check_ranks(config, world.size)
-    require_packages(config)
-    folder = warmstart.resolve_model(config.model, progress=progress)
+    config, world = prepared.config, world or World()
+    folder = warmstart.resolve_model(config.model)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    device = find_device(config.device, launched().local_rank if world.size > 1 else None)
-    tokenizer = load_tokenizer(folder)
+    # A model that was still to be made has its tokenizer beside it by now.
+    tokenizer = prepared.tokenizer if prepared.is_there else load_tokenizer(folder)
+    prompts, evaluation_prompts = prepared.prompts, prepared.evaluation_prompts
     # Trained weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the
     # computation. What an adapter freezes is cast to it before it comes to the device.
-    model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else device)
-    policy = make_policy(config, model, world, weights, device=device)
-    limit = context_limit(model)
-    prompts = load_prompts(config.data, tokenizer, context_limit=limit)
-    check_parts(config, prompts.prompts, tokenizer, context_limit=limit)
+    model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
+    policy = make_policy(config, model, world, weights, device=prepared.device)
     policy.check_head(prompts.prompts)
     for warning in prompts.warnings:
         logger.warning(warning)
@@ -74,7 +60,8 @@ def assemble(
         tokenizer=tokenizer,
         engine=make_engine(config, policy, tokenizer),
         stream=PromptStream(prompts.prompts, config.seed),
-        reward=make_reward(config.reward),
+        evaluation_prompts=evaluation_prompts,
+        reward=prepared.reward,
         sampling=Sampling(
             temperature=config.rollout.temperature,
             top_p=config.rollout.top_p,
@@ -87,29 +74,6 @@ def assemble(
         },
         stop=StopCheck(stop, world),
     )
-
-
-def check_parts(config: Config, prompts: Sequence[Prompt], tokenizer: Any, *, context_limit: int | None) -> None:
-    """What beside the model a run could stumble over later, and `preflight.check_inputs` cannot know, is tried now.
-
-    Raises:
-        MissingError: DeepSpeed or vLLM cannot be used here.
-        UsageError: vLLM does not take the model's heads.
-        DataError: the reward or the evaluation's grader cannot judge a prompt.
-    """
-    if config.policy.kind == "deepspeed":
-        from quatro.policy.deepspeed import require
-
-        require(find_device(config.device))
-    if config.rollout.engine == "vllm":
-        from quatro.rollout.vllm import check_usable
-
-        # An embedded model that is still to be made has heads that fit.
-        is_there = warmstart.is_cached(config.model)
-        check_usable(load_config(warmstart.resolve_model(config.model)) if is_there else None)
-    check_answers(prompts, config.reward)
-    if config.eval.every:
-        evaluation_prompts(config, tokenizer, context_limit=context_limit)
 
 
 def make_policy(
@@ -194,25 +158,3 @@ def _vllm_engine(config: Config, policy: Policy, tokenizer: Any, eos_ids: tuple[
         shares_device=policy.device.type == "cuda",
         is_distributed=policy.world.size > 1,
     )
-
-
-def find_device(name: str, local_rank: int | None = None) -> torch.device:
-    """`auto` is CUDA if there is a device; of several ranks on a machine each takes the one of its number.
-
-    Raises:
-        MissingError: `cuda` was asked for and there is none.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise MissingError(
-            "device is cuda, and PyTorch sees no CUDA device here; use -s device=cpu, or see `quatro doctor`"
-        )
-    if name == "cpu" or local_rank is None:
-        return torch.device(name)
-    if local_rank >= torch.cuda.device_count():
-        raise MissingError(
-            f"{local_rank + 1} processes or more were started on this machine, and PyTorch sees "
-            f"{torch.cuda.device_count()} CUDA devices: start one for each device, or use -s device=cpu"
-        )
-    return torch.device(name, local_rank)

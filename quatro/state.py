@@ -21,6 +21,8 @@ from quatro.parts import Parts
 from quatro.policy.base import below
 from quatro.position import Position
 from quatro.preflight import refuse_differing, refuse_other_settings
+from quatro.prepare import Prepared, prepare
+from quatro.ranks import launched
 from quatro.rundir import RunDir, refuse_changed
 from quatro.setup import assemble
 from quatro.stop import StopRequest
@@ -75,7 +77,9 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
     return path
 
 
-def restore(config: Config, run: RunDir, world: World, stop: StopRequest | None = None) -> tuple[Parts, Position]:
+def restore(
+    config: Config, run: RunDir, world: World, stop: StopRequest | None = None, prepared: Prepared | None = None
+) -> tuple[Parts, Position]:
     """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
 
     Raises:
@@ -88,8 +92,13 @@ def restore(config: Config, run: RunDir, world: World, stop: StopRequest | None 
         refuse_other_settings(config, found.state, found.path.name)
         if world.is_first:
             refuse_changed(run.path, found.state)
-    Generators.seed(config.seed)
-    parts = assemble(config, weights=found.model if found else None, world=world, stop=stop)
+    prepared = prepared or prepare(config, launched() if world.size > 1 else None)
+    try:
+        Generators.seed(config.seed)
+        parts = assemble(prepared, weights=found.model if found else None, world=world, stop=stop)
+    except BaseException:
+        prepared.close()
+        raise
     try:
         device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
         for key, (before, after) in run.add_to_environment(device).items():

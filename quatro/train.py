@@ -15,6 +15,7 @@ from quatro.methods.scheduled import carry, method_at
 from quatro.old_logp import choose_source, old_logp
 from quatro.parts import Parts
 from quatro.position import Position
+from quatro.prepare import Prepared
 from quatro.progress import InnerProgress
 from quatro.rollout_metrics import rollout_metrics, rollout_records
 from quatro.rundir import RunDir
@@ -33,18 +34,18 @@ def train(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     world: World | None = None,
+    prepared: Prepared | None = None,
 ) -> Mapping[str, float]:
     """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics,
-    or only their ``step`` where no iteration was finished here.
+    or only their ``step`` where no iteration was finished here. ``observer`` is shown those of each iteration.
 
-    Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank: between two optimiser steps, or
-    among responses being drawn (an evaluation's too), which a resume draws again. Either way with a checkpoint.
-    ``observer`` is shown the metrics of each iteration.
+    Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank. Either way with a checkpoint;
+    responses that were being drawn are drawn again by a resume. ``prepared`` is what was found for ``config`` already.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
-    parts, position = restore(config, run, world or World(), stop)
+    parts, position = restore(config, run, world or World(), stop, prepared)
     metrics: Metrics = {"step": float(position.step)}
     with contextlib.closing(parts), contextlib.closing(Evaluation(parts)) as evaluation:
         parts.engine.sync(parts.policy.named_weights)

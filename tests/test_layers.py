@@ -34,6 +34,7 @@ WITHOUT_TORCH = (
     "quatro/rundir.py",
     "quatro/checkpoint.py",
     "quatro/preflight.py",
+    "quatro/prepare.py",
     "quatro/packages.py",
     "quatro/methods",
 )

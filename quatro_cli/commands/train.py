@@ -12,9 +12,8 @@ from quatro_cli.options import DryRun, Json, Set
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.problems import Problem
     from quatro.config import Config
-    from quatro.ranks import Launch
+    from quatro.prepare import Prepared
     from quatro.stop import StopRequest
     from quatro.world import World
 
@@ -45,7 +44,10 @@ def train(
       quatro train runs/quickstart-quatro-0 --resume
       torchrun --nproc-per-node 2 -m quatro_cli train math-1.5b-2gpu
     """
-    from quatro.preflight import check_inputs, is_finished
+    from contextlib import closing
+
+    from quatro.preflight import is_finished
+    from quatro.prepare import prepare
     from quatro.ranks import launched
     from quatro.run_lock import refuse_locked
     from quatro.rundir import refuse_occupied
@@ -69,12 +71,12 @@ def train(
             return
         if launch.is_first:
             refuse_locked(run_path)
-    problems = check_inputs(config, num_ranks=launch.size)
-    if dry_run:
-        if launch.is_first:
-            _describe(config, problems, num_ranks=launch.size, json=json)
-        return
-    stop, metrics = _train(config, run_path, launch, problems, resume=resume)
+    with closing(prepare(config, launch)) as prepared:
+        if dry_run:
+            if launch.is_first:
+                _describe(prepared, json=json)
+            return
+        stop, metrics = _train(prepared, run_path, resume=resume)
     is_interrupted = metrics["step"] != config.steps
     _say(run_path, metrics, json=json, is_interrupted=is_interrupted)
     if is_interrupted:
@@ -122,45 +124,42 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
-def _describe(config: Config, problems: list[Problem], *, num_ranks: int, json: bool) -> None:
+def _describe(prepared: Prepared, *, json: bool) -> None:
     from quatro.dry_run import describe
 
-    described = describe(config, num_ranks=num_ranks, problems=problems)
+    described = describe(prepared)
     if json:
         output.json(described.document)
     else:
         output.data("\n".join(described.lines))
 
 
-def _train(
-    config: Config, path: Path, launch: Launch, problems: list[Problem], *, resume: bool
-) -> tuple[StopRequest, Mapping[str, float]]:
+def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """The run, whichever rank this is; returns how it was stopped and its last metrics."""
     from quatro.ranks import joined
-    from quatro.setup import find_device
     from quatro_cli.warm import ensure_model
 
-    device = find_device(config.device, launch.local_rank if launch.size > 1 else None)
-    with joined(launch, is_cuda=device.type == "cuda") as world:
+    launch = prepared.launch
+    with joined(launch, is_cuda=prepared.device.type == "cuda") as world:
         if not launch.is_first:
             output.mute(errors=False)
         else:
-            _announce(config, problems, num_ranks=launch.size)
+            _announce(prepared)
         if launch.local_rank == 0:
-            ensure_model(config.model)
+            ensure_model(prepared.config.model)
         world.barrier("the model to be there")
-        return (_lead if launch.is_first else _follow)(config, path, world, resume=resume)
+        return (_lead if launch.is_first else _follow)(prepared, path, world, resume=resume)
 
 
-def _announce(config: Config, problems: list[Problem], *, num_ranks: int) -> None:
+def _announce(prepared: Prepared) -> None:
     """Whatever a run can be refused for is refused before it has a directory."""
     from quatro.dry_run import describe
 
-    described = describe(config, num_ranks=num_ranks, problems=problems)
+    described = describe(prepared)
     output.info("\n".join([*described.arithmetic, *described.notes]))  # its warnings are the run's: it logs them
 
 
-def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """The only process of a run, or rank 0, which alone writes to its directory."""
     import sys
 
@@ -169,6 +168,7 @@ def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[St
     from quatro.stop import StopRequest
     from quatro_cli.training_view import TrainingView
 
+    config = prepared.config
     run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")
@@ -179,10 +179,10 @@ def _lead(config: Config, path: Path, world: World, *, resume: bool) -> tuple[St
             def show(metrics: Mapping[str, float]) -> None:
                 screen.update(view.panel(metrics))
 
-            return stop, launch(run, observer=show, stop=stop, world=world)
+            return stop, launch(run, observer=show, stop=stop, world=world, prepared=prepared)
 
 
-def _follow(config: Config, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
+def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """Any other rank."""
     from quatro.followed import FollowedRun
     from quatro.stop import StopRequest
@@ -190,4 +190,5 @@ def _follow(config: Config, path: Path, world: World, *, resume: bool) -> tuple[
 
     world.barrier("the run directory")
     with StopRequest() as stop:
-        return stop, train(config, FollowedRun(path, config), stop=stop, world=world)
+        run = FollowedRun(path, prepared.config)
+        return stop, train(run.config, run, stop=stop, world=world, prepared=prepared)

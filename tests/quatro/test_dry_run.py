@@ -7,6 +7,8 @@ import pytest
 from evals.errors import DataError, MissingError, UsageError
 from quatro.dry_run import batch_arithmetic, describe
 from quatro.policy.loading import load_model
+from quatro.prepare import prepare
+from quatro.ranks import Launch
 
 
 def test_the_batch_in_words(tiny_config):
@@ -26,7 +28,7 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     import torch
 
     config = tiny_config("microbatch_tokens=64")
-    described = describe(config)
+    described = describe(prepare(config))
     model = load_model(config.model, torch.float32, "cpu")
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     assert described.num_parameters == num_parameters
@@ -36,17 +38,19 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     # Responses are 10 of at most 18 tokens a row; the head's gradient is 232 x 32 numbers.
     assert memory.logits == 64 * 10 // 18 * 232 * 18 + 4 * 232 * 32
     assert memory.casts == 0
-    assert describe(tiny_config("dtype=bfloat16")).memory.casts == 2 * num_parameters
+    assert describe(prepare(tiny_config("dtype=bfloat16"))).memory.casts == 2 * num_parameters
     assert memory.total == memory.weights * 4 + max(
         memory.gradients + memory.activations + memory.logits, memory.kv_cache
     )
-    assert describe(tiny_config("kl.beta=0")).memory.reference == 0
+    assert describe(prepare(tiny_config("kl.beta=0"))).memory.reference == 0
     assert memory.snapshots == 0
-    assert describe(tiny_config("inner_updates=auto", "audit_rollouts=1")).memory.snapshots == 8 * num_parameters
+    assert (
+        describe(prepare(tiny_config("inner_updates=auto", "audit_rollouts=1"))).memory.snapshots == 8 * num_parameters
+    )
 
 
 def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
-    described = describe(tiny_config())
+    described = describe(prepare(tiny_config()))
     assert described.first_prompt.text in "\n".join(described.lines)
     assert described.document["first_prompt"]["token_ids"] == list(described.first_prompt.token_ids)
 
@@ -62,7 +66,7 @@ def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
 )
 def test_what_a_run_would_stumble_over_is_refused_first(tiny_config, settings, error, words):
     with pytest.raises(error, match=words):
-        describe(tiny_config(*settings))
+        describe(prepare(tiny_config(*settings)))
 
 
 def test_prompts_that_the_reward_cannot_judge_are_refused_first(tiny_config, tmp_path):
@@ -70,11 +74,11 @@ def test_prompts_that_the_reward_cannot_judge_are_refused_first(tiny_config, tmp
         '{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "no prompt"}\n', encoding="utf-8"
     )
     with pytest.raises(DataError, match="countdown prompt"):
-        describe(tiny_config(f"data.prompts={tmp_path / 'prompts.jsonl'}", "data.template=plain"))
+        describe(prepare(tiny_config(f"data.prompts={tmp_path / 'prompts.jsonl'}", "data.template=plain")))
 
 
 def test_an_adapter_has_gradients_and_moments_and_the_reference_is_free(tiny_config):
-    whole, adapter = describe(tiny_config()), describe(tiny_config("policy.lora.rank=4"))
+    whole, adapter = describe(prepare(tiny_config())), describe(prepare(tiny_config("policy.lora.rank=4")))
     assert whole.num_trained == whole.num_parameters
     # Of two layers: q and o (32 x 32), k and v too, gate, up (64 x 32) and down (32 x 64).
     assert adapter.num_trained == adapter.num_parameters - whole.num_parameters == 2 * 4 * (4 * 64 + 3 * 96)
@@ -83,13 +87,13 @@ def test_an_adapter_has_gradients_and_moments_and_the_reference_is_free(tiny_con
     assert (memory.optimizer, memory.reference) == (8 * adapter.num_trained, 0)
     assert f"{adapter.num_trained:,} of them trained" in "\n".join(adapter.lines)
     assert "of them trained" not in "\n".join(whole.lines)
-    halved = describe(tiny_config("policy.lora.rank=4", "dtype=bfloat16")).memory
+    halved = describe(prepare(tiny_config("policy.lora.rank=4", "dtype=bfloat16"))).memory
     assert halved.weights == 4 * adapter.num_trained + 2 * whole.num_parameters
 
 
 def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config):
-    plain = describe(tiny_config("microbatch_tokens=64")).memory
-    checkpointed = describe(tiny_config("microbatch_tokens=64", "policy.gradient_checkpointing=true")).memory
+    plain = describe(prepare(tiny_config("microbatch_tokens=64"))).memory
+    checkpointed = describe(prepare(tiny_config("microbatch_tokens=64", "policy.gradient_checkpointing=true"))).memory
     # Two layers of 32 hidden units and an MLP of 64: a = 6 x 32 + 4 x 32 + 4 x 64 numbers.
     layer, numbers = 6 * 32 + 4 * 32 + 4 * 64, 4 * 64
     assert plain.activations == numbers * (2 * layer + 2 * 32)
@@ -180,16 +184,16 @@ def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
 def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
     monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"quatro\[deepspeed\]"):
-        describe(tiny_config("policy.kind=deepspeed"))
+        describe(prepare(tiny_config("policy.kind=deepspeed")))
 
 
 def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
     settings = ("prompts_per_step=8", "minibatch_prompts=4", "policy.kind=local")
-    one, three = describe(tiny_config(*settings)), describe(tiny_config(*settings), num_ranks=3)
+    one, three = describe(prepare(tiny_config(*settings))), describe(prepare(tiny_config(*settings), Launch(size=3)))
     assert not any("ranks" in line for line in one.arithmetic)
     assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.arithmetic)
     with pytest.raises(UsageError, match="minibatch_prompts is 4 and there are 5 ranks"):
-        describe(tiny_config(*settings), num_ranks=5)
+        describe(prepare(tiny_config(*settings), Launch(size=5)))
 
 
 @pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])

@@ -470,9 +470,10 @@ def test_an_adapter_that_is_not_finite_is_not_saved(adapted, tmp_path):
 
 def test_without_peft_it_is_said_what_to_install(tiny_config, saved, monkeypatch):
     from quatro.dry_run import describe
+    from quatro.prepare import prepare
 
     monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install 'quatro\[lora\]'"):
-        describe(tiny_config(LORA))
+        describe(prepare(tiny_config(LORA)))
     with pytest.raises(MissingError, match=r"is an adapter.*pip install 'quatro\[lora\]'"):
         load_model(str(saved), torch.float32, "cpu")

@@ -10,6 +10,7 @@ import torch
 
 from evals.errors import MissingError, UsageError
 from quatro.dry_run import describe
+from quatro.prepare import prepare
 from quatro.rollout import vllm
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
 
@@ -17,13 +18,13 @@ from quatro.rollout.process_state import keeping_process_group, process_unchange
 def test_a_run_with_an_engine_that_is_not_installed_is_refused_before_it_starts(tiny_config, monkeypatch):
     monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"pip install 'quatro\[vllm\]'"):
-        describe(tiny_config("rollout.engine=vllm"))
+        describe(prepare(tiny_config("rollout.engine=vllm")))
 
 
 @pytest.mark.parametrize("key", ["rollout.temperature", "eval.temperature"])
 def test_a_temperature_that_vllm_does_not_have_is_refused_with_its_key(tiny_config, key):
     with pytest.raises(UsageError, match=f"{key} 2.5"):
-        describe(tiny_config("rollout.engine=vllm", f"{key}=2.5"))
+        describe(prepare(tiny_config("rollout.engine=vllm", f"{key}=2.5")))
 
 
 def test_an_engine_needs_a_stop_token():

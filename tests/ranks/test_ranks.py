@@ -10,7 +10,7 @@ import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.preflight import check_ranks
+from quatro.prepare import check_ranks
 from quatro.ranks import Launch, launched
 
 # Each test starts processes that import torch anew.

@@ -1,0 +1,150 @@
+"""What a run needs beside its weights: found, checked and read once, for a dry run and for the run itself.
+
+Whatever a run can be refused for before torch is loaded is refused by `prepare`: the words and the exit code are those
+of whoever would refuse later, after seconds of imports. What needs torch is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import UsageError
+from evals.judging import grader_name
+from evals.loading import load_problems
+from evals.problems import Problem
+from evals.sample_reading import read_samples
+from quatro import warmstart
+from quatro.config import Config
+from quatro.data import PromptSet, check_answers, tokenize_problems, training_problems
+from quatro.packages import require
+from quatro.policy.adapters import base_of
+from quatro.preflight import check_model
+from quatro.ranks import Launch
+from quatro.rewards import Reward, make_reward
+from quatro.rollout.limits import check_temperature
+from quatro.trackers import require_trackers
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Prepared:
+    """``is_there``: the model can be loaded; False for an embedded model that is still to be made.
+
+    Whoever prepared a run closes its ``reward``, by `close`.
+    """
+
+    config: Config
+    launch: Launch
+    problems: list[Problem]
+    evaluated: list[Problem]
+    reward: Reward
+    is_there: bool
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Raises MissingError if it is not on this machine."""
+        from quatro.policy.device import find_device
+
+        return find_device(self.config.device, self.launch.local_rank if self.launch.size > 1 else None)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        from quatro.policy.loading import load_tokenizer
+
+        if self.is_there:
+            return load_tokenizer(warmstart.resolve_model(self.config.model))
+        return warmstart.make_tokenizer(warmstart.EMBEDDED[self.config.model].max_positions)
+
+    @cached_property
+    def shape(self) -> Any:
+        """The model without memory behind its weights."""
+        import torch
+
+        from quatro.policy.loading import load_shape
+
+        if self.is_there:
+            return load_shape(warmstart.resolve_model(self.config.model))
+        with torch.device("meta"):
+            return warmstart.make_model(warmstart.EMBEDDED[self.config.model])
+
+    @cached_property
+    def prompts(self) -> PromptSet:
+        """Raises DataError if they are empty or too long, or the reward cannot judge one."""
+        return self._tokenized(self.problems, self.config.reward)
+
+    @cached_property
+    def evaluation_prompts(self) -> PromptSet | None:
+        """Those of `eval.benchmark`; None without evaluation. Raises as `prompts`, for the benchmark's grader."""
+        if not self.evaluated:
+            return None
+        # The benchmark's own grader, whatever the training reward is.
+        return self._tokenized(self.evaluated, grader_name(self.evaluated[0].benchmark))
+
+    def _tokenized(self, problems: list[Problem], reward: str) -> PromptSet:
+        from quatro.policy.loading import context_limit
+
+        limit = context_limit(self.shape)
+        found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit)
+        check_answers(found.prompts, reward)
+        return found
+
+    def close(self) -> None:
+        self.reward.close()
+
+
+def prepare(config: Config, launch: Launch | None = None) -> Prepared:
+    """What a run of ``launch`` (default: a process of its own) begins with.
+
+    Raises:
+        MissingError: the model, the data or a package is not on this machine.
+        DataError: a file of problems or of recorded responses is unreadable.
+        UsageError: there is no such model, benchmark or reward, the reward cannot be imported, vLLM does not sample
+            at a temperature, or the batch is too small for the ranks.
+    """
+    launch = launch or Launch()
+    check_ranks(config, launch.size)
+    require_packages(config)
+    check_model(config.model)
+    if config.rollout.engine == "replay":
+        read_samples([Path(config.rollout.replay_file or "")], keep_extra=False)
+    problems = training_problems(config.data)
+    evaluated = load_problems(str(config.eval.benchmark)) if config.eval.every else []
+    require_trackers(config.tracking)
+    is_there = warmstart.is_cached(config.model)
+    return Prepared(config, launch, problems, evaluated, make_reward(config.reward), is_there)
+
+
+def check_ranks(config: Config, size: int) -> None:
+    """What can be trained by ``size`` ranks.
+
+    Raises:
+        UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
+    """
+    if config.minibatch_prompts < size:
+        raise UsageError(
+            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
+            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+        )
+    if size > 1 and config.rollout.engine == "replay":
+        raise UsageError(
+            f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
+            "start it without torchrun"
+        )
+
+
+def require_packages(config: Config) -> None:
+    """Raises MissingError where an adapter, DeepSpeed or vLLM is asked for and its package is not installed, and
+    UsageError for a temperature at which vLLM does not sample."""
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
+    if config.policy.kind == "deepspeed":
+        require("deepspeed", "policy.kind deepspeed")
+    if config.rollout.engine == "vllm":
+        check_temperature("rollout.temperature", config.rollout.temperature)
+        check_temperature("eval.temperature", config.eval.temperature)
+        require("vllm", "the engine vllm")
