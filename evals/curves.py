@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from evals.entries import Entry, clean
+from evals.entries import Entry
 from evals.errors import DataError, UsageError
 from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
 from evals.results import AVERAGE
+from evals.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
     names = list(dict.fromkeys(key.benchmark for key in keys if key.benchmark is not None))
     for name in benchmarks:
         if name not in names:
-            raise UsageError(f"no file holds {metric} of {clean(name)!r}; they hold {', '.join(names)}")
+            raise UsageError(f"no file holds {metric} of {visible(name)!r}; they hold {', '.join(names)}")
     wanted = list(benchmarks) or [name for name in names if name != AVERAGE]
     if not benchmarks and len(wanted) > 1 and AVERAGE in names:
         wanted.append(AVERAGE)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from evals.entries import clean, read_sources
+from evals.entries import read_sources
 from evals.errors import DataError, UsageError
 from evals.results import Result, Row
 from evals.strict_json import shown
+from evals.text import visible
 
 
 def rows_by_label(
@@ -37,7 +38,7 @@ def rows_by_label(
         if not found:
             raise DataError(f"{one.path}: no {' or '.join(metrics)} in it; make it with `{made_by}`")
         for row in found:
-            label = clean(str((row.model_extra or {}).get("label") or one.label))
+            label = visible(str((row.model_extra or {}).get("label") or one.label))
             if from_file.setdefault(label, one.path) != one.path:
                 raise UsageError(
                     f"{from_file[label]} and {one.path} are both labelled {shown(label)}; give each its own with "

@@ -21,6 +21,7 @@ from evals.results import AVERAGE, Result, Row, read_result
 from evals.seeds import mean_over_seeds
 from evals.setting import Setting
 from evals.strict_json import shown
+from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS, metric_rows
 
 ENTROPY = "entropy"
@@ -29,10 +30,6 @@ MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
 # Metrics that count solutions, up to k or up to n; the others but entropy are shares.
 COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
 COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
-
-# What acts on a terminal or cannot be seen; tabs and line ends are each format's business.
-_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Key(NamedTuple):
@@ -190,7 +187,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         if any(row.metric == metric for row in one.result.rows):
             groups.setdefault((one.label, one.result.model), []).append(one)
         elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
-            held = ", ".join(map(clean, dict.fromkeys(row.metric for row in one.result.rows)))
+            held = ", ".join(map(visible, dict.fromkeys(row.metric for row in one.result.rows)))
             raise DataError(
                 f"{one.path}: no {metric} in it, only {held or 'no row at all'}; leave it out of this table"
             )
@@ -204,7 +201,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         for run in sources.runs:
             number, remarks = _final_entropy(run)
             head = sources.heads[run]
-            label = clean(run.resolve().name)
+            label = visible(run.resolve().name)
             is_ours = _is_ours(label, head.method)
             entries.append(Entry(label, _model(head.model), {Key(ENTROPY, None, None): number}, is_ours=is_ours))
             warnings += remarks
@@ -230,12 +227,6 @@ def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
     ]
 
 
-def clean(text: str) -> str:
-    """``text`` with control and invisible characters spelled out, and halves of surrogate pairs replaced."""
-    text = _LONE_SURROGATE.sub("\ufffd", text)
-    return _INVISIBLE.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
-
-
 def _merged(label: str, model: str | None, group: Sequence[_Labelled], metric: str) -> Entry:
     parts = [_numbers(one, metric) for one in group]
     holders: dict[Key, list[int]] = {}
@@ -254,7 +245,7 @@ def _merged(label: str, model: str | None, group: Sequence[_Labelled], metric: s
             if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
                 merged[key] = _mean([numbers[key] for numbers in parts])
     is_ours = _is_ours(label, group[0].result.method)
-    return Entry(clean(label), _model(model), merged, is_ours=is_ours, num_results=num_results)
+    return Entry(visible(label), _model(model), merged, is_ours=is_ours, num_results=num_results)
 
 
 def _num_results(label: str, group: Sequence[_Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
@@ -284,7 +275,7 @@ def _numbers(one: _Labelled, metric: str) -> dict[Key, Number]:
         benchmark = None if metric == ENTROPY else row.benchmark
         # A temperature study repeats Pass@1 beside every setting, which has no say in it.
         setting = "" if metric == "pass@k" else setting_of(row)
-        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and clean(benchmark), row.k, setting)
+        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and visible(benchmark), row.k, setting)
         if key in numbers and row.similarity is not None and numbers[key].value == row.value:
             continue
         if key in numbers:
@@ -316,9 +307,9 @@ def setting_of(row: Row | DifferenceRow) -> str:
     """What counted as the same solution, which tau or which bucket of difficulty, as tables say it; often empty."""
     setting = Setting.of(row)
     if setting is not None:
-        return clean(str(setting))
+        return visible(str(setting))
     tau, bucket = (getattr(row, name, None) for name in ("tau", "bucket"))
-    return f"tau = {tau:g}" if isinstance(tau, float) else clean(bucket) if isinstance(bucket, str) else ""
+    return f"tau = {tau:g}" if isinstance(tau, float) else visible(bucket) if isinstance(bucket, str) else ""
 
 
 def _named(key: Key) -> str:
@@ -337,7 +328,7 @@ def _model(model: str | None) -> str | None:
         return None
     last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     known = {series.model.lower(): series.model for series in paper().series if series.model is not None}
-    return known.get(last.lower(), clean(model))
+    return known.get(last.lower(), visible(model))
 
 
 def _final_entropy(run: Path) -> tuple[Number, list[str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import UsageError
+from evals.text import visible
 from evals.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def make_logarithmic(axis: Axes) -> None:
 
 
 def legible(label: str) -> str:
-    """``label`` as matplotlib can show it: without control characters, and not dropped from a legend."""
-    shown = "".join(character if character.isprintable() else "·" for character in label)
+    """``label`` as matplotlib can show it: on one line, and not dropped from a legend."""
+    shown = visible(label, keep="")
     # matplotlib drops labels that start with an underscore.
     return f" {shown}" if shown.startswith("_") else shown

@@ -62,27 +62,18 @@ _MATHS = {
     "µ": r"\mu",
     "†": r"{}^\dagger",
 }
-_TEXT = {
-    "–": r"\textendash{}",
-    "—": r"\textemdash{}",
-    "‘": "{`}",
-    "’": "{'}",
-    "“": "{``}",
-    "”": "{''}",
-    "…": r"\ldots{}",
-}
-_TEXT |= {"ß": r"\ss{}", "æ": r"\ae{}", "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "œ": r"\oe{}"}
-_COMBINING = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
-_ACCENT = dict(zip(_COMBINING, "`'^~=u.\"rHvc", strict=True))
+# Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
+_ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
+_TEXT = "ßæÆøØłŁœŒ–—‘’“”…"
 _DELTA = re.compile(r"(?:\bdelta|δ) ?= ?([0-9][0-9.]*(?:e[-+]?[0-9]+)?)\b")
 
 
 def latex_text(text: str) -> str:
-    """``text`` on one line, printable by any engine with the default fonts; `delta=0.01` becomes mathematics.
+    """``text`` on one line, in UTF-8 that any engine prints with the default fonts; `delta=0.01` becomes mathematics.
 
     What has no such form is spelled `[U+4E2D]`. A long text loses its middle.
     """
-    text = " ".join(text.split())
+    text = unicodedata.normalize("NFC", " ".join(text.split()))
     if len(text) > LONGEST_TEXT:
         text = f"{text[: LONGEST_TEXT - 23]}...{text[-20:]}"
     parts = _DELTA.split(text.replace(">=", "≥").replace("<=", "≤"))  # text, number, text, number, ..., text
@@ -97,18 +88,21 @@ def _character(character: str) -> str:
         return character
     if character in _MATHS:
         return f"${_MATHS[character]}$"
-    if character in _TEXT:
-        return _TEXT[character]
+    if character in _TEXT or _is_accented(character):
+        return character
     greek = _GREEK.fullmatch(unicodedata.name(character, ""))
     if greek is not None:
         name = greek[2].replace("LAMDA", "LAMBDA").lower()
         name = name if greek[1] == "SMALL" else name.capitalize()
         if name in _GREEK_MACROS:
             return f"$\\{name}$"
-    parts = unicodedata.normalize("NFD", character)
-    if len(parts) == 2 and parts[1] in _ACCENT and parts[0].isascii() and parts[0].isalpha():
-        return f"\\{_ACCENT[parts[1]]}{{{parts[0]}}}"
     return f"{{[}}U+{ord(character):04X}{{]}}"
+
+
+def _is_accented(character: str) -> bool:
+    """Whether it is a letter of Latin-1 or Latin Extended-A that is made of an ASCII letter and an accent."""
+    letter, *accents = list(unicodedata.normalize("NFD", character))
+    return character < "\u0180" and letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS
 
 
 def to_latex(tables: Sequence[Table], *, digits: int, with_ci: bool, standalone: bool = False) -> str:

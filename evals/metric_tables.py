@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.comparison import Comparison, DifferenceRow
-from evals.entries import Entry, clean, setting_of
+from evals.entries import Entry, setting_of
 from evals.results import AVERAGE
 from evals.table_parts import (
     Cell,
@@ -22,6 +22,7 @@ from evals.table_parts import (
     method_table,
     title_of,
 )
+from evals.text import visible
 
 TITLES = {
     "pass@k": "Pass@k",
@@ -115,7 +116,7 @@ def comparison_table(comparison: Comparison) -> list[Table]:
     sides = [Path(comparison.a).stem, Path(comparison.b).stem]
     if sides[0] == sides[1]:
         sides = [comparison.a, comparison.b]
-    columns = tuple(Column(clean(name)) for name in (*sides, "difference", "p"))
+    columns = tuple(Column(visible(name)) for name in (*sides, "difference", "p"))
     groups: dict[tuple[str, str], list[DifferenceRow]] = {}
     for row in comparison.rows:
         groups.setdefault((row.metric, setting_of(row)), []).append(row)
@@ -124,7 +125,7 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         scale = 100.0 if metric in PERCENT else 1.0
         lines = []
         for row in rows:
-            label = title_of(clean(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
+            label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
             difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high)
             lines.append(Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p))))
         title = _title(metric) + (f" ({setting})" if setting else "")
@@ -135,4 +136,4 @@ def comparison_table(comparison: Comparison) -> list[Table]:
 
 
 def _title(metric: str) -> str:
-    return TITLES.get(metric, clean(metric)) + (" (%)" if metric in PERCENT else "")
+    return TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")

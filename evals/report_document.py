@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evals.entries import clean
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.figure_training import Panel
 from evals.report import Report, ReportRun, ReportSamples
@@ -19,6 +18,7 @@ from evals.report_samples import LONGEST_NAME, capped, setting_text
 from evals.results import AVERAGE, Row
 from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 from evals.setting import Setting
+from evals.text import visible
 from evals.training_metrics import LAST_ITERATIONS, Rows, last_mean
 
 MOST_POINTS = 400
@@ -58,15 +58,15 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
     groups = list(dict.fromkeys(run.group for run in report.runs))
     sets, left_out = problem_sets(report, num_problems=num_problems)
     charts, thinned = _charts(report.runs)
-    notes = [*map(clean, report.notes), *thinned, *left_out]
+    notes = [*map(visible, report.notes), *thinned, *left_out]
     values = {
         "schema": 1,
-        "title": clean(report.title),
-        "sources": [clean(source) for source in report.sources],
+        "title": visible(report.title),
+        "sources": [visible(source) for source in report.sources],
         "latest": max((run.updated for run in report.runs), default="") or None,
         "statuses": dict(Counter(run.status for run in report.runs if run.config)),
         "notes": notes,
-        "hints": {key: clean(hint) for key, hint in report.hints.items()},
+        "hints": {key: visible(hint) for key, hint in report.hints.items()},
         "last_steps": LAST_ITERATIONS,
         "last_metrics": list(LAST_METRICS),
         "groups": [_group(name, report.runs) for name in groups],
@@ -180,7 +180,7 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
                 found.setdefault(key, {}).setdefault(index, []).append(row)
     results = []
     for (sampling, benchmark, metric, setting), by_run in found.items():
-        head = {"sampling": clean(sampling), "benchmark": _name(benchmark), "metric": metric, "setting": setting}
+        head = {"sampling": visible(sampling), "benchmark": _name(benchmark), "metric": metric, "setting": setting}
         curves = [_result_curve(index, rows) for index, rows in by_run.items()]
         means = [
             mean
@@ -236,7 +236,7 @@ def _seed_curve(
 
 
 def _samples_of(run: ReportRun, sampling: str) -> ReportSamples:
-    return next(samples for samples in run.samples if clean(samples.sampling) == sampling)
+    return next(samples for samples in run.samples if visible(samples.sampling) == sampling)
 
 
 def _values_SPK(several: Iterable[ReportSamples], head: Json, ks: Sequence[int]) -> np.ndarray | None:

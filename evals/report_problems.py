@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evals.entries import clean
 from evals.report import Report
 from evals.report_samples import LONGEST_NAME, MOST_SIZES, ProblemView, Shown, Text, capped, setting_text
+from evals.text import visible
 
 DEFAULT_PROBLEMS = 100
 ANSWER_BYTES = 8 * 1024 * 1024
@@ -47,8 +47,8 @@ def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json
         budget = None if num_problems is not None else ANSWER_BYTES // len(groups)
         wanted = DEFAULT_PROBLEMS if num_problems is None else num_problems
         made, remarks = _problem_set(benchmark, members, wanted, budget)
-        sets.append({"sampling": clean(sampling), "benchmark": clean(benchmark)[:LONGEST_NAME], **made})
-        notes += [f"{clean(benchmark)[:LONGEST_NAME]}, {clean(sampling)}: {remark}" for remark in remarks]
+        sets.append({"sampling": visible(sampling), "benchmark": visible(benchmark)[:LONGEST_NAME], **made})
+        notes += [f"{visible(benchmark)[:LONGEST_NAME]}, {visible(sampling)}: {remark}" for remark in remarks]
     return sets, notes
 
 
@@ -84,7 +84,7 @@ def _problem_set(
     runs = [
         {
             "run": one.run,
-            "tag": clean(one.tag),
+            "tag": visible(one.tag),
             "setting": one.setting,
             "n": [_count(one, id, "n") for id in ids],
             "c": [_count(one, id, "correct") for id in ids],

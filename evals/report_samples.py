@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from evals import estimators
 from evals.counting import Counts, clustering_settings
-from evals.entries import clean
 from evals.estimates import Estimate, rows_of
 from evals.representatives import clusters_of_judged
 from evals.results import Row
 from evals.sample_types import Judged, Problem, Samples
 from evals.setting import Setting
+from evals.text import visible
 
 LONGEST_ANSWER = 600
 LONGEST_PROMPT = 2_000
@@ -65,7 +65,7 @@ class BenchmarkView:
 
 def capped(text: str, longest: int) -> Text:
     """``text`` with at most ``longest`` of its characters, those that cannot be seen spelled out."""
-    return Text(clean(text[:longest]), max(0, len(text) - longest))
+    return Text(visible(text[:longest]), max(0, len(text) - longest))
 
 
 def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
@@ -130,4 +130,4 @@ def _ks(smallest_n: int) -> list[int]:
 
 def setting_text(setting: Setting | None) -> str:
     """`tfidf ≥ 0.9, components, math tokens`; empty where nothing was clustered."""
-    return "" if setting is None else clean(setting.words("≥"))
+    return "" if setting is None else visible(setting.words("≥"))

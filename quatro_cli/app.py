@@ -50,7 +50,8 @@ class _Root(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         problem = errors.foreign_evals()
         if problem is not None:
-            output.error(problem)
+            if sys.stderr is not None:
+                sys.stderr.write(f"error: {problem}\n")  # `output` would need our `evals`
             raise typer.Exit(errors.EXIT_MISSING)
         _listen_to_logs()
         try:

@@ -78,7 +78,7 @@ def foreign_evals() -> str | None:
         # Ours has an empty __init__.py. A foreign one installed over it leaves our other files in place.
         if (init.parent / "errors.py").is_file() and init.stat().st_size == 0:
             return None
-    where = "is missing" if spec is None else f"at {spec.origin or list(spec.submodule_search_locations or [])}"
+    where = "is missing" if spec is None else f"at {spec.origin or list(spec.submodule_search_locations or [])!r}"
     return (
         f"the package `evals` {where} and not the one that came with quatro; another project uses the same name. "
         "Type: pip uninstall evals && pip install --force-reinstall --no-deps quatro"

@@ -26,27 +26,12 @@ NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
 StreamName = Literal["stdout", "stderr"]
 
-# C0 and C1 controls, line separators, lone surrogates, and Unicode's category Cf: direction marks and overrides,
-# zero-width characters, soft hyphens, tags.
-_INVISIBLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
-)
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+def visible(text: str, keep: str = "") -> str:
+    """As `evals.text.visible`, on one line; `evals` is imported late, since another project's may be in its place."""
+    from evals.text import visible
 
-def visible(text: str, *, keep: str = "") -> str:
-    """``text`` with characters that act on a terminal, or cannot be seen, spelled out; those in ``keep`` stay."""
-    return _INVISIBLE.sub(lambda match: match.group() if match.group() in keep else _spelled(match.group()), text)
-
-
-def _spelled(character: str) -> str:
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    code = ord(character)
-    if character in named:
-        return named[character]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return visible(text, keep=keep)
 
 
 def jsonable(value: Any) -> Any:
@@ -98,7 +83,9 @@ class Output:
         """Write a document to stdout as it is; only raw control characters are spelled out."""
         if self._is_muted:
             return
-        safe = _CONTROL.sub(lambda match: _spelled(match.group()), text.replace("\r\n", "\n"))
+        from evals.text import visible
+
+        safe = visible(text.replace("\r\n", "\n"), keep="\t\n", controls_only=True)
         self._write("stdout", safe if safe.endswith("\n") else safe + "\n")
 
     def json(self, document: Any) -> None:

@@ -87,7 +87,7 @@ def test_every_run_has_its_own_colour_and_stands_in_the_legend():
     figure = training_figure([quatro("_first $x_1$"), quatro("second\x1b", delta=0.1)])
     legend = figure.legends[0] if figure.legends else next(a.get_legend() for a in figure.axes if a.get_legend())
     labels = [text.get_text() for text in legend.get_texts()]
-    assert labels[:2] == [" _first $x_1$", "second·"]
+    assert labels[:2] == [" _first $x_1$", "second\\x1b"]
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])

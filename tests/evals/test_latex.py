@@ -52,8 +52,19 @@ def test_delta_is_mathematics():
     assert latex_text("Ours δ = 1e-3, α") == r"Ours $\delta=1e-3$, $\alpha$"
 
 
-def test_accents_are_commands_and_the_rest_is_named():
-    assert latex_text("é ş 中") == r"\'{e} \c{s} {[}U+4E2D{]}"
+# Letters with each accent that every font encoding has.
+ACCENTED = (
+    "ÀÁÂÃÄÅÇÈÉÊËÌÍÎÏÑÒÓÔÕÖÙÚÛÜÝàáâãäåçèéêëìíîïñòóôõöùúûüýÿĀāĂăĆćĈĉĊċČčĎďĒēĔĕĖėĚěĜĝĞğĠ"
+    "ġĢģĤĥĨĩĪīĬĭİĴĵĶķĹĺĻļĽľŃńŅņŇňŌōŎŏŐőŔŕŖŗŘřŚśŜŝŞşŠšŢţŤťŨũŪūŬŭŮůŰűŴŵŶŷŸŹźŻżŽž"
+)
+TYPOGRAPHIC = "ß æ Æ ø Ø ł Ł œ Œ – — ‘a’ “b” …"
+
+
+def test_accented_letters_stay_and_what_latex_lacks_is_named():
+    assert [latex_text(letter) for letter in ACCENTED] == list(ACCENTED)
+    assert latex_text("Erdős") == "Erdős"
+    assert latex_text(TYPOGRAPHIC) == TYPOGRAPHIC
+    assert latex_text("e\u0301 中 \u1ebd ð ą") == "é {[}U+4E2D{]} {[}U+1EBD{]} {[}U+00F0{]} {[}U+0105{]}"
 
 
 def test_hyphens_stay_hyphens():
@@ -61,9 +72,9 @@ def test_hyphens_stay_hyphens():
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_comes_out_is_ascii_with_balanced_braces_and_known_commands(text):
+def test_what_comes_out_has_balanced_braces_known_commands_and_characters_that_latex_knows(text):
     out = latex_text(text)
-    assert out.isascii()
+    assert set(re.sub("[ -~]", "", out)) <= set(ACCENTED + TYPOGRAPHIC)
     assert "\n" not in out
     bare = re.sub(r"\\[{}]", "", out)
     assert bare.count("{") == bare.count("}")
@@ -99,8 +110,9 @@ def compile_latex(text, folder):
 
 
 @pytest.mark.parametrize("packages", ["booktabs", "booktabs,colortbl"])
-def test_a_pasted_table_compiles_with_hostile_texts(tmp_path, packages):
-    body = to_latex([table(HOSTILE, title=" ".join(HOSTILE))], digits=2, with_ci=True)
+def test_a_pasted_table_compiles_with_hostile_texts_and_accented_names(tmp_path, packages):
+    names = [*(ACCENTED[i : i + 40] for i in range(0, len(ACCENTED), 40)), TYPOGRAPHIC, *HOSTILE]
+    body = to_latex([table(names, title=" ".join(names))], digits=2, with_ci=True)
     head = f"\\documentclass{{article}}\\usepackage{{{packages}}}\\begin{{document}}\n"
     compile_latex(f"{head}{body}\\end{{document}}\n", tmp_path)
 
