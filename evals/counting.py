@@ -12,7 +12,7 @@ from evals.estimators import vendi_score
 from evals.judging import is_countdown
 from evals.sample_types import Judged
 from evals.setting import Setting
-from evals.similarity import SIMILARITIES, Distinct, distinct, similarity_of_distinct
+from evals.similarity import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
 from evals.tokens import check_tokens
 
 # Similarities with a Vendi score: cosines, and the identity.
@@ -20,7 +20,8 @@ POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
 
 
 class Counts(NamedTuple):
-    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.majority`)."""
+    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.majority`),
+    ``num_ties`` as in `Partition`."""
 
     benchmark: str
     id: str
@@ -30,6 +31,7 @@ class Counts(NamedTuple):
     found_share: float | None = None
     wrong: tuple[int, ...] | None = None
     vendi: float | None = None
+    num_ties: int = 0
 
 
 def clustering_settings(
@@ -84,13 +86,37 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
     return {setting: labels[setting] for setting in settings}
 
 
-def cluster_counts(problem: Judged, settings: Sequence[Setting], *, with_vendi: bool = False) -> dict[Setting, Counts]:
+class Partition(NamedTuple):
+    """The cluster of each text, and how many pairs are so close to the threshold that rounding decides (if counted)."""
+
+    labels: list[int]
+    num_ties: int = 0
+
+
+class Backend(NamedTuple):
+    """Who computes: ``similarity(name, unique, tokens=...)`` returns a (U, U) matrix, ``partitions(unique, settings)``
+    the clusters under each setting. `FAST` is ours, `evals.reference.REFERENCE` checks it."""
+
+    similarity: Callable[..., Floats]
+    partitions: Callable[[Distinct, Sequence[Setting]], Mapping[Setting, Partition]]
+
+
+def _partitions(unique: Distinct, settings: Sequence[Setting]) -> Mapping[Setting, Partition]:
+    return {setting: Partition(labels) for setting, labels in labels_by_setting(unique, settings).items()}
+
+
+FAST = Backend(similarity_of_distinct, _partitions)
+
+
+def cluster_counts(
+    problem: Judged, settings: Sequence[Setting], *, with_vendi: bool = False, backend: Backend = FAST
+) -> dict[Setting, Counts]:
     """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
     unique = solutions(problem)
-    vendi = _vendi_scores(unique, settings) if with_vendi else {}
-    for setting, labels in labels_by_setting(unique, settings).items():
-        sizes = cluster_sizes(labels)
+    vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
+    for setting, partition in backend.partitions(unique, settings).items():
+        sizes = cluster_sizes(partition.labels)
         is_share_known = setting.similarity == "exact" and is_countdown(problem.benchmark)
         found_share = _found_share(problem, len(sizes)) if is_share_known else None
         counts[setting] = Counts(
@@ -101,14 +127,15 @@ def cluster_counts(problem: Judged, settings: Sequence[Setting], *, with_vendi: 
             sizes,
             found_share,
             vendi=vendi.get((setting.similarity, setting.tokens)),
+            num_ties=partition.num_ties,
         )
     return counts
 
 
-def _vendi_scores(unique: Distinct, settings: Sequence[Setting]) -> dict[tuple[str, str], float]:
+def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backend) -> dict[tuple[str, str], float]:
     """By similarity and tokens, which are all that it depends on."""
     return {
-        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
+        (name, tokens): vendi_score(backend.similarity(name, unique, tokens=tokens), unique.count_U.tolist())
         for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
         if name in POSITIVE_SEMIDEFINITE
     }
@@ -121,12 +148,13 @@ def count_clusters(
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
     with_vendi: bool = False,
+    backend: Backend = FAST,
 ) -> dict[Setting, list[Counts]]:
     """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
     ``on_progress(done, total)`` counts problems.
     """
-    tasks = [(problem, settings_of[problem.benchmark], with_vendi) for problem in problems]
+    tasks = [(problem, settings_of[problem.benchmark], with_vendi, backend) for problem in problems]
     tell = on_progress or (lambda done, total: None)
     found: list[dict[Setting, Counts]] = []
     if jobs > 1:
@@ -146,9 +174,9 @@ def count_clusters(
     return counts
 
 
-def _cluster_counts(task: tuple[Judged, Sequence[Setting], bool]) -> dict[Setting, Counts]:
-    problem, settings, with_vendi = task
-    return cluster_counts(problem, settings, with_vendi=with_vendi)
+def _cluster_counts(task: tuple[Judged, Sequence[Setting], bool, Backend]) -> dict[Setting, Counts]:
+    problem, settings, with_vendi, backend = task
+    return cluster_counts(problem, settings, with_vendi=with_vendi, backend=backend)
 
 
 def _found_share(problem: Judged, num_found: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from evals import estimators
-from evals.counting import POSITIVE_SEMIDEFINITE, Counts, clustering_settings, count_clusters
+from evals.counting import FAST, POSITIVE_SEMIDEFINITE, Backend, Counts, clustering_settings, count_clusters
 from evals.errors import UsageError
 from evals.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
 from evals.estimators import Floats
@@ -24,6 +24,7 @@ from evals.setting import Setting
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")
+BACKENDS = ("fast", "reference")
 
 
 def passk_result(
@@ -68,6 +69,7 @@ def ucc_result(
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
+    backend: str = "fast",
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
@@ -76,11 +78,12 @@ def ucc_result(
 
     ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
+    ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the rules as they are stated.
     ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are
     those of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`.
+        UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`.
         DataError: a sample has no verdict.
     """
     settings_of = {
@@ -89,11 +92,35 @@ def ucc_result(
     }
     judged = samples.judged()
     ks = resolve_ks(judged, ks)
-    counts = count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress, with_vendi="vendi" in also)
+    counts = count_clusters(
+        judged,
+        settings_of,
+        jobs=jobs,
+        on_progress=on_progress,
+        with_vendi="vendi" in also,
+        backend=backend_named(backend),
+    )
     estimates = ucc_estimates(counts, ks, also=also)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
-    return _result("ucc@k", samples, rows, problems if per_problem else None, about)
+    result = _result("ucc@k", samples, rows, problems if per_problem else None, about)
+    num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
+    if num_ties:
+        result.warnings.append(
+            f"{num_ties} similarities lie within 1e-12 of their threshold: the backends may round them differently"
+        )
+    return result
+
+
+def backend_named(name: str) -> Backend:
+    """What computes similarities and clusters; raises UsageError for an unknown ``name``."""
+    if name not in BACKENDS:
+        raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
+    if name == "reference":
+        from evals.reference import REFERENCE
+
+        return REFERENCE
+    return FAST
 
 
 def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:

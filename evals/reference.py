@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from evals.clustering import by_first_appearance, partitions
+from evals.counting import Backend, Partition
 from evals.setting import Setting
 from evals.similarity import Distinct, Floats, similarity_of_distinct
 from evals.tokens import TOKENISERS
@@ -23,8 +24,8 @@ from evals.tokens import TOKENISERS
 TOLERANCE = 1e-12
 
 
-def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, list[int]]:
-    """The cluster of each text under each setting, as `evals.counting.labels_by_setting` returns it."""
+def partitions_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, Partition]:
+    """The cluster of each text under each setting, and how many pairs lie within `TOLERANCE` of its threshold."""
     similarity_of = {
         measure: similarities(measure[0], unique, tokens=measure[1])
         for measure in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
@@ -46,19 +47,22 @@ def similarities(name: str, unique: Distinct, *, tokens: str = "math") -> Floats
     return similarity_UU
 
 
-def cluster(unique: Distinct, similarity_UU: Floats, setting: Setting) -> list[int]:
+def cluster(unique: Distinct, similarity_UU: Floats, setting: Setting) -> Partition:
     """The cluster of each text, numbered by first appearance, under ``setting``'s linkage and threshold."""
-    if setting.threshold is None:
-        return by_first_appearance(unique.which_N)
+    threshold = setting.threshold
+    if threshold is None:
+        return Partition(by_first_appearance(unique.which_N))
     if setting.linkage == "components":
         from scipy.sparse.csgraph import connected_components
 
-        label_U = connected_components(similarity_UU >= setting.threshold, directed=False)[1]
+        label_U = connected_components(similarity_UU >= threshold, directed=False)[1]
     elif setting.linkage == "greedy":
-        label_U = _greedy(similarity_UU >= setting.threshold, list(dict.fromkeys(unique.which_N.tolist())))
+        label_U = _greedy(similarity_UU >= threshold, list(dict.fromkeys(unique.which_N.tolist())))
     else:
-        label_U = _agglomerated(similarity_UU, unique.count_U, setting.linkage, setting.threshold)
-    return by_first_appearance(label_U[unique.which_N])
+        label_U = _agglomerated(similarity_UU, unique.count_U, setting.linkage, threshold)
+    value_pairs = similarity_UU[np.triu_indices(len(similarity_UU), 1)]
+    num_ties = int((np.abs(value_pairs - threshold) <= TOLERANCE).sum())
+    return Partition(by_first_appearance(label_U[unique.which_N]), num_ties)
 
 
 def _tfidf(unique: Distinct, tokens: str) -> Floats:
@@ -145,6 +149,9 @@ def _agglomerated(similarity_UU: Floats, count_U: np.ndarray, linkage: str, thre
     return label_U
 
 
+REFERENCE = Backend(similarities, partitions_by_setting)
+
+
 class Agreement(NamedTuple):
     """How far the fast way and this one are apart over ``num_pairs`` pairs of texts and ``num_partitions`` partitions.
 
@@ -166,23 +173,19 @@ class Agreement(NamedTuple):
 
 def agreement(groups: Sequence[Distinct], settings: Sequence[Setting]) -> Agreement:
     """The two ways beside each other on every group of texts under every setting."""
-    largest, num_pairs, num_tied, num_wrong, ties = 0.0, 0, 0, 0, Counter[tuple[int, str, str, float | None]]()
+    largest, num_pairs, num_tied, num_wrong, ties = 0.0, 0, 0, 0, Counter[tuple[int, Setting]]()
     for number, unique in enumerate(groups):
-        upper = np.triu_indices(len(unique.texts), 1)
-        found = {
-            measure: similarities(measure[0], unique, tokens=measure[1])
-            for measure in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
-        }
-        for (name, tokens), reference_UU in found.items():
-            fast_UU = similarity_of_distinct(name, unique, tokens=tokens)
-            largest = max(largest, float(np.abs(fast_UU - reference_UU).max(initial=0.0)))
-            num_pairs += len(upper[0])
+        matrices = {}
+        for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings):
+            matrices[name, tokens] = similarities(name, unique, tokens=tokens)
+            difference_UU = similarity_of_distinct(name, unique, tokens=tokens) - matrices[name, tokens]
+            largest = max(largest, float(np.abs(difference_UU).max(initial=0.0)))
+            num_pairs += len(unique.texts) * (len(unique.texts) - 1) // 2
         for setting in settings:
             name, threshold, linkage, tokens = setting
-            reference_UU, place = found[name, tokens], (number, name, tokens, threshold)
-            if threshold is not None:
-                ties[place] = int((np.abs(reference_UU[upper] - threshold) <= TOLERANCE).sum())
-            how: dict[str, Any] = {"similarity": name, "linkage": linkage, "tokens": tokens}
-            if partitions(unique, thresholds=[threshold], **how)[threshold] != cluster(unique, reference_UU, setting):
-                num_tied, num_wrong = num_tied + (ties[place] > 0), num_wrong + (not ties[place])
+            expected = cluster(unique, matrices[name, tokens], setting)
+            ties[number, setting._replace(linkage="")] = expected.num_ties
+            found = partitions(unique, similarity=name, thresholds=[threshold], linkage=linkage, tokens=tokens)
+            if found[threshold] != expected.labels:
+                num_tied, num_wrong = num_tied + (expected.num_ties > 0), num_wrong + (not expected.num_ties)
     return Agreement(largest, num_pairs, len(groups) * len(settings), ties.total(), num_tied, num_wrong)

@@ -8,7 +8,9 @@ import pytest
 
 from evals import reference
 from evals.clustering import LINKAGES
+from evals.passk_ucc import BACKENDS, backend_named, ucc_result
 from evals.reference import TOLERANCE, agreement
+from evals.sample_types import Sample, Samples
 from evals.setting import Setting
 from evals.similarity import SIMILARITIES, TOKENISERS, distinct
 
@@ -81,3 +83,38 @@ def test_a_partition_that_is_off_is_seen_unless_a_pair_lies_at_the_threshold(mon
     tied = agreement(groups, settings_of("jaccard", (0.6,)))
     assert tied.num_wrong == 0
     assert tied.num_tied > 0
+
+
+def result_by(backend, threshold, similarities, **how):
+    # Six words of 7 and 8 are shared, which is 0.8 to rouge-l: rouge_score's 2pr / (p + r) comes out a little lower.
+    texts = ["a b c d e f g", "a b c d e f h i", "x y", "a b c d e f g", "x y z w"]
+    rows = [Sample("demo", id, index, text, "2", correct=index != 2) for id in "pq" for index, text in enumerate(texts)]
+    return ucc_result(
+        Samples(rows, files=[]),
+        similarities=similarities,
+        thresholds=threshold,
+        per_problem=True,
+        backend=backend,
+        **how,
+    )
+
+
+def test_the_reference_makes_the_same_document():
+    how = {"threshold": None, "similarities": ["tfidf", "exact", "jaccard", "edit"], "also": ["distinct", "vendi"]}
+    fast, slow = (result_by(backend, **how) for backend in BACKENDS)
+    ours, theirs = ([row.pop("value") for row in result.document()["rows"]] for result in (fast, slow))
+    assert ours == pytest.approx(theirs, rel=1e-9)  # Vendi: eigenvalues of cosines that differ in the last bit
+    assert fast.document()["problems"] == slow.document()["problems"]
+
+
+def test_the_reference_says_how_many_similarities_rounding_decides():
+    fast, slow = (result_by(backend, [0.8], ["rouge-l"]) for backend in BACKENDS)
+    assert fast.warnings == []
+    assert len(slow.warnings) == 1
+    assert slow.warnings[0].startswith("2 similarities lie within 1e-12 of their threshold")
+    assert fast.document()["problems"] != slow.document()["problems"]
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match=r"'numpy'.*fast, reference"):
+        backend_named("numpy")
