@@ -1,4 +1,6 @@
-"""Pass@k and UCC@k: from judged samples to counts of each problem, estimates, rows and the result document.
+"""Pass@k and UCC@k, from samples with verdicts to the result document.
+
+    verdicts.read_judged -> Samples.judged() -> Judged -> Counts -> Estimate -> Row -> Result
 
 Everything after `Judged` (who is correct) is a function of counts: n samples, c correct, cluster sizes s_j. Means run
 over all problems of a benchmark; an unsolved one counts 0.

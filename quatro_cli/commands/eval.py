@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -35,6 +35,10 @@ from quatro_cli.eval_options import (
 from quatro_cli.options import Benchmarks, Json, names, numbers
 from quatro_cli.output import output
 
+if TYPE_CHECKING:
+    from evals.comparison import Comparison
+    from evals.verdicts import Asked
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("grade")(grade)
 app.command("flips")(flips)
@@ -56,6 +60,12 @@ Compare = Annotated[
     tuple[Path, Path] | None,
     typer.Option("--compare", metavar="A B", help="B - A by problem: 95 % interval, p (bootstrap)."),
 ]
+
+
+Thresholds = Annotated[
+    str | None, typer.Option(metavar="T[,T]", help="Same from here on; default: .9 tfidf, .8 others.")
+]
+Show = Annotated[str | None, typer.Option("--show", metavar="ID", help="Texts of one problem's largest clusters.")]
 
 
 @app.callback()
@@ -102,7 +112,7 @@ def passk(
     from evals.comparing import compare_passk
     from evals.errors import UsageError
     from evals.passk_ucc import check_beside_pass, passk_result
-    from quatro_cli.eval_tables import show_comparison, show_rows
+    from quatro_cli.eval_tables import show_rows
 
     metrics = names(also, "--also") or []
     if tau is not None and not {"g-pass", "cover"} & set(metrics):
@@ -116,10 +126,7 @@ def passk(
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
         a, b, _ = read_two_judged(compare, benchmarks, asked)
         sides = (str(compare[0]), str(compare[1]))
-        comparison = compare_passk(a, b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
-        say_and_write(comparison, json=json, out=out)
-        if not json:
-            show_comparison(comparison)
+        _say_difference(compare_passk(a, b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed), json=json, out=out)
         return
     samples, about = read_judged(files, benchmarks, asked, label=label)
     result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
@@ -134,9 +141,7 @@ def ucc(
     benchmarks: Benchmarks,
     k: Ks = None,
     similarity: Similarity = None,
-    threshold: Annotated[
-        str | None, typer.Option(metavar="T[,T]", help="Same from here on; default: .9 tfidf, .8 others.")
-    ] = None,
+    threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
     also: Annotated[
@@ -144,9 +149,7 @@ def ucc(
         typer.Option(metavar="vendi,distinct", help="Also: Vendi score, clusters of k right answers."),
     ] = None,
     compare: Compare = None,
-    show: Annotated[
-        str | None, typer.Option("--show", metavar="ID", help="Texts of one problem's largest clusters.")
-    ] = None,
+    show: Show = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes to use.")] = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
@@ -170,11 +173,9 @@ def ucc(
       quatro eval ucc --compare base.jsonl tuned.jsonl --k 256
       quatro eval ucc samples/math500.jsonl --show test/algebra/12
     """
-    from evals.comparing import compare_ucc
     from evals.counting import clustering_settings
     from evals.passk_ucc import check_beside_ucc, ucc_result
-    from evals.representatives import clusters_of_problem
-    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters, show_comparison, show_rows
+    from quatro_cli.eval_tables import show_rows
 
     ks = numbers(k, "--k", int)
     similarities = names(similarity, "--similarity")
@@ -189,22 +190,11 @@ def ucc(
         _refuse_beside(
             "--show", compare=compare, ks=ks, also=also, ci=ci, per_problem=per_problem, label=label, out=out
         )
-        samples, _ = read_judged(files, benchmarks, asked, id=show)
-        found = clusters_of_problem(samples, show, **how)
-        if json:
-            output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
-        else:
-            show_clusters(found)
+        _clusters(files, benchmarks, asked, show, how, json=json)
         return
     if compare is not None:
         _refuse_beside("--compare", files=files, also=also, ci=ci, per_problem=per_problem, label=label)
-        a, b, _ = read_two_judged(compare, benchmarks, asked)
-        sides = (str(compare[0]), str(compare[1]))
-        with progress("clustering") as tell:
-            comparison = compare_ucc(a, b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
-        say_and_write(comparison, json=json, out=out)
-        if not json:
-            show_comparison(comparison)
+        _say_difference(_compared(compare, benchmarks, asked, how, ks=ks, seed=seed, jobs=jobs), json=json, out=out)
         return
     samples, about = read_judged(files, benchmarks, asked, label=label)
     with progress("clustering") as tell:
@@ -223,6 +213,46 @@ def ucc(
     say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)
+
+
+def _clusters(files: list[Path], benchmarks: list[str], asked: Asked, id: str, how: Clustering, *, json: bool) -> None:
+    """Prints the largest clusters of the problem called ``id``."""
+    from evals.representatives import clusters_of_problem
+    from quatro_cli.eval_tables import LARGEST_CLUSTERS, show_clusters
+
+    samples, _ = read_judged(files, benchmarks, asked, id=id)
+    found = clusters_of_problem(samples, id, **how)
+    if json:
+        output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
+    else:
+        show_clusters(found)
+
+
+def _compared(
+    sides: tuple[Path, Path],
+    benchmarks: list[str],
+    asked: Asked,
+    how: Clustering,
+    *,
+    ks: list[int] | None,
+    seed: int,
+    jobs: int,
+) -> Comparison:
+    """UCC@k of the second samples minus that of the first."""
+    from evals.comparing import compare_ucc
+
+    a, b, _ = read_two_judged(sides, benchmarks, asked)
+    names = (str(sides[0]), str(sides[1]))
+    with progress("clustering") as tell:
+        return compare_ucc(a, b, names=names, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+
+
+def _say_difference(comparison: Comparison, *, json: bool, out: Path | None) -> None:
+    from quatro_cli.eval_tables import show_comparison
+
+    say_and_write(comparison, json=json, out=out)
+    if not json:
+        show_comparison(comparison)
 
 
 def _refuse_beside(option: str, **others: object) -> None:
