@@ -23,6 +23,8 @@ from evals.whole_file import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.run_lock import RunLock, is_locked
 from quatro.rundir import read_status
+from quatro.sample_measure import measure_samples
+from quatro.sample_tag import Tag
 from quatro.stop import StopRequest
 from quatro.sweep_children import Children, Slot, last_error, make_slots, note_error
 from quatro.sweep_measure import (
@@ -30,7 +32,6 @@ from quatro.sweep_measure import (
     Evaluation,
     all_measured,
     base_points,
-    measure,
     measured,
     run_folder,
     sample_arguments,
@@ -251,7 +252,7 @@ class _Sweep:
                 if code != LockedError.exit_code or self.children.is_stopping:
                     return
                 time.sleep(1.0)  # the child of a killed sweep still draws into this file
-            measure(evaluation, run, top_p, label=point.name)
+            measure_samples(Tag(top_p=top_p).folder(run), n=evaluation.n, label=point.name)
 
 
 def _log(folder: Path, point: Point) -> Path:

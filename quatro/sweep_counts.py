@@ -21,6 +21,7 @@ from evals.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results import Result, Row, read_result
 from evals.seeds import mean_over_seeds_and_problems
 from quatro.config import load_config
+from quatro.sample_measure import UCC
 from quatro.sample_tag import Tag
 from quatro.sweep_results import SweptRun, base_folder, chosen_runs, chosen_top_p, label_of, tags_with
 
@@ -72,12 +73,12 @@ def counts_in(run: Path, tag: Tag) -> Counts:
     Raises:
         DataError: they have not been measured, or without the counts of every problem.
     """
-    return _read_counts(tag.folder(run) / "ucc.json")
+    return _read_counts(tag.folder(run) / UCC)
 
 
 def is_measured(run: Path, tag: Tag) -> bool:
     """Whether the samples ``tag`` of a run have been counted."""
-    return (tag.folder(run) / "ucc.json").is_file()
+    return (tag.folder(run) / UCC).is_file()
 
 
 def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: str | float | None) -> Row:
@@ -160,7 +161,7 @@ def _by_setting(
         groups.setdefault(label_of(run.settings, method=method), []).append(run)
     found = []
     for label, members in groups.items():
-        at_chosen = {tag for tag in tags_with(members, "ucc.json") if tag == Tag(tag.temperature, chosen)}
+        at_chosen = {tag for tag in tags_with(members, UCC) if tag == Tag(tag.temperature, chosen)}
         for tag in sorted(at_chosen, key=lambda tag: tag.temperature):
             if tag.temperature != 1 and not every_temperature:
                 continue

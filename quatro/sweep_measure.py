@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
+from quatro.sample_measure import PASSK, UCC
 from quatro.sample_tag import Tag
 from quatro.sweep_plan import Plan, Point
 
@@ -66,31 +67,6 @@ def sample_arguments(evaluation: Evaluation, point: Point, run: Path, top_p: flo
     ]
 
 
-def measure(evaluation: Evaluation, run: Path, top_p: float, *, label: str) -> None:
-    """`measure_samples` of a run's samples at ``top_p``."""
-    measure_samples(Tag(top_p=top_p).folder(run), n=evaluation.n, label=label)
-
-
-def measure_samples(folder: Path, *, n: int, label: str) -> None:
-    """Write passk.json and ucc.json beside the samples, the latter with the counts of every problem.
-
-    Raises:
-        DataError: the samples cannot be read or judged.
-        UsageError: a problem has fewer than n of them.
-    """
-    from evals.about_samples import about_samples
-    from evals.passk_ucc import passk_result, ucc_result
-    from evals.results import About
-    from evals.verdicts import read_judged
-
-    files = sorted(folder.glob("*.jsonl"))
-    samples, grader = read_judged(files)
-    about: About = {**about_samples(samples.files), "label": label, "grader": grader}
-    ks = sorted({1, n, *(2**i for i in range(n.bit_length()) if 2**i < n)})
-    passk_result(samples, ks=ks, ci=True, **about).write(folder / "passk.json")
-    ucc_result(samples, ks=ks, ci=True, per_problem=True, **about).write(folder / "ucc.json")
-
-
 def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float] | None:
     """Name -> value as in summary.csv; None where it has not been measured at this n.
 
@@ -100,15 +76,15 @@ def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float
     from evals.results import read_result
 
     folder = Tag(top_p=top_p).folder(run)
-    paths = [folder / "passk.json", folder / "ucc.json"]
+    paths = [folder / PASSK, folder / UCC]
     if not all(path.exists() for path in paths):
         return None
     passk, ucc = (read_result(path) for path in paths)
     found = {
-        f"pass@{k}": _value(result, metric, k)
-        for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n))
+        "pass@1": _value(passk, "pass@k", 1),
+        f"pass@{evaluation.n}": _value(passk, "pass@k", evaluation.n),
+        f"ucc@{evaluation.n}": _value(ucc, "ucc@k", evaluation.n),
     }
-    found[f"ucc@{evaluation.n}"] = _value(ucc, "ucc@k", evaluation.n)
     if None in found.values():
         return None
     stem = Path(evaluation.benchmark).stem

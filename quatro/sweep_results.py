@@ -19,6 +19,7 @@ from evals.training_metrics import last_mean
 from quatro.config import load_config
 from quatro.run_summary import read_metrics
 from quatro.rundir import read_status
+from quatro.sample_measure import PASSK, UCC
 from quatro.sample_tag import Tag
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
@@ -167,7 +168,7 @@ def chosen_top_p(folder: Path, runs: Sequence[SweptRun], wanted: float | None) -
     Raises:
         UsageError: nothing was measured at ``wanted``, or at several of which none is chosen.
     """
-    tags = tags_with(runs, "passk.json")
+    tags = tags_with(runs, PASSK)
     known = sorted(tag.top_p for tag in tags if tag == Tag(top_p=tag.top_p))
     shown = ", ".join(f"{top_p:g}" for top_p in known) or "nothing"
     if wanted is None and len(known) > 1:
@@ -186,7 +187,7 @@ def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:
 def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
     """Where the samples of the untrained ``model``, drawn to that length, are."""
     for path in sorted((folder / BASE_CELL).glob("*")):
-        for file in sorted(path.glob("samples/*/passk.json"))[:1]:
+        for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
             head = read_result(file)
             if (head.model, head.sampling.max_tokens) == (model, max_tokens):
                 return path
@@ -194,7 +195,7 @@ def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
 
 
 def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult]:
-    files = [tag.folder(run) / name for name in ("passk.json", "ucc.json")]
+    files = [tag.folder(run) / name for name in (PASSK, UCC)]
     own = {"label": label, "model": heading}
     return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
 

@@ -9,6 +9,7 @@ from evals.results import read_result
 from experiments.replication.cells import theirs
 from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results
 from experiments.replication.sample_claims import HOT, hot_runs
+from quatro.sample_measure import UCC
 
 NUM_SAMPLES = 256
 _HOT_CELLS = ("S1", "S2")
@@ -34,7 +35,7 @@ def missing_counts(sweep: Path) -> Iterator[tuple[Path, int, str]]:
     Other samples without a result are the sweep's to measure: they may be incomplete.
     """
     for file in sorted(sweep.glob(f"*/*/samples/*/{BENCHMARK}.jsonl")):
-        measured = file.parent / "ucc.json"
+        measured = file.parent / UCC
         is_missing = (
             not read_result(measured).problems if measured.is_file() else file.parent.name in map(str, HOT.values())
         )

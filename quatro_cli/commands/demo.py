@@ -12,6 +12,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results import Result, Row
+    from quatro.sample_measure import Measured
 
 TOP_PS = (1.0, 0.7)
 LAST = 10  # iterations over which the final entropy is averaged
@@ -58,8 +59,13 @@ def demo(
     if dry_run:
         return
     from quatro.run_summary import read_metrics
+    from quatro.sample_measure import measure_samples
 
-    results = {(arm.label, top_p): _measure(arm, _folder(arm, root, top_p)) for arm in arms for top_p in TOP_PS}
+    results = {
+        (arm.label, top_p): measure_samples(_folder(arm, root, top_p), n=n, label=arm.label)
+        for arm in arms
+        for top_p in TOP_PS
+    }
     metrics = {arm.label: list(read_metrics(arm.run)) for arm in arms if arm.run is not None}
     output.table(
         f"countdown, {n} answers to each of 200 held-out problems",
@@ -118,24 +124,6 @@ def _sample(arm: Arm, top_p: float, *, n: int, root: Path, dry_run: bool) -> Non
     sample(arm.model, benchmarks=["countdown"], n=n, top_p=top_p, max_tokens=10, grade=True, out=folder)
 
 
-def _measure(arm: Arm, folder: Path) -> tuple[Result, Result]:
-    """Pass@k and UCC@k with intervals, written beside the samples."""
-    from evals.about_samples import about_samples
-    from evals.passk_ucc import passk_result, ucc_result
-    from evals.verdicts import read_judged
-
-    files = [folder / "countdown.jsonl"]
-    samples, grader = read_judged(files)
-    about: dict[str, Any] = {**about_samples(samples.files), "label": arm.label, "grader": grader}
-    smallest = min(len(group) for _, _, group in samples.problems())
-    ks = [*(2**i for i in range(smallest.bit_length()) if 2**i < smallest), smallest]
-    pass_at_k = passk_result(samples, ks=ks, ci=True, **about)
-    ucc_at_k = ucc_result(samples, ks=ks, ci=True, **about)
-    pass_at_k.write(folder / "passk.json")
-    ucc_at_k.write(folder / "ucc.json")
-    return pass_at_k, ucc_at_k
-
-
 def _rows(result: Result, metric: str) -> list[Row]:
     return [row for row in result.rows if row.metric == metric and row.benchmark == "countdown"]
 
@@ -144,19 +132,16 @@ def _value(result: Result, metric: str, k: int) -> float:
     return next(row.value for row in _rows(result, metric) if row.k == k)
 
 
-def _row(
-    label: str, top_p: float, n: int, results: tuple[Result, Result], metrics: dict[str, list[dict[str, Any]]]
-) -> list[str]:
-    passk, ucc = results
+def _row(label: str, top_p: float, n: int, results: Measured, metrics: dict[str, list[dict[str, Any]]]) -> list[str]:
     if label in metrics:
         rows = metrics[label]
         entropy, moved = _mean(rows[-LAST:], "entropy/token_mean"), f"{_mean(rows, 'kl/new_old'):.3f}"
     else:  # the base is the policy that every run's first rollouts are drawn from
         entropy, moved = next(iter(metrics.values()))[0]["entropy/token_mean"], "-"
     values = (
-        f"{_value(passk, 'pass@k', 1):.3f}",
-        f"{_value(passk, 'pass@k', n):.3f}",
-        f"{_value(ucc, 'ucc@k', n):.2f}",
+        f"{_value(results.passk, 'pass@k', 1):.3f}",
+        f"{_value(results.passk, 'pass@k', n):.3f}",
+        f"{_value(results.ucc, 'ucc@k', n):.2f}",
     )
     return [label, f"{top_p:g}", *values, f"{entropy:.3f}", moved]
 
@@ -181,7 +166,7 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
     ]
 
 
-def _draw(arms: list[Arm], results: dict[tuple[str, float], tuple[Result, Result]], root: Path) -> list[Path]:
+def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
     """Training curves of both runs; Pass@k and UCC@k of all three."""
     from evals.curves import CurvePanel, curves_figure
     from evals.figure_style import save_figure
@@ -197,10 +182,10 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], tuple[Result, Result
     panels = []
     arms = [*arms[1:], arms[0]]  # trained ones first: the same colours in both figures
     for top_p in TOP_PS:
-        passk = {arm.label: _rows(results[arm.label, top_p][0], "pass@k") for arm in arms}
+        passk = {arm.label: _rows(results[arm.label, top_p].passk, "pass@k") for arm in arms}
         panels.append(CurvePanel(f"Pass@k, top_p {top_p:g}", "problems solved, %", passk, is_share=True))
     for top_p in TOP_PS:
-        ucc = {arm.label: _rows(results[arm.label, top_p][1], "ucc@k") for arm in arms}
+        ucc = {arm.label: _rows(results[arm.label, top_p].ucc, "ucc@k") for arm in arms}
         panels.append(CurvePanel(f"UCC@k, top_p {top_p:g}", "distinct correct answers", ucc))
     training, curves = root / "figures" / "training.png", root / "figures" / "passk-ucc.png"
     save_figure(training_figure(runs), training)

@@ -61,17 +61,16 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
     Over seeds 0-3, UCC@256 and pass@1: delta .001 11.6-12.5 and .209-.220, .01 8.9-9.7 and .253-.262, .1 5.5-6.2 and
     .215-.241, gspo 2.4-2.8 and .140-.166; base 16.3 and .177.
     """
-    from evals.passk_ucc import passk_result, ucc_result
-    from evals.sample_reading import read_samples
-    from quatro_cli.commands.sample import sample
+    from quatro.sample import draw_samples
+    from quatro.sample_measure import measure_samples
 
     def measure(name: str, model: str) -> tuple[float, float]:
         folder = tmp_path / "samples" / name
-        sample(model, benchmarks=["countdown"], n=256, max_tokens=10, out=folder, grade=True)
-        samples = read_samples([folder / "countdown.jsonl"])
-        passk = passk_result(samples, ks=[1]).rows[0].value
-        ucc = next(row.value for row in ucc_result(samples, ks=[256]).rows if row.metric == "ucc@k")
-        return passk, ucc
+        draw_samples(model, "countdown", n=256, max_tokens=10, out=folder, grade=True)
+        found = measure_samples(folder, n=256, label=name)
+        pass_at_1 = next(row.value for row in found.passk.rows if row.k == 1)
+        ucc_at_256 = next(row.value for row in found.ucc.rows if (row.metric, row.k) == ("ucc@k", 256))
+        return pass_at_1, ucc_at_256
 
     arms = {
         "delta=0.001": ("method.delta=0.001", None),
