@@ -52,6 +52,52 @@ class DualSolution:
     num_floored: int
 
 
+@dataclass(frozen=True)
+class _Rewards:
+    """The rewards of each prompt as z in [-1, 0], the best rollout 0, and what undoes that: R = max + scale z.
+
+    ``weight`` is 0 in padding and 1 elsewhere, ``size`` its sum, ``limit`` the KL as lam goes to 0.
+    """
+
+    z_NQ: Array
+    weight_NQ: Array
+    size_Q: Array
+    max_Q: Array
+    scale_Q: Array
+    mixed_Q: NDArray[np.bool_]
+    limit_Q: Array
+
+    @classmethod
+    def of(cls, reward_QN: Any, mask_QN: Any) -> _Rewards:
+        reward_NQ = np.array(reward_QN, dtype=np.float64, copy=True, ndmin=2).T
+        mask_NQ = None if mask_QN is None else np.atleast_2d(mask_QN).astype(bool).T
+        if mask_NQ is not None:
+            if not mask_NQ.any(axis=0).all():
+                raise UsageError(f"prompt {int(np.argmin(mask_NQ.any(axis=0)))} has no rollout")
+            # A copy of a real reward is neutral for max and min; its weight is zeroed below.
+            first_Q = np.argmax(mask_NQ, axis=0)
+            reward_NQ = np.where(mask_NQ, reward_NQ, reward_NQ[first_Q, np.arange(reward_NQ.shape[1])])
+            if mask_NQ.all():
+                mask_NQ = None
+        if not np.isfinite(reward_NQ).all():
+            row, prompt = np.argwhere(~np.isfinite(reward_NQ))[0]
+            raise UsageError(f"reward {reward_NQ[row, prompt]} of rollout {row} of prompt {prompt} is not finite")
+        max_Q = reward_NQ.max(axis=0)
+        with np.errstate(over="ignore"):
+            range_Q = max_Q - reward_NQ.min(axis=0)
+        if not np.isfinite(range_Q).all():
+            raise UsageError(
+                f"the rewards of prompt {int(np.argmax(~np.isfinite(range_Q)))} lie further apart than float64"
+            )
+        mixed_Q = range_Q > 0
+        scale_Q = np.where(mixed_Q, range_Q, 1.0)
+        z_NQ = (reward_NQ - max_Q) / scale_Q
+        weight_NQ = np.ones_like(z_NQ) if mask_NQ is None else mask_NQ.astype(np.float64)
+        size_Q = weight_NQ.sum(axis=0)
+        limit_Q = np.log(size_Q / ((z_NQ == 0) * weight_NQ).sum(axis=0))
+        return cls(z_NQ, weight_NQ, size_Q, max_Q, scale_Q, mixed_Q, limit_Q)
+
+
 def solve_dual(
     reward_QN: Any,
     delta: float,
@@ -73,33 +119,9 @@ def solve_dual(
     if boundary_cap is not None and not 0 < boundary_cap < 1:
         raise UsageError(f"boundary_cap is a share of log(N/m) strictly between 0 and 1, found {boundary_cap!r}")
 
-    reward_NQ = np.array(_to_numpy(reward_QN), dtype=np.float64, copy=True, ndmin=2).T
-    mask_NQ = None if mask_QN is None else np.atleast_2d(_to_numpy(mask_QN)).astype(bool).T
-    if mask_NQ is not None:
-        if not mask_NQ.any(axis=0).all():
-            raise UsageError(f"prompt {int(np.argmin(mask_NQ.any(axis=0)))} has no rollout")
-        # A copy of a real reward is neutral for max and min; its weight is zeroed below.
-        first_Q = np.argmax(mask_NQ, axis=0)
-        reward_NQ = np.where(mask_NQ, reward_NQ, reward_NQ[first_Q, np.arange(reward_NQ.shape[1])])
-        if mask_NQ.all():
-            mask_NQ = None
-    if not np.isfinite(reward_NQ).all():
-        row, prompt = np.argwhere(~np.isfinite(reward_NQ))[0]
-        raise UsageError(f"reward {reward_NQ[row, prompt]} of rollout {row} of prompt {prompt} is not finite")
-
-    max_Q = reward_NQ.max(axis=0)
-    with np.errstate(over="ignore"):
-        range_Q = max_Q - reward_NQ.min(axis=0)
-    if not np.isfinite(range_Q).all():
-        raise UsageError(
-            f"the rewards of prompt {int(np.argmax(~np.isfinite(range_Q)))} lie further apart than float64"
-        )
-    mixed_Q = range_Q > 0
-    scale_Q = np.where(mixed_Q, range_Q, 1.0)
-    z_NQ = (reward_NQ - max_Q) / scale_Q  # in [-1, 0], best rollout 0
-    weight_NQ = np.ones_like(z_NQ) if mask_NQ is None else mask_NQ.astype(np.float64)
-    size_Q = weight_NQ.sum(axis=0)
-    limit_Q = np.log(size_Q / ((z_NQ == 0) * weight_NQ).sum(axis=0))  # KL as lam -> 0
+    rewards = _Rewards.of(_to_numpy(reward_QN), None if mask_QN is None else _to_numpy(mask_QN))
+    z_NQ, weight_NQ, size_Q = rewards.z_NQ, rewards.weight_NQ, rewards.size_Q
+    mixed_Q, limit_Q = rewards.mixed_Q, rewards.limit_Q
 
     delta_Q = np.full_like(limit_Q, delta)
     if boundary_cap is not None:
@@ -132,8 +154,8 @@ def solve_dual(
         advantage_NQ = np.maximum(advantage_NQ, advantage_floor)
     advantage_NQ = np.where(weight_NQ > 0, advantage_NQ, 0.0)
 
-    lam_Q = np.where(solvable_Q, scale_Q / tau_Q, 0.0)
-    mu_Q = np.where(solvable_Q, max_Q + lam_Q * (log_mean_Q - 1.0), np.nan)
+    lam_Q = np.where(solvable_Q, rewards.scale_Q / tau_Q, 0.0)
+    mu_Q = np.where(solvable_Q, rewards.max_Q + lam_Q * (log_mean_Q - 1.0), np.nan)
     code_Q = np.where(~mixed_Q, 3, np.where(boundary_Q, 2, np.where(capped_Q, 1, 0)))
     return DualSolution(
         lam=_like(lam_Q, reward_QN),
