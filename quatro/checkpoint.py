@@ -183,6 +183,11 @@ def unfinished_note(found: Checkpoint) -> str | None:
     return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
 
 
+def checkpoint_steps(run: Path) -> tuple[int, ...]:
+    """Iterations of the complete checkpoints, ascending, each once."""
+    return tuple(sorted({step for path in complete_checkpoints(run) if (step := step_number(path.name)) is not None}))
+
+
 def verify(path: Path) -> int:
     """The step of the checkpoint in ``path``, after every file was compared with the manifest.
 

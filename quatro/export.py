@@ -23,8 +23,9 @@ from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.preflight import check_model
-from quatro.run_summary import checkpoint_steps, read_metrics
-from quatro.rundir import INSIDE, read_environment, step_name
+from quatro.run_metrics import read_metrics
+from quatro.run_status import read_environment
+from quatro.rundir import INSIDE, step_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -350,7 +351,7 @@ def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result
     Those of another checkpoint are left out: a tag names its step, and without one it was the newest.
     """
     found = []
-    is_newest = step == max(checkpoint_steps(run), default=step)
+    is_newest = step == max(checkpoint.checkpoint_steps(run), default=step)
     for path in [*sorted((run / "results").glob("*.json")), *sorted((run / "samples").glob("*/*.json"))]:
         place = path.stem if path.parent.name == "results" else path.parent.name
         named = re.search(r"step([0-9]{6,})", f"{path.parent.name} {path.stem}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.whole_file import write_json
-from quatro.rundir import RunDir, read_status
+from quatro.run_status import read_status
+from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 
 if TYPE_CHECKING:

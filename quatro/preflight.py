@@ -17,7 +17,9 @@ from quatro.methods.scheduled import needs_fixed_steps
 from quatro.policy.adapters import adapter_chain
 from quatro.policy.digest import model_digest
 from quatro.policy.loading import require_model
-from quatro.rundir import read_status, refuse_changed, step_name
+from quatro.run_integrity import refuse_changed
+from quatro.run_status import read_status
+from quatro.rundir import step_name
 
 MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
 

@@ -20,8 +20,9 @@ from evals.results import Row, SamplingInfo, read_result
 from evals.sample_reading import sample_files
 from evals.verdicts import read_judged
 from quatro.config import Config, load_config, value_texts
+from quatro.run_metrics import read_metrics
 from quatro.run_series import run_folders
-from quatro.run_summary import describe_run, read_metrics
+from quatro.run_summary import describe_run
 from quatro.sweep_results import read_points
 
 Progress = Callable[[int, int], None]  # samples files read, of how many

@@ -16,7 +16,7 @@ from evals.run_settings import Setting
 from evals.training_metrics import Rows
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
-from quatro.run_summary import read_metrics
+from quatro.run_metrics import read_metrics
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "device", "microbatch_tokens", "audit", "save_rollouts")

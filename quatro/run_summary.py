@@ -1,19 +1,17 @@
 """What there is to say about runs without touching them: their state, their last numbers, their checkpoints."""
 
 import os
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, QuatroError, UsageError
-from evals.training_metrics import metric_row, metric_rows
+from evals.errors import QuatroError, UsageError
+from quatro.checkpoint import checkpoint_steps
 from quatro.config import Config, load_config
 from quatro.run_lock import is_locked
-from quatro.rundir import read_environment, read_status, step_number
-
-_TAIL_BYTES = 64 * 1024
+from quatro.run_metrics import last_metrics
+from quatro.run_status import read_environment, read_status
 
 
 @dataclass(frozen=True)
@@ -74,43 +72,6 @@ def describe_run(path: Path) -> RunSummary:
         metrics=metrics,
         checkpoints=checkpoint_steps(path),
     )
-
-
-def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
-
-    Raises:
-        DataError: as `metric_rows`.
-    """
-    path = run / "metrics.jsonl"
-    for _, row in metric_rows(path) if path.exists() else ():
-        yield row
-
-
-def last_metrics(path: Path) -> dict[str, Any]:
-    """The last whole row of metrics.jsonl; empty where there is none.
-
-    Raises:
-        DataError: as `metric_rows`.
-    """
-    file = path / "metrics.jsonl"
-    if not file.exists():
-        return {}
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
-        # What follows the last newline is being written at this moment.
-        lines = stream.read().split(b"\n")[:-1]
-    try:
-        return metric_row(lines[-1], str(file)) or {} if lines else {}
-    except DataError:  # the tail does not know the number of its lines
-        rows = deque(read_metrics(path), maxlen=1)
-        return rows[0] if rows else {}
-
-
-def checkpoint_steps(path: Path) -> tuple[int, ...]:
-    """Iterations of the complete checkpoints, ascending."""
-    folders = (path / "checkpoints").glob("step-*/manifest.json")
-    return tuple(sorted({step for file in folders if (step := step_number(file.parent.name)) is not None}))
 
 
 def _run_paths(root: Path) -> Iterator[Path]:

@@ -13,11 +13,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import TracebackType
 from typing import Any, Literal, Self
 
-from evals.errors import DataError, UsageError
-from evals.strict_json import read_document, refuse, shown
+from evals.errors import UsageError
 from evals.whole_file import (
     file_digest,
     flush_to_disk,
@@ -31,18 +30,12 @@ from evals.whole_file import (
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.environment import changes, collect_environment, now
 from quatro.run_lock import RunLock, is_locked
+from quatro.run_status import read_environment, read_status
 
 logger = logging.getLogger(__name__)
 
 Status = Literal["running", "done", "failed", "interrupted"]
-PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
-# What readers take for granted of a key that is there.
-_STATUS: Mapping[str, type | UnionType] = {
-    **dict.fromkeys(("step", "steps"), int),
-    **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
-}
-_ENVIRONMENT: Mapping[str, type | UnionType] = {"time": str, "argv": list, "packages": dict, "resumed": list}
 
 
 class _LogFile(logging.FileHandler):
@@ -246,49 +239,6 @@ class RunDir:
         return handler
 
 
-def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
-    """Compare metrics.jsonl and the rollouts of a run with what `RunDir.written` was at a checkpoint.
-
-    Rollouts that are gone are named in a warning. A checkpoint of an earlier version may hold no hashes.
-
-    Raises:
-        DataError: rows are gone or changed; the file is named, with both hashes.
-    """
-    path, num_bytes = run / "metrics.jsonl", written["metrics_bytes"]
-    size = path.stat().st_size if path.exists() else 0
-    if num_bytes > size:
-        raise DataError(
-            f"{path} has {size} bytes, but {num_bytes} when the checkpoint was written: rows are gone; {PUT_BACK}"
-        )
-    with path.open("rb") as stream:
-        stream.seek(max(0, num_bytes - 1))
-        if num_bytes and stream.read(1) != b"\n":
-            raise DataError(
-                f"{path} was changed: byte {num_bytes}, where a checkpoint ended, is inside a line; {PUT_BACK}"
-            )
-    found = file_digest(path, num_bytes).hexdigest()
-    if written.get("metrics_sha256", found) != found:
-        raise DataError(
-            f"{path} was changed: its first {num_bytes} bytes have SHA-256 {found}, and "
-            f"{written['metrics_sha256']} when the run wrote them; {PUT_BACK}"
-        )
-    gone = []
-    for name, expected in written.get("rollouts_sha256", {}).items():
-        path = run / "rollouts" / name
-        if not path.exists():
-            gone.append(name)
-        elif (found := file_digest(path).hexdigest()) != expected:
-            raise DataError(
-                f"{path} was changed: it has SHA-256 {found}, and {expected} when the run wrote it; {PUT_BACK}, "
-                "or remove the file to go on without it"
-            )
-    if gone:
-        logger.warning(
-            "%s: the rollouts of %d finished iterations are gone (%s); the run goes on without them",
-            *(run / "rollouts", len(gone), ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")),
-        )
-
-
 def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) -> Path:
     """``runs/<config stem>-<method>-<seed>``; a stem that is no plain file name gets a short hash in its place."""
     method = config.method.name.rpartition(":")[2]
@@ -311,31 +261,6 @@ def step_number(name: str) -> int | None:
     """100 for ``step-000100`` and ``step-000100-inside``; None for any other name."""
     match = re.fullmatch(f"step-([0-9]{{6,}})(?:{INSIDE})?", name)
     return int(match.group(1)) if match else None
-
-
-def read_status(run: Path) -> dict[str, Any]:
-    """status.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
-    return _informative(run / "status.json", _STATUS)
-
-
-def read_environment(run: Path) -> dict[str, Any]:
-    """environment.json as it stands; empty where there is none, and, with a warning, where it is damaged."""
-    return _informative(run / "environment.json", _ENVIRONMENT)
-
-
-def _informative(path: Path, types: Mapping[str, type | UnionType]) -> dict[str, Any]:
-    """A file that people read, and that no result depends on: it is not worth an error."""
-    if not path.exists():
-        return {}
-    try:
-        document = read_document(path)
-        for key, expected in types.items():
-            if key in document and not isinstance(document[key], expected):
-                refuse(str(path), f"{key} is {shown(document[key])}")
-    except DataError as error:
-        logger.warning("%s; the file only informs, so it counts as absent until it is written anew", error)
-        return {}
-    return document
 
 
 def refuse_occupied(path: Path) -> None:

@@ -23,7 +23,8 @@ from quatro.position import Position
 from quatro.preflight import refuse_differing, refuse_other_settings
 from quatro.prepare import Prepared, prepare
 from quatro.ranks import launched
-from quatro.rundir import RunDir, refuse_changed
+from quatro.run_integrity import refuse_changed
+from quatro.rundir import RunDir
 from quatro.setup import assemble
 from quatro.stop import StopRequest
 from quatro.timing import OTHER

@@ -22,7 +22,7 @@ from evals.errors import LockedError, QuatroError, UsageError
 from evals.whole_file import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.run_lock import RunLock, is_locked
-from quatro.rundir import read_status
+from quatro.run_status import read_status
 from quatro.sample_measure import measure_samples
 from quatro.sample_tag import Tag
 from quatro.stop import StopRequest

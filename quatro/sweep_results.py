@@ -17,8 +17,8 @@ from evals.errors import DataError, UsageError
 from evals.results import Result, Row, read_result
 from evals.training_metrics import last_mean
 from quatro.config import load_config
-from quatro.run_summary import read_metrics
-from quatro.rundir import read_status
+from quatro.run_metrics import read_metrics
+from quatro.run_status import read_status
 from quatro.sample_measure import PASSK, UCC
 from quatro.sample_tag import Tag
 from quatro.sweep_measure import BASE_CELL

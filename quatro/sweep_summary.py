@@ -12,7 +12,7 @@ from evals.csv_cells import csv_cell
 from evals.seeds import mean_over_seeds
 from evals.training_metrics import last_mean
 from evals.whole_file import write_text
-from quatro.run_summary import read_metrics
+from quatro.run_metrics import read_metrics
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_outcome import Outcome
 from quatro.sweep_plan import SEED_AXIS

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from evals.errors import MissingError
 from evals.whole_file import naming, write_text
 from quatro.config import config_to_yaml
-from quatro.run_summary import read_metrics
+from quatro.run_metrics import read_metrics
 
 if TYPE_CHECKING:
     from quatro.config_model import TrackingConfig

@@ -16,8 +16,8 @@ import numpy as np
 from evals.errors import DataError
 from evals.estimators import Floats
 from evals.training_metrics import LAST_ITERATIONS
-from quatro.run_summary import read_metrics
-from quatro.rundir import read_environment
+from quatro.run_metrics import read_metrics
+from quatro.run_status import read_environment
 from quatro.sample_tag import Tag
 from quatro.sweep_counts import Counts, counts_in, is_measured
 from quatro.sweep_measure import BASE_CELL

@@ -58,7 +58,7 @@ def demo(
             _sample(arm, top_p, n=n, root=root, dry_run=dry_run)
     if dry_run:
         return
-    from quatro.run_summary import read_metrics
+    from quatro.run_metrics import read_metrics
     from quatro.sample_measure import measure_samples
 
     results = {
@@ -84,7 +84,7 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
     if (arm.run / "config.yaml").is_file():
         from evals.errors import UsageError
         from quatro.config import load_config
-        from quatro.rundir import read_status
+        from quatro.run_status import read_status
 
         if (found := load_config(arm.run).steps) != steps:
             raise UsageError(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
@@ -172,7 +172,7 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Pat
     from evals.figure_style import save_figure
     from evals.figure_training import TrainingRun, training_figure
     from quatro.config import load_config
-    from quatro.run_summary import read_metrics
+    from quatro.run_metrics import read_metrics
 
     runs = [
         TrainingRun(arm.label, list(read_metrics(arm.run)), load_config(arm.run).method.kl_radius)

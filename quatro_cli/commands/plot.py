@@ -43,7 +43,7 @@ def training(
     from evals.figure_style import save_figure
     from evals.figure_training import TrainingRun, training_figure
     from quatro.config import load_config
-    from quatro.run_summary import read_metrics
+    from quatro.run_metrics import read_metrics
 
     if out is None and len(runs) > 1:
         raise UsageError(f"{len(runs)} runs need a place for their common figure; for example -o training.png")

@@ -209,7 +209,7 @@ def _reporters(
 
 def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[str, str]) -> None:
     from evals.errors import DataError
-    from quatro.run_summary import last_metrics
+    from quatro.run_metrics import last_metrics
 
     def words(point: Point) -> str:
         state = states[point.name]

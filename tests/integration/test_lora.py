@@ -19,7 +19,8 @@ from quatro.export import SPARE_BYTES, export
 from quatro.launch import launch
 from quatro.policy.loading import load_model, load_tokenizer, stop_ids
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rundir import RunDir, read_status
+from quatro.run_status import read_status
+from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
 from quatro.types import Prompt, Sampling

@@ -32,7 +32,8 @@ from quatro.parts import Parts
 from quatro.policy.local import Forward, LocalPolicy, Update
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rundir import RunDir, read_status
+from quatro.run_status import read_status
+from quatro.rundir import RunDir
 from quatro.stop import StopRequest
 from quatro.train import train
 

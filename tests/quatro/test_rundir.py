@@ -15,9 +15,11 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
 from quatro.environment import changes
+from quatro.run_integrity import refuse_changed
 from quatro.run_lock import RunLock, is_locked
-from quatro.run_summary import describe_run, list_runs, read_metrics
-from quatro.rundir import RunDir, default_run_path, refuse_changed
+from quatro.run_metrics import read_metrics
+from quatro.run_summary import describe_run, list_runs
+from quatro.rundir import RunDir, default_run_path
 
 
 @pytest.fixture
