@@ -17,7 +17,7 @@ from evals.benchmarks import registry
 from evals.errors import DataError, QuatroError, UsageError
 from evals.results import Result, read_result
 from evals.strict_json import read_document
-from evals.whole_file import flush_to_disk, fsync_directory, naming, write_json, write_text
+from evals.whole_file import fsync_directory, naming, write_text
 from quatro import checkpoint
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
@@ -28,16 +28,16 @@ from quatro.run_status import read_environment
 from quatro.rundir import INSIDE, step_name
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
-Progress = Callable[[int, int], None]  # (bytes read, bytes in all)
+Progress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
 
 SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
-_CHUNK_BYTES = 1 << 22
 # Where transformers notes the folder that something was loaded from: a path of this machine.
 _ORIGIN_KEYS = ("_name_or_path", "name_or_path")
 
@@ -76,17 +76,15 @@ def export(
         raise DataError(f"{found.model} is no whole model: it has no config.json")
     if is_adapter:
         check_model(str(found.model), found)
-    needed = _merged_bytes(found.model, dtype) if is_adapter else _copied_bytes(found.model, dtype)
     if (note := checkpoint.unfinished_note(found)) is not None:
         logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_full_disk(needed + SPARE_BYTES, final.parent)
+    _refuse_full_disk(_num_bytes(found.model, dtype) + SPARE_BYTES, final.parent)
     _remove_rubbish(final)
     partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         partial.mkdir()
-        write = _write_merged if is_adapter else _write_model
-        stored = write(found.model, partial, dtype, progress)
+        stored = _write_model(found.model, partial, dtype, progress)
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
         write_text(partial / "README.md", model_card(facts))
         fsync_directory(partial)
@@ -118,23 +116,14 @@ def _checkpoint_of(run: Path, step: int | None) -> Path:
     return run / "checkpoints" / step_name(step)
 
 
-def _copied_bytes(source: Path, dtype: str | None) -> int:
-    needed = 0
-    for path in source.rglob("*"):
-        if path.is_file():
-            is_halved = path.suffix == ".safetensors" and dtype in ("bfloat16", "float16")
-            needed += path.stat().st_size // (2 if is_halved else 1)
-    return needed
-
-
-def _merged_bytes(adapter: Path, dtype: str | None) -> int:
-    """Of the weights of the whole model; what stands beside them is small."""
+def _num_bytes(model: Path, dtype: str | None) -> int:
+    """Of the weights as they will be written; what stands beside them is small."""
     import torch
 
     from quatro.policy.loading import load_shape
 
-    itemsize = getattr(torch, dtype or "float32").itemsize
-    return int(sum(parameter.numel() for parameter in load_shape(str(adapter)).parameters()) * itemsize)
+    itemsize: int = getattr(torch, dtype or _stored_format(model)).itemsize
+    return sum(parameter.numel() for parameter in load_shape(str(model)).parameters()) * itemsize
 
 
 def _refuse_full_disk(needed: int, parent: Path) -> None:
@@ -166,37 +155,24 @@ def _is_alive(pid: int) -> bool:
 # ---- the model
 
 
+def _stored_format(model: Path) -> str:
+    """The number format that the weights of a whole model have; float32 where an adapter is merged."""
+    from quatro.policy import loading
+
+    is_adapter = (model / ADAPTER_CONFIG).is_file()
+    return "float32" if is_adapter else str(loading.load_config(str(model)).dtype or "float32").removeprefix("torch.")
+
+
 def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
-    """Copy a model folder, weights as ``dtype``; returns the number format that they have."""
-    files = [path for path in sorted(source.rglob("*")) if path.is_file()]
-    total, done, formats = sum(path.stat().st_size for path in files), 0, set[str]()
-    for path in files:
-        copy = target / path.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".safetensors":
-            formats |= _write_weights(path, copy, dtype)
-        elif path.name.endswith(".safetensors.index.json"):
-            _write_index(path, copy, dtype)
-        elif path.name in ("config.json", "tokenizer_config.json"):
-            _write_settings(path, copy, dtype)
-        else:
-            _copy(path, copy)
-        done += path.stat().st_size
-        if progress is not None:
-            progress(done, total)
-    if not formats:
-        raise DataError(f"{source} holds no safetensors weights")
-    return " and ".join(sorted(formats))
-
-
-def _write_merged(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
-    """Write the model that an adapter makes of its base; returns the number format of the weights."""
+    """Write the model of a folder, an adapter merged into its base; returns the number format of the weights."""
     import torch
 
     from quatro.policy.loading import load_model, load_tokenizer
     from quatro.policy.local import save_folder
 
-    model, stored = load_model(str(source), torch.float32, "cpu"), dtype or "float32"
+    original = _stored_format(source)
+    stored = dtype or original
+    model = load_model(str(source), getattr(torch, original), "cpu")
     for name, parameter in model.named_parameters():
         parameter.data = _cast(parameter.data, getattr(torch, stored), name)
     save_folder(model, target, load_tokenizer(str(source)))
@@ -206,9 +182,9 @@ def _write_merged(source: Path, target: Path, dtype: str | None, progress: Progr
     for path in files:
         if path.name in ("config.json", "tokenizer_config.json"):
             document = read_document(path, allow_non_finite=True)
-            path.unlink()
-            write_text(path, _json(_settings(document, stored)))
-        path.chmod(target.stat().st_mode & 0o666)
+            if (kept := _settings(document, stored)) != document:
+                write_text(path, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+        path.chmod(target.stat().st_mode & 0o666)  # safetensors makes it private
         with naming(path), path.open("rb+") as stream:
             os.fsync(stream.fileno())
         done += path.stat().st_size
@@ -217,41 +193,7 @@ def _write_merged(source: Path, target: Path, dtype: str | None, progress: Progr
     return stored
 
 
-def _write_weights(source: Path, target: Path, dtype: str | None) -> set[str]:
-    """Copy one file of weights; returns the number formats of its floating-point tensors."""
-    formats = _float_formats(source)
-    if dtype is None or formats <= {dtype}:
-        _copy(source, target)
-        return formats
-    import torch
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import save_file
-
-    with safe_open(source, framework="pt") as file:
-        tensors = {name: _cast(file.get_tensor(name), getattr(torch, dtype), name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
-    try:
-        save_file(tensors, target, metadata=metadata)
-    except SafetensorError as error:
-        raise OSError(f"{target} cannot be written: {error}") from error
-    target.chmod(target.parent.stat().st_mode & 0o666)  # safetensors makes it private
-    with naming(target), target.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    return {dtype}
-
-
-def _float_formats(path: Path) -> set[str]:
-    """The floating-point formats in a safetensors file, from its header: 8 bytes of length, then JSON."""
-    names = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-    with path.open("rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    found = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
-    return {names[code] for code in found & names.keys()}
-
-
-def _cast(tensor: Tensor, dtype: Any, name: str) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
+def _cast(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
     cast = tensor.to(dtype)
     if not bool(cast.isfinite().all()):
         raise UsageError(
@@ -261,30 +203,7 @@ def _cast(tensor: Tensor, dtype: Any, name: str) -> Tensor:
     return cast
 
 
-def _write_index(source: Path, target: Path, dtype: str | None) -> None:
-    """The list of shards, whose total size in bytes changes with the number format."""
-    index = read_document(source)
-    if dtype is not None and isinstance(index.get("metadata"), dict):
-        # Loaders take the size from the files; a wrong one is worse than none.
-        index["metadata"].pop("total_size", None)
-    write_json(target, index)
-
-
-def _write_settings(source: Path, target: Path, dtype: str | None) -> None:
-    document = read_document(source, allow_non_finite=True)
-    kept = _settings(document, dtype)
-    if kept == document:
-        _copy(source, target)
-    else:
-        write_text(target, _json(kept))
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    """Python's dialect of JSON as transformers writes it: some models have an infinity in their configuration."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _settings(document: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:
+def _settings(document: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """A configuration with the number format of the weights, in nested ones too, and without paths of this machine."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
@@ -292,15 +211,8 @@ def _settings(document: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:
             continue
         if isinstance(value, Mapping):
             value = _settings(value, dtype)
-        kept[key] = dtype if dtype is not None and key in ("dtype", "torch_dtype") and isinstance(value, str) else value
+        kept[key] = dtype if key in ("dtype", "torch_dtype") and isinstance(value, str) else value
     return kept
-
-
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, naming(target), target.open("xb") as writer:
-        while chunk := reader.read(_CHUNK_BYTES):
-            writer.write(chunk)
-        flush_to_disk(writer)
 
 
 # ---- what the card says

@@ -22,6 +22,7 @@ from quatro import checkpoint
 from quatro import export as exporting
 from quatro.config import Config, load_config
 from quatro.export import export, gather_facts
+from quatro.policy.loading import load_tokenizer
 from quatro.rundir import RunDir
 
 
@@ -36,6 +37,7 @@ def run(tmp_path: Path, tiny_folder: Path) -> Path:
 
             def fill(folder: Path, weights: Any = weights, step: int = step) -> None:
                 shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+                load_tokenizer(str(tiny_folder)).save_pretrained(folder)
                 scaled = {name: tensor * step for name, tensor in weights.items()}
                 save_file(scaled, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -106,7 +108,7 @@ def test_a_weight_beyond_the_format_is_named(run: Path, tmp_path: Path, tiny_fol
     assert export(run, tmp_path / "out", dtype="bfloat16").step == 6
 
 
-def test_sharded_weights_are_converted_shard_by_shard(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     with RunDir.open(run) as opened:
@@ -118,11 +120,26 @@ def test_sharded_weights_are_converted_shard_by_shard(run: Path, tmp_path: Path,
 
         checkpoint.save(opened, 6, fill, {}, {})
     export(run, tmp_path / "out", dtype="bfloat16")
-    assert len(list((tmp_path / "out").glob("model-*.safetensors"))) > 1
+    assert len(list(model_of(run, 6).glob("model-*.safetensors"))) > 1
     one, two = (
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16) for folder in (tiny_folder, tmp_path / "out")
     )
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_weights_kept_in_bfloat16_stay_so(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    with RunDir.open(run) as opened:
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+            AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.bfloat16).save_pretrained(folder)
+
+        checkpoint.save(opened, 6, fill, {}, {})
+    assert export(run, tmp_path / "out").dtype == "bfloat16"
+    found, wanted = (folder / "model.safetensors" for folder in (tmp_path / "out", model_of(run, 6)))
+    assert found.read_bytes() == wanted.read_bytes()
 
 
 def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
@@ -159,6 +176,8 @@ def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> No
 def test_paths_of_this_machine_are_taken_out_of_the_configuration(
     run: Path, tmp_path: Path, tiny_folder: Path, contents: Any
 ) -> None:
+    from transformers import AutoConfig
+
     with RunDir.open(run) as opened:
 
         def fill(folder: Path) -> None:
@@ -171,7 +190,7 @@ def test_paths_of_this_machine_are_taken_out_of_the_configuration(
     export(run, tmp_path / "out", dtype="bfloat16")
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert "_name_or_path" not in config
-    assert config["limit"] == float("inf")
+    assert AutoConfig.from_pretrained(tmp_path / "out").limit == float("inf")
     assert config["inner"] == {"torch_dtype": "bfloat16"}
     for content in contents(tmp_path / "out").values():
         assert str(tmp_path).encode() not in content
@@ -235,7 +254,7 @@ def test_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: P
 def test_a_full_disk_names_the_folder_before_anything_is_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = sum(path.stat().st_size for path in model_of(run, 4).iterdir())
+    size = sum(tensor.numel() * 4 for tensor in load_file(model_of(run, 4) / "model.safetensors").values())
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=exporting.SPARE_BYTES + size - 1))
     with pytest.raises(OSError, match=r"No space left.*are needed") as caught:
@@ -245,18 +264,17 @@ def test_a_full_disk_names_the_folder_before_anything_is_written(
     export(run, tmp_path / "out", dtype="bfloat16")  # half as large
 
 
-def test_a_write_that_fails_names_its_file(run: Path, tmp_path: Path) -> None:
+def test_a_write_that_fails_names_its_folder(run: Path, tmp_path: Path) -> None:
     size = (model_of(run, 4) / "model.safetensors").stat().st_size
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
     try:
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match=r"\.out\..* cannot be written: .*File too large"):
             export(run, tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    assert str(caught.value.filename).endswith("model.safetensors")
     assert sorted(os.listdir(tmp_path)) == ["run"]
 
 
