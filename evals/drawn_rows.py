@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from evals.entries import read_sources
 from evals.errors import DataError, UsageError
+from evals.result_reading import read_sources
 from evals.results import Result, Row
 from evals.strict_json import shown
 from evals.text import visible

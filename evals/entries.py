@@ -8,16 +8,17 @@ averaged; otherwise they are refused.
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from evals.comparison import DifferenceRow
 from evals.errors import DataError, UsageError
 from evals.paper import paper
-from evals.results import AVERAGE, Result, Row, read_result
+from evals.result_reading import Labelled, Sources
+from evals.results import AVERAGE, Row
 from evals.seeds import mean_over_seeds
 from evals.setting import Setting
 from evals.strict_json import shown
@@ -85,96 +86,6 @@ class Entry:
         return Number(sum(part.value for part in parts) / len(parts), misprint=misprint)
 
 
-class RunHead(NamedTuple):
-    """What a run's configuration says about it."""
-
-    model: str | None = None
-    method: str | None = None
-
-
-@dataclass(frozen=True)
-class _Labelled:
-    """``was_given``: the label stands in the document, it was not made of a file name."""
-
-    result: Result
-    label: str
-    was_given: bool
-    path: Path
-
-
-@dataclass(frozen=True)
-class Sources:
-    """Result documents and run directories, before it is known which of their numbers are wanted."""
-
-    results: Sequence[_Labelled]
-    runs: Sequence[Path]
-    heads: Mapping[Path, RunHead] = field(default_factory=dict)
-    sweeps: Sequence[Path] = ()
-
-    @property
-    def metrics(self) -> list[str]:
-        return list(dict.fromkeys(one.result.metric for one in self.results))
-
-    @property
-    def benchmarks(self) -> list[str]:
-        rows = (row for one in self.results for row in one.result.rows)
-        return list(dict.fromkeys(row.benchmark for row in rows if row.benchmark != AVERAGE))
-
-
-def read_sources(
-    paths: Sequence[Path],
-    *,
-    describe: Callable[[Path], RunHead] | None = None,
-    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
-) -> Sources:
-    """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
-
-    ``describe`` reads a run's configuration, which this package cannot; ``expand`` the labelled results of a sweep
-    and the files that they come from.
-
-    Raises:
-        UsageError: a path stands twice.
-        DataError: a file is not a result document; a folder is not a run.
-    """
-    results, runs, heads, sweeps = [], [], {}, []
-    counts = Counter(path.resolve() for path in paths)
-    for path in paths:
-        if counts[path.resolve()] > 1:
-            raise UsageError(f"{path} is given {counts[path.resolve()]} times; give it once")
-        if not path.is_dir():
-            results += _labelled(read_result(path), path.stem, path)
-            continue
-        if expand is not None and (path / "sweep.yaml").is_file():
-            sweeps.append(path)
-            results += [_Labelled(result, str(result.label), True, file) for result, file in expand(path)]
-            continue
-        if not (path / "config.yaml").is_file():
-            raise DataError(f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
-        runs.append(path)
-        heads[path] = describe(path) if describe is not None else RunHead()
-        for file in sorted((path / "results").glob("*.json")):
-            results += _labelled(read_result(file), path.resolve().name, file)
-    return Sources(results, runs, heads, sweeps)
-
-
-def _labelled(result: Result, name: str, path: Path) -> list[_Labelled]:
-    """The result under its label or else ``name``; one for each label of its rows where those have their own."""
-    labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
-    if not any(isinstance(label, str) for label in labels):
-        return [_Labelled(result, result.label or name, result.label is not None, path)]
-    return [
-        _Labelled(
-            result.model_copy(
-                update={"rows": [row for row in result.rows if (row.model_extra or {}).get("label") == label]}
-            ),
-            str(label or name),
-            label is not None,
-            path,
-        )
-        for label in labels
-    ]
-
-
 def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
     """An entry for each label and model that has ``metric``, and warnings.
 
@@ -182,7 +93,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         UsageError: two files hold the same number under a label that was only made of their names.
         DataError: a file has no row of the metric or one that cannot be true; files of several seeds do not match.
     """
-    groups: dict[tuple[str, str | None], list[_Labelled]] = {}
+    groups: dict[tuple[str, str | None], list[Labelled]] = {}
     for one in sources.results:
         if any(row.metric == metric for row in one.result.rows):
             groups.setdefault((one.label, one.result.model), []).append(one)
@@ -227,7 +138,7 @@ def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
     ]
 
 
-def _merged(label: str, model: str | None, group: Sequence[_Labelled], metric: str) -> Entry:
+def _merged(label: str, model: str | None, group: Sequence[Labelled], metric: str) -> Entry:
     parts = [_numbers(one, metric) for one in group]
     holders: dict[Key, list[int]] = {}
     for position, numbers in enumerate(parts):
@@ -248,7 +159,7 @@ def _merged(label: str, model: str | None, group: Sequence[_Labelled], metric: s
     return Entry(visible(label), _model(model), merged, is_ours=is_ours, num_results=num_results)
 
 
-def _num_results(label: str, group: Sequence[_Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
+def _num_results(label: str, group: Sequence[Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
     """How many files hold each number: the same for all of them, or the files do not belong together."""
     most, least = max(holders, key=lambda key: len(holders[key])), min(holders, key=lambda key: len(holders[key]))
     num_most, num_least = len(holders[most]), len(holders[least])
@@ -267,7 +178,7 @@ def _num_results(label: str, group: Sequence[_Labelled], holders: Mapping[Key, S
     return num_most
 
 
-def _numbers(one: _Labelled, metric: str) -> dict[Key, Number]:
+def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
     numbers: dict[Key, Number] = {}
     for row in one.result.rows:
         if row.metric != metric:

@@ -209,7 +209,8 @@ def heatmap(
 
 def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: float | None, cell: str | None) -> Figure:
     from evals.curves import curve_panels, curves_figure
-    from evals.entries import own_entries, read_sources
+    from evals.entries import own_entries
+    from evals.result_reading import read_sources
 
     entries, warnings = own_entries(read_sources(results, expand=expander(results, top_p, cell)), metric)
     for warning in warnings:

@@ -14,7 +14,7 @@ from quatro_cli.sweep_options import SweepCell, SweepTopP, expander
 
 if TYPE_CHECKING:
     from evals.comparison import Comparison
-    from evals.entries import RunHead, Sources
+    from evals.result_reading import RunHead, Sources
     from evals.table_parts import Table
     from evals.tables import Layout as LayoutName
 
@@ -78,9 +78,10 @@ def table(
       quatro table ucc-*.json --metric ucr --ci
       quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
     """
-    from evals.entries import own_entries, published_entries, read_sources
+    from evals.entries import own_entries, published_entries
     from evals.errors import UsageError
     from evals.metric_tables import comparison_table
+    from evals.result_reading import read_sources
     from evals.table_parts import Style
     from evals.tables import PAPER_TABLES, build_tables
 
@@ -180,7 +181,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
 
 
 def _describe(run: Path) -> RunHead:
-    from evals.entries import RunHead
+    from evals.result_reading import RunHead
     from quatro.config import load_config
 
     config = load_config(run)

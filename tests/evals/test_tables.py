@@ -8,9 +8,10 @@ import math
 import pytest
 
 from evals.csv_cells import csv_text
-from evals.entries import ENTROPY_METRIC, own_entries, published_entries, read_sources
+from evals.entries import ENTROPY_METRIC, own_entries, published_entries
 from evals.errors import DataError, UsageError
 from evals.paper import paper
+from evals.result_reading import read_sources
 from evals.seeds import mean_over_seeds
 from evals.table_formats import markdown_text, to_csv, to_json, to_markdown
 from evals.table_parts import Style, decimal_text

@@ -5,8 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from evals.entries import own_entries, read_sources
+from evals.entries import own_entries
 from evals.errors import DataError, UsageError
+from evals.result_reading import read_sources
 from evals.results import ProblemEntry, Result, Row, SamplingInfo
 from quatro.sample_tag import Tag
 from quatro.sweep import Axis, plan_sweep, write_plan
