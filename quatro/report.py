@@ -25,7 +25,7 @@ from quatro.run_series import run_folders
 from quatro.run_summary import describe_run
 from quatro.sweep_results import read_points
 
-Progress = Callable[[int, int], None]  # samples files read, of how many
+ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
 class _Place(NamedTuple):
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
     settings: Mapping[str, str] = {}
 
 
-def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Progress | None = None) -> Report:
+def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: ReportProgress | None = None) -> Report:
     """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
 
     Samples that cannot be read or judged are left out and named in the report's notes. ``num_answers`` clusters of

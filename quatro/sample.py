@@ -221,10 +221,10 @@ def draw_planned(
 ) -> list[SampleFile]:
     """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
     from quatro.policy.device import find_device
-    from quatro.policy.loading import context_limit, load_config, load_tokenizer
+    from quatro.policy.loading import context_limit, load_model_config, load_tokenizer
 
     weights = resolve_model(plan.model.name)
-    tokenizer, context = load_tokenizer(weights), context_limit(load_config(weights))
+    tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
     prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
     for rows in prompts:
         refuse_long_prompts(rows, context)

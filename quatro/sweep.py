@@ -29,25 +29,25 @@ from quatro.stop import StopRequest
 from quatro.sweep_children import Children, Slot, last_error, make_slots, note_error
 from quatro.sweep_measure import (
     BASE_CELL,
-    Evaluation,
+    SweepEvaluation,
     all_measured,
     base_points,
     measured,
     run_folder,
     sample_arguments,
 )
-from quatro.sweep_outcome import Outcome
-from quatro.sweep_plan import Axis, Plan, Point, parse_axis, plan_sweep
+from quatro.sweep_outcome import PointOutcome
+from quatro.sweep_plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
 from quatro.sweep_summary import write_summary
 
 __all__ = [
     "Axis",
     "Board",
-    "Evaluation",
-    "Outcome",
-    "Plan",
     "Point",
-    "Progress",
+    "PointOutcome",
+    "SweepEvaluation",
+    "SweepPlan",
+    "SweepProgress",
     "all_points",
     "parse_axis",
     "plan_sweep",
@@ -59,28 +59,28 @@ __all__ = [
 
 BOARD_S = 0.5
 
-Progress = Callable[[int, str], None]  # (points done, what happened last)
+SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
 Board = Callable[[Mapping[str, str]], None]  # what each point that is not done does: waits, trains, is sampled, failed
 
 
-def all_points(plan: Plan, evaluation: Evaluation | None) -> list[Point]:
+def all_points(plan: SweepPlan, evaluation: SweepEvaluation | None) -> list[Point]:
     """The points of the plan, after the base models where something is measured."""
     return [*(base_points(plan) if evaluation is not None else ()), *plan.points]
 
 
 def run_sweep(
-    plan: Plan,
+    plan: SweepPlan,
     folder: Path,
     *,
     train_command: Sequence[str],
     sample_command: Sequence[str] = (),
-    evaluation: Evaluation | None = None,
+    evaluation: SweepEvaluation | None = None,
     jobs: int = 1,
     gpus: Sequence[str] = (),
     stop: StopRequest | None = None,
-    progress: Progress | None = None,
+    progress: SweepProgress | None = None,
     board: Board | None = None,
-) -> list[Outcome]:
+) -> list[PointOutcome]:
     """Train every point that is not done, by ``train_command CONFIG -o RUN``, then write summary.csv.
 
     With an ``evaluation``, ``sample_command`` draws from each trained point and once from the base. A failed point
@@ -108,7 +108,7 @@ def run_sweep(
     return outcomes
 
 
-def status_of(point: Point, folder: Path, evaluation: Evaluation | None = None) -> Outcome:
+def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
     """What the point's status.json says, never inferred from other files, and whether it has been measured."""
     run = run_folder(folder, point)
     log = _log(folder, point)
@@ -116,17 +116,17 @@ def status_of(point: Point, folder: Path, evaluation: Evaluation | None = None) 
     if point.cell != BASE_CELL:
         state = read_status(run)
         if not state:
-            return Outcome(point, "missing", last_error(log) or "not run yet")
+            return PointOutcome(point, "missing", last_error(log) or "not run yet")
         status = str(state.get("status"))
         if status != "done":
-            return Outcome(point, status, str(state.get("reason") or last_error(log) or "ended without a word"))
+            return PointOutcome(point, status, str(state.get("reason") or last_error(log) or "ended without a word"))
     numbers = all_measured(evaluation, run)
     if numbers is None:
-        return Outcome(point, "unmeasured", last_error(log, or_last_line=False) or "not sampled yet")
-    return Outcome(point, status, measured=numbers)
+        return PointOutcome(point, "unmeasured", last_error(log, or_last_line=False) or "not sampled yet")
+    return PointOutcome(point, status, measured=numbers)
 
 
-def write_plan(plan: Plan, folder: Path) -> None:
+def write_plan(plan: SweepPlan, folder: Path) -> None:
     """sweep.yaml and one configuration file a point.
 
     Raises:
@@ -163,9 +163,9 @@ class _Sweep:
     folder: Path
     train_command: Sequence[str]
     sample_command: Sequence[str]
-    evaluation: Evaluation | None
+    evaluation: SweepEvaluation | None
     children: Children
-    progress: Progress | None
+    progress: SweepProgress | None
     num_done: int = 0
     states: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -238,7 +238,7 @@ class _Sweep:
             if code != LockedError.exit_code and not is_locked(run):
                 return
 
-    def _measure(self, point: Point, slot: Slot, evaluation: Evaluation) -> None:
+    def _measure(self, point: Point, slot: Slot, evaluation: SweepEvaluation) -> None:
         run = run_folder(self.folder, point)
         log = _log(self.folder, point)
         for top_p in evaluation.top_ps:

@@ -27,7 +27,7 @@ from quatro.config import find_config, shipped_configs
 from quatro.config_errors import closest
 from quatro.methods import METHODS
 from quatro.sweep_measure import BASE_CELL
-from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS, Axis, Cell, Plan, Point, plan_cell
+from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS, Axis, Cell, Point, SweepPlan, plan_cell
 from quatro.yaml_loader import Document, KeyPath, load_yaml
 from quatro.yaml_writer import scalar_text
 
@@ -50,7 +50,7 @@ def find_sweep(source: str | Path) -> Path | None:
     return path if "cells" in load_yaml(path).data else None
 
 
-def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> Plan:
+def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
     """Every point of every cell, its configuration checked; ``overrides`` come after those of the file.
 
     Raises:
@@ -78,7 +78,7 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> Plan:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise reader.refuse(("cells",), f"two points are called {twice!r}; rename a cell")
-    return Plan(path.stem, tuple(points), num_collapsed)
+    return SweepPlan(path.stem, tuple(points), num_collapsed)
 
 
 @dataclass

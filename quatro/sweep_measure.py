@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from evals.errors import UsageError
 from quatro.sample_measure import PASSK, UCC
 from quatro.sample_tag import Tag
-from quatro.sweep_plan import Plan, Point
+from quatro.sweep_plan import Point, SweepPlan
 
 if TYPE_CHECKING:
     from evals.results import Result
@@ -20,7 +20,7 @@ BASE_CELL = "base"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SweepEvaluation:
     """``n`` samples of every problem of a benchmark at temperature 1, at each of ``top_ps``."""
 
     benchmark: str
@@ -36,7 +36,7 @@ class Evaluation:
             raise UsageError(f"--eval-top-p {shown}: expected different numbers in (0, 1], such as 1,0.7")
 
 
-def base_points(plan: Plan) -> list[Point]:
+def base_points(plan: SweepPlan) -> list[Point]:
     """One stand-in point for each model that the sweep's runs begin from and each length they are sampled to."""
     found: dict[tuple[str, int], Point] = {}
     for point in plan.points:
@@ -57,7 +57,7 @@ def run_folder(folder: Path, point: Point) -> Path:
     return folder / ("base" if point.cell == BASE_CELL else "runs") / point.name
 
 
-def sample_arguments(evaluation: Evaluation, point: Point, run: Path, top_p: float) -> list[str]:
+def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, top_p: float) -> list[str]:
     """What `quatro sample` is called with; drawing again draws only what is missing."""
     model = point.config.model if point.cell == BASE_CELL else str(run)
     length = str(point.config.rollout.max_new_tokens)
@@ -67,7 +67,7 @@ def sample_arguments(evaluation: Evaluation, point: Point, run: Path, top_p: flo
     ]
 
 
-def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float] | None:
+def measured(evaluation: SweepEvaluation, run: Path, top_p: float) -> dict[str, float] | None:
     """Name -> value as in summary.csv; None where it has not been measured at this n.
 
     Raises:
@@ -91,7 +91,7 @@ def measured(evaluation: Evaluation, run: Path, top_p: float) -> dict[str, float
     return {f"{stem}/p{top_p:g}/{name}": value for name, value in found.items() if value is not None}
 
 
-def all_measured(evaluation: Evaluation | None, run: Path) -> Mapping[str, float] | None:
+def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
     """`measured` at every top_p; None where one is missing, empty where nothing is to be measured."""
     everything: dict[str, float] = {}
     for top_p in evaluation.top_ps if evaluation is not None else ():

@@ -9,7 +9,7 @@ from quatro.sweep_plan import Point
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PointOutcome:
     """How a point stands: ``status`` as in its status.json, or ``missing``; ``reason`` where it is not done.
 
     With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.

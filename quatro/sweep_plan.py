@@ -35,7 +35,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """``num_collapsed`` combinations differ only in keys that their method does not have; they became one point."""
 
     name: str
@@ -84,7 +84,7 @@ def plan_sweep(
     seeds: Sequence[int] = (),
     overrides: Sequence[str] = (),
     method: str | None = None,
-) -> Plan:
+) -> SweepPlan:
     """Every point of the grid, in the order of the axes, with its configuration checked.
 
     An axis over `method.name` replaces the method block. An axis `method.X` applies to points whose method has X.
@@ -96,7 +96,7 @@ def plan_sweep(
         axes = [*axes, Axis(SEED_AXIS, tuple(map(str, seeds)))]
     points, num_collapsed = plan_cell(Cell(source, tuple(axes), tuple(overrides), method))
     stem = resolve_config(source, overrides=overrides, method=method).stem
-    return Plan(stem, points, num_collapsed)
+    return SweepPlan(stem, points, num_collapsed)
 
 
 def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:

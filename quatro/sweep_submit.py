@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from evals.whole_file import write_text
-from quatro.sweep import Plan, Point, all_points, config_file, status_of, write_plan
-from quatro.sweep_measure import BASE_CELL, Evaluation, run_folder, sample_arguments
+from quatro.sweep import Point, SweepPlan, all_points, config_file, status_of, write_plan
+from quatro.sweep_measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
 
 Kind = Literal["slurm", "commands"]
 
 
 def write_submission(
-    plan: Plan, folder: Path, kind: Kind, *, evaluation: Evaluation | None = None, at_once: int = 1
+    plan: SweepPlan, folder: Path, kind: Kind, *, evaluation: SweepEvaluation | None = None, at_once: int = 1
 ) -> tuple[Path, int]:
     """The file to hand to the cluster and the number of commands in it: points that are not done, and bases.
 
@@ -36,7 +36,7 @@ def write_submission(
     return script, len(points)
 
 
-def point_command(point: Point, folder: Path, evaluation: Evaluation | None) -> str:
+def point_command(point: Point, folder: Path, evaluation: SweepEvaluation | None) -> str:
     """One line of shell: train or resume, then sample at each top_p."""
     run = run_folder(folder, point)
     steps = []

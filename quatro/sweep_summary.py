@@ -14,7 +14,7 @@ from evals.training_metrics import last_mean
 from evals.whole_file import write_text
 from quatro.run_metrics import read_metrics
 from quatro.sweep_measure import BASE_CELL
-from quatro.sweep_outcome import Outcome
+from quatro.sweep_outcome import PointOutcome
 from quatro.sweep_plan import SEED_AXIS
 
 SUMMARY_METRICS = (
@@ -29,7 +29,7 @@ SUMMARY_METRICS = (
 )
 
 
-def write_summary(outcomes: Sequence[Outcome], folder: Path) -> None:
+def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     """summary.csv: one row a point, training metrics as means over its last steps, and what was measured of samples.
 
     summary-seeds.csv: one row for points that differ in the seed only, each metric as mean, low and high (95 %
@@ -74,7 +74,7 @@ def _interval(values: Sequence[float | None]) -> tuple[float | None, float | Non
     return found.mean, found.low, found.high
 
 
-def _values(outcome: Outcome, folder: Path) -> dict[str, float | None]:
+def _values(outcome: PointOutcome, folder: Path) -> dict[str, float | None]:
     rows = list(read_metrics(folder / "runs" / outcome.point.name))
     means = {name: last_mean(rows, name) for name in SUMMARY_METRICS}
     return {"steps": float(len(rows)), **means, **outcome.measured}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int, float], None]  # (step, steps, loss in nats per answer token)
+WarmStartProgress = Callable[[int, int, float], None]  # (step, steps, loss in nats per answer token)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro")
 
 
-def resolve_model(name: str, *, progress: Progress | None = None) -> str:
+def resolve_model(name: str, *, progress: WarmStartProgress | None = None) -> str:
     """The folder of an embedded model, made if it is not in the cache; any other name is returned as it is.
 
     Raises:
@@ -94,7 +94,7 @@ def is_cached(name: str) -> bool:
     return name not in EMBEDDED or _folder(EMBEDDED[name], name.removeprefix("embedded:")).exists()
 
 
-def ensure(recipe: WarmStart, *, name: str, progress: Progress | None = None) -> Path:
+def ensure(recipe: WarmStart, *, name: str, progress: WarmStartProgress | None = None) -> Path:
     """The cached folder of ``recipe``; trains it first if need be. Two processes asking at once train it once."""
     folder = _folder(recipe, name)
     if folder.exists():
@@ -114,7 +114,7 @@ def ensure(recipe: WarmStart, *, name: str, progress: Progress | None = None) ->
     return folder
 
 
-def train(recipe: WarmStart, folder: Path, *, progress: Progress | None = None) -> None:
+def train(recipe: WarmStart, folder: Path, *, progress: WarmStartProgress | None = None) -> None:
     """Supervised learning on random chains; writes the model and its tokenizer to ``folder``."""
     import torch
     from torch.nn.functional import cross_entropy

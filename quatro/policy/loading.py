@@ -47,7 +47,7 @@ def _wanted_by(name: str, base: str) -> Iterator[None]:
         ) from error
 
 
-def load_config(name: str) -> PreTrainedConfig:
+def load_model_config(name: str) -> PreTrainedConfig:
     """The model configuration of a folder or Hub id; of an adapter, that of its model.
 
     Raises:
@@ -65,14 +65,14 @@ def load_shape(name: str) -> PreTrainedModel:
     """The causal language model of a folder or Hub id without memory behind its weights.
 
     Raises:
-        MissingError, DataError: as `load_config`; DataError too if its configuration makes no causal language model.
+        MissingError, DataError: as `load_model_config`, and DataError if no causal language model can be made of it.
     """
     import torch
 
     import_generation()
     from transformers import AutoModelForCausalLM
 
-    config = load_config(name)
+    config = load_model_config(name)
     base = _place_of(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
         return _load(base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
@@ -117,7 +117,7 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     if (changed := changed_by(name)) is not None:
         base_of(name)  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
-    config = load_config(name)
+    config = load_model_config(name)
     _require(name, WEIGHT_FILES, what="weights")
     loader: Any = AutoModelForCausalLM  # its annotations forget the pair that output_loading_info asks for
     model, report = _load(
@@ -263,8 +263,9 @@ def context_limit(model: Any) -> int | None:
 
 
 def require_model(name: str) -> None:
-    """What `load_tokenizer`, `load_config` and `load_model` need is here or can be fetched; loads nothing, not even
-    torch. An embedded model is made when it is first loaded.
+    """What `load_tokenizer`, `load_model_config` and `load_model` need is here or can be fetched.
+
+    Loads nothing, not even torch. An embedded model is made when it is first loaded.
 
     Raises:
         As they do, as far as names, folders and the Hub's cache tell.

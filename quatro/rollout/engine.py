@@ -10,7 +10,7 @@ from quatro.types import Prompt, Rollout, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-Progress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
+RolloutProgress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
 
 
 class Share(NamedTuple):
@@ -30,7 +30,7 @@ class Sampler(Protocol):
         seeds: Sequence[Sequence[int]],
         sampling: Sampling,
         *,
-        progress: Progress | None = None,
+        progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, in the order given.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evals.errors import DataError
 from evals.sample_reading import read_samples
 from evals.sample_types import Sample
-from quatro.rollout.engine import Progress
+from quatro.rollout.engine import RolloutProgress
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ReplayEngine:
         seeds: Sequence[Sequence[int]],
         sampling: Sampling,
         *,
-        progress: Progress | None = None,
+        progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
         """The next ``len(seeds[i])`` completions of ``prompts[i]``, cut at ``max_new_tokens``; the seeds are unused.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from quatro.types import Sampling
 
 
-class Drawn(NamedTuple):
+class DrawnTokens(NamedTuple):
     """``logp_B`` is at the sampling temperature before truncation, ``entropy_S`` in nats at temperature 1."""
 
     token_B: Tensor
@@ -22,7 +22,7 @@ class Drawn(NamedTuple):
 
 def draw_tokens(
     logits_SV: Tensor, slot_B: Tensor, uniform_B: Tensor, sampling: Sampling, *, with_entropy: bool
-) -> Drawn:
+) -> DrawnTokens:
     """Row b draws from distribution ``slot_B[b]`` with the float64 uniform ``uniform_B[b]`` in [0, 1).
 
     Equal slots and uniforms give equal tokens. A token of probability 0 (in float32) is never drawn. top_k goes
@@ -38,7 +38,7 @@ def draw_tokens(
         top_S, token_S = logp1_SV.max(-1)
         token_B, logp_B = token_S[slot_B], torch.zeros_like(top_S)[slot_B]
         entropy_S = _entropy(logp1_SV, logp1_SV.exp()) if with_entropy else None
-        return Drawn(token_B, logp_B, entropy_S, torch.isfinite(top_S).all())
+        return DrawnTokens(token_B, logp_B, entropy_S, torch.isfinite(top_S).all())
 
     if sampling.temperature == 1.0:
         assert logp1_SV is not None
@@ -58,7 +58,7 @@ def draw_tokens(
         token_B = candidate_SC[slot_B, index_B]
     else:
         token_B, mass = _inverse_cdf(prob_SV, slot_B, uniform_B)
-    return Drawn(token_B, logp_SV[slot_B, token_B], entropy_S, torch.isfinite(mass))
+    return DrawnTokens(token_B, logp_SV[slot_B, token_B], entropy_S, torch.isfinite(mass))
 
 
 def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:

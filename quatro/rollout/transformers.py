@@ -21,10 +21,10 @@ from torch import Tensor
 
 from evals.errors import DivergedError, UsageError
 from quatro.policy.loading import context_limit, has_plain_head
-from quatro.rollout.engine import Progress, Share
+from quatro.rollout.engine import RolloutProgress, Share
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.limits import response_limits
-from quatro.rollout.sampling import Drawn, draw_tokens
+from quatro.rollout.sampling import DrawnTokens, draw_tokens
 from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
@@ -150,7 +150,7 @@ class TransformersEngine:
         seeds: Sequence[Sequence[int]],
         sampling: Sampling,
         *,
-        progress: Progress | None = None,
+        progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
         """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
 
@@ -267,7 +267,7 @@ class TransformersEngine:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32] | None]:
         slots = torch.from_numpy(slot_L).to(self.device)
         uniform = torch.from_numpy(uniform_L).to(self.device)
-        drawn: Drawn = draw_tokens(logits_SV, slots, uniform, sampling, with_entropy=self.collect_entropy)
+        drawn: DrawnTokens = draw_tokens(logits_SV, slots, uniform, sampling, with_entropy=self.collect_entropy)
         if not drawn.is_finite.item():
             raise DivergedError(
                 "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
@@ -312,7 +312,7 @@ def _new_rows(
 class _Reporter:
     """Adds up what batches report and passes the totals on."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: RolloutProgress | None) -> None:
         self.progress = progress
         self.num_finished = self.num_tokens = 0
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro import packages
-from quatro.rollout.engine import Progress
+from quatro.rollout.engine import RolloutProgress
 from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
@@ -117,7 +117,7 @@ class VllmEngine:
         seeds: Sequence[Sequence[int]],
         sampling: Sampling,
         *,
-        progress: Progress | None = None,
+        progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
         """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
 
@@ -182,7 +182,7 @@ class VllmEngine:
         requests: Sequence[tuple[Prompt, int, int]],
         sampling: Sampling,
         stop_ids: Sequence[int],
-        progress: Progress | None,
+        progress: RolloutProgress | None,
     ) -> list[Any]:
         """vLLM's completion of each (prompt, seed, most tokens), in order."""
         engine = self._llm.llm_engine

@@ -14,7 +14,7 @@ from quatro_cli.options import DryRun, Json, Set, numbers, split
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
-    from quatro.sweep import Board, Evaluation, Outcome, Plan, Point, Progress
+    from quatro.sweep import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
     from quatro_cli.output import View
 
 SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
@@ -89,7 +89,7 @@ def sweep(
     _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
 
 
-def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> Plan:
+def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> SweepPlan:
     from evals.errors import UsageError
     from quatro.sweep import parse_axis, plan_sweep
     from quatro.sweep_file import find_sweep, load_sweep
@@ -107,7 +107,7 @@ def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, meth
 
 
 def _run(
-    plan: Plan, folder: Path, evaluation: Evaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
+    plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
 ) -> None:
     from evals.errors import PartialFailureError
     from quatro.stop import StopRequest
@@ -147,7 +147,9 @@ def _run(
         )
 
 
-def _submit(plan: Plan, folder: Path, kind: str, evaluation: Evaluation | None, *, at_once: int, json: bool) -> None:
+def _submit(
+    plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, at_once: int, json: bool
+) -> None:
     from quatro.sweep_submit import Kind, write_submission
 
     path, num_commands = write_submission(plan, folder, cast("Kind", kind), evaluation=evaluation, at_once=at_once)
@@ -175,9 +177,9 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
     return found
 
 
-def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> Evaluation | None:
+def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> SweepEvaluation | None:
     from evals.errors import UsageError
-    from quatro.sweep import Evaluation
+    from quatro.sweep import SweepEvaluation
 
     if benchmark is None:
         ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]
@@ -185,7 +187,7 @@ def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> Eval
             raise UsageError(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
         return None
     top_ps = numbers(top_p, "--eval-top-p", float)
-    return Evaluation(benchmark, 256 if n is None else n, tuple(top_ps or (1.0,)))
+    return SweepEvaluation(benchmark, 256 if n is None else n, tuple(top_ps or (1.0,)))
 
 
 def _seeds(text: str) -> list[int]:
@@ -198,8 +200,8 @@ def _seeds(text: str) -> list[int]:
 
 
 def _reporters(
-    plan: Plan, folder: Path, points: Sequence[Point], stack: ExitStack
-) -> tuple[Progress | None, Board | None]:
+    plan: SweepPlan, folder: Path, points: Sequence[Point], stack: ExitStack
+) -> tuple[SweepProgress | None, Board | None]:
     """On a terminal a table that is redrawn in place, elsewhere a line for whatever happens."""
     if not output.is_terminal("stderr"):
         return lambda done, note: output.info(f"{done}/{len(points)}  {note}"), None
@@ -231,7 +233,7 @@ def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[s
     screen.update(Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}"))
 
 
-def _show(plan: Plan, folder: Path, outcomes: list[Outcome], *, json: bool) -> None:
+def _show(plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: bool) -> None:
     if json:
         points = [
             {

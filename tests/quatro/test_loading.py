@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from evals.errors import DataError, MissingError, UsageError
-from quatro.policy.loading import cast_weights, context_limit, load_config, load_model, load_tokenizer, stop_ids
+from quatro.policy.loading import cast_weights, context_limit, load_model, load_model_config, load_tokenizer, stop_ids
 
 WORDS = ("<pad>", "<eos>", "ab", "a", "b", " ", "<|im_end|>")
 
@@ -66,14 +66,18 @@ def test_weights_that_are_cast_make_the_model_that_is_loaded_in_that_dtype(folde
     assert cast.lm_head.weight is cast.model.embed_tokens.weight
 
 
-@pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
+@pytest.mark.parametrize(
+    "load", [load_tokenizer, load_model_config, lambda name: load_model(name, torch.float32, "cpu")]
+)
 @pytest.mark.parametrize("name", ["/no/such/folder", "./models/mine", "a/b/c", "~/model"])
 def test_a_folder_that_does_not_exist_is_named(load, name):
     with pytest.raises(MissingError, match=f"no folder {name} here"):
         load(name)
 
 
-@pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
+@pytest.mark.parametrize(
+    "load", [load_tokenizer, load_model_config, lambda name: load_model(name, torch.float32, "cpu")]
+)
 def test_a_hub_id_without_network_or_cache_says_what_to_do(load):
     with pytest.raises(MissingError, match=r"'nobody/nothing-at-all'.*hf download nobody/nothing-at-all"):
         load("nobody/nothing-at-all")
@@ -83,13 +87,13 @@ def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"")
     with pytest.raises(MissingError, match="is a file"):
-        load_config(str(file))
+        load_model_config(str(file))
 
 
 @pytest.mark.parametrize(
     ("file", "load", "words"),
     [
-        ("config.json", load_config, "config.json"),
+        ("config.json", load_model_config, "config.json"),
         ("tokenizer.json", load_tokenizer, "tokenizer.json"),
         ("model.safetensors", lambda name: load_model(name, torch.float32, "cpu"), "safetensors"),
     ],
@@ -104,8 +108,8 @@ def test_an_incomplete_folder_names_the_file(folder, file, load, words):
 @pytest.mark.parametrize(
     ("file", "content", "load"),
     [
-        ("config.json", b"{", load_config),
-        ("config.json", b'{"model_type": "no-such-type"}', load_config),
+        ("config.json", b"{", load_model_config),
+        ("config.json", b'{"model_type": "no-such-type"}', load_model_config),
         ("tokenizer.json", b"{}", load_tokenizer),
         ("tokenizer_config.json", b"{", load_tokenizer),
         ("model.safetensors", b"torn", lambda name: load_model(name, torch.float32, "cpu")),
@@ -165,7 +169,7 @@ def test_what_was_saved_is_plain_json_for_other_tools(folder):
     assert settings["tokenizer_class"] in ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
-@pytest.mark.parametrize("load", [load_tokenizer, load_config])
+@pytest.mark.parametrize("load", [load_tokenizer, load_model_config])
 def test_a_hub_that_cannot_be_reached_is_said_at_once(load, monkeypatch, tmp_path):
     """The Hub's own library would try for a minute."""
     import socket
@@ -183,7 +187,9 @@ def test_a_hub_that_cannot_be_reached_is_said_at_once(load, monkeypatch, tmp_pat
         load("org/model")
 
 
-@pytest.mark.parametrize("load", [load_tokenizer, load_config, lambda name: load_model(name, torch.float32, "cpu")])
+@pytest.mark.parametrize(
+    "load", [load_tokenizer, load_model_config, lambda name: load_model(name, torch.float32, "cpu")]
+)
 def test_an_adapter_on_the_hub_is_to_be_made_a_folder_first(load, monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     snapshot = tmp_path / "models--org--adapter" / "snapshots" / "abc"

@@ -19,7 +19,7 @@ from quatro.config_model import LoraConfig
 from quatro.objective import make_objective
 from quatro.policy import lora
 from quatro.policy.adapters import base_of
-from quatro.policy.loading import load_config, load_model, load_shape, load_tokenizer
+from quatro.policy.loading import load_model, load_model_config, load_shape, load_tokenizer
 from quatro.policy.local import save_folder
 from quatro.setup import make_policy
 from quatro.world import World
@@ -264,7 +264,7 @@ def test_an_adapter_upon_an_adapter_changes_what_that_one_makes(saved, tmp_path)
 
 def test_an_adapters_folder_answers_like_its_model(saved, tiny_folder):
     assert base_of(str(saved)) == base_of(str(tiny_folder)) == str(tiny_folder)
-    assert load_config(str(saved)).hidden_size == 32
+    assert load_model_config(str(saved)).hidden_size == 32
     assert load_shape(str(saved)).config.num_hidden_layers == 2
     (saved / "tokenizer.json").unlink()
     assert load_tokenizer(str(saved)).get_vocab() == load_tokenizer(str(tiny_folder)).get_vocab()
@@ -416,7 +416,7 @@ def test_a_base_is_looked_for_here_and_then_beside_its_adapter(saved, tiny_folde
     load_model(str(saved), torch.float32, "cpu")
 
 
-@pytest.mark.parametrize("load", [load_config, load_shape, lambda name: load_model(name, torch.float32, "cpu")])
+@pytest.mark.parametrize("load", [load_model_config, load_shape, lambda name: load_model(name, torch.float32, "cpu")])
 @pytest.mark.parametrize("gone", ["./gone", "models/gone", "gone"])
 def test_an_adapter_is_named_beside_the_base_it_lacks(saved, monkeypatch, load, gone):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -428,7 +428,7 @@ def test_an_adapter_is_named_beside_the_base_it_lacks(saved, monkeypatch, load, 
     assert str(saved / "adapter_config.json") in str(caught.value)
 
 
-@pytest.mark.parametrize("load", [base_of, load_config, lambda name: load_model(name, torch.float32, "cpu")])
+@pytest.mark.parametrize("load", [base_of, load_model_config, lambda name: load_model(name, torch.float32, "cpu")])
 def test_adapters_in_a_circle_are_named(saved, tmp_path, load):
     other = tmp_path / "other"
     shutil.copytree(saved, other)
@@ -457,7 +457,7 @@ def test_a_base_that_is_not_there_is_named(saved, base, error, words):
         load_model(str(saved), torch.float32, "cpu")
     file.write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"adapter_config\.json:1: not JSON"):
-        load_config(str(saved))
+        load_model_config(str(saved))
 
 
 def test_an_adapter_that_is_not_finite_is_not_saved(adapted, tmp_path):

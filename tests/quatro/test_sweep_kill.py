@@ -69,13 +69,13 @@ DRIVER = """
 import sys
 from pathlib import Path
 from quatro.stop import StopRequest
-from quatro.sweep import Axis, Evaluation, plan_sweep, run_sweep
+from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep
 base, folder, train, sample = map(Path, sys.argv[1:])
 plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01", "0.001"))], seeds=[0, 1, 2])
 with StopRequest() as stop:
     outcomes = run_sweep(
         plan, folder, jobs=3, train_command=[sys.executable, "-S", str(train)],
-        sample_command=[sys.executable, "-S", str(sample)], evaluation=Evaluation("toy", n=4), stop=stop)
+        sample_command=[sys.executable, "-S", str(sample)], evaluation=SweepEvaluation("toy", n=4), stop=stop)
 sys.exit(stop.exit_code or any(outcome.status != "done" for outcome in outcomes))
 """
 

@@ -12,7 +12,7 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.run_lock import RunLock
-from quatro.sweep import Axis, Evaluation, plan_sweep, run_sweep, status_of
+from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of
 from quatro.sweep_children import make_slots
 from quatro.sweep_submit import write_submission
 
@@ -68,7 +68,7 @@ def rows_of(path):
 def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
     commands, calls = quatro
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
-    evaluation = Evaluation("toy", n=4, top_ps=(1.0, 0.7))
+    evaluation = SweepEvaluation("toy", n=4, top_ps=(1.0, 0.7))
     outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert [(o.point.name, o.status) for o in outcomes] == [
         ("base-embedded-countdown", "done"),
@@ -87,7 +87,7 @@ def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
 
     run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert len(calls()) == 2 + 3 * 2
-    run_sweep(plan, tmp_path / "s", evaluation=Evaluation("toy", n=8), **commands)
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=8), **commands)
     assert len(calls()) == 2 + 3 * 2 + 3  # more samples: drawn and measured again
 
 
@@ -95,7 +95,7 @@ def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base,
     commands, calls = quatro
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
     (tmp_path / "broken").write_text("delta=0.1", encoding="utf-8")
-    evaluation = Evaluation("toy", n=2)
+    evaluation = SweepEvaluation("toy", n=2)
     outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert [(o.status, o.reason) for o in outcomes[1:]] == [
         ("unmeasured", "error: no memory left"),
@@ -124,7 +124,7 @@ def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, qu
 def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
     commands, _ = quatro
     plan = plan_sweep(base, [Axis("model", ("embedded:countdown", "embedded:countdown-hard"))])
-    run_sweep(plan, tmp_path / "s", evaluation=Evaluation("toy", n=2), **commands)
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=2), **commands)
     rows = [row for row in rows_of(tmp_path / "s/summary-seeds.csv") if row["cell"].startswith("base")]
     assert [(row["cell"], row["num_seeds"]) for row in rows] == [
         ("base-embedded-countdown", "1"),
@@ -156,7 +156,7 @@ def test_one_process_runs_a_sweep(base, tmp_path, quatro):
 def test_unreadable_results_stop_the_sweep_with_their_name(base, tmp_path, quatro):
     commands, _ = quatro
     plan = plan_sweep(base, [Axis("seed", ("0",))])
-    evaluation = Evaluation("toy", n=2)
+    evaluation = SweepEvaluation("toy", n=2)
     run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     (tmp_path / "s/runs/seed=0/samples/T1-p1/ucc.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"ucc\.json"):
@@ -166,7 +166,7 @@ def test_unreadable_results_stop_the_sweep_with_their_name(base, tmp_path, quatr
 @pytest.mark.parametrize(("n", "top_ps"), [(0, (1.0,)), (4, ()), (4, (0.0,)), (4, (1.5,)), (4, (1.0, 1.0))])
 def test_an_evaluation_out_of_range_is_refused(n, top_ps):
     with pytest.raises(UsageError, match="--eval"):
-        Evaluation("toy", n=n, top_ps=top_ps)
+        SweepEvaluation("toy", n=n, top_ps=top_ps)
 
 
 def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
@@ -177,7 +177,7 @@ def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
     (tools / "quatro").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0])
-    evaluation = Evaluation("toy", n=2)
+    evaluation = SweepEvaluation("toy", n=2)
     folder = tmp_path / "a sweep"
 
     script, num_commands = write_submission(plan, folder, "slurm", evaluation=evaluation, at_once=2)

@@ -12,7 +12,7 @@ from evals.results import ProblemEntry, Result, Row, SamplingInfo
 from quatro.sample_tag import Tag
 from quatro.sweep import Axis, plan_sweep, write_plan
 from quatro.sweep_counts import counts_in, flip_results, temperature_results
-from quatro.sweep_plan import Cell, Plan, plan_cell
+from quatro.sweep_plan import Cell, SweepPlan, plan_cell
 from quatro.sweep_results import label_of, labelled_results, read_sweep
 from quatro_cli.app import app
 
@@ -100,7 +100,7 @@ def test_a_run_that_is_not_done_is_left_out(sweep):
 def test_cells_are_headings_and_can_be_chosen(tmp_path):
     cells = [Cell("quickstart", (Axis("method.delta", ("0.1",)),), name=name) for name in ("A", "B")]
     points = tuple(point for cell in cells for point in plan_cell(cell)[0])
-    folder = make_sweep(tmp_path / "s", Plan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
+    folder = make_sweep(tmp_path / "s", SweepPlan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
     found = labelled_results(folder, top_p=0.7)
     assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
     assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown, B"}

@@ -60,7 +60,7 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
 @pytest.fixture(scope="session")
 def open_engine() -> Iterator[Callable[..., Any]]:
     """``open_engine(folder, eos_ids=(0,), ...)``; the engine of the call before is closed: there is one a process."""
-    from quatro.policy.loading import load_config
+    from quatro.policy.loading import load_model_config
     from quatro.rollout.vllm import VllmEngine
 
     opened: list[VllmEngine] = []
@@ -69,7 +69,9 @@ def open_engine() -> Iterator[Callable[..., Any]]:
         while opened:
             opened.pop().close()
         defaults = {"eos_ids": (0, 1, 2), "dtype": "float32", "max_model_len": CONTEXT, "kv_cache_bytes": 64 << 20}
-        engine = VllmEngine(str(folder), NumberTokenizer(), shape=load_config(str(folder)), **{**defaults, **settings})
+        engine = VllmEngine(
+            str(folder), NumberTokenizer(), shape=load_model_config(str(folder)), **{**defaults, **settings}
+        )
         opened.append(engine)
         return engine
 
