@@ -1,13 +1,13 @@
 """Strict YAML: one mapping, the scalars of YAML 1.2 core, and the line of every key.
 
 PyYAML reads YAML 1.1, where `1e-6` is text, `010` is eight, `1:30` is ninety and `no` is false; it keeps the last of
-two equal keys, and its aliases let a short file grow to gigabytes. Here only its parser is used: the events become
-values by the rules below, and whatever a configuration never needs is refused with file and line.
+two equal keys, and its aliases let a short file grow to gigabytes. Here only its nodes are used: they become values
+by the rules below, and whatever a configuration never needs is refused with file and line.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,114 +44,94 @@ class Document:
     lines: Mapping[KeyPath, int]
 
 
-@dataclass
-class _Container:
-    """A mapping or list whose end has not come yet."""
+class _Reader(yaml.SafeLoader):
+    """PyYAML's composer, which stops before it makes a node that a configuration never needs; and the nodes' values."""
 
-    value: dict[str, Any] | list[Any]
-    path: KeyPath
-    line: int
-    key: str | None = None
-    key_line: int = 0
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.file = name
+        self.key_lines: dict[KeyPath, int] = {}
+        self.num_nodes = self.num_open = 0
 
+    def read(self) -> Any:
+        """The value of the only document; None where there is none."""
+        self.get_event()  # the stream begins
+        if self.check_event(yaml.StreamEndEvent):
+            return None
+        start = self.peek_event()
+        if start.version or start.tags:
+            raise self.refuse(start, "%YAML and %TAG directives are not allowed: delete them")
+        root = self.compose_document()
+        assert root is not None
+        if not self.check_event(yaml.StreamEndEvent):
+            raise self.refuse(self.peek_event(), "a second document begins here: a file holds one mapping")
+        return self.value_of(root, (), root)
 
-@dataclass
-class _Builder:
-    name: str
-    lines: dict[KeyPath, int] = field(default_factory=dict)
-    stack: list[_Container] = field(default_factory=list)
-    root: Any = None
-    has_root: bool = False
-    num_values: int = 0
+    def refuse(self, at: yaml.Event | yaml.Node, problem: str) -> UsageError:
+        return _refusal(self.file, _line(at), problem)
 
-    def refuse(self, line: int, problem: str) -> UsageError:
-        shown = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}..."
-        return UsageError(f"{self.name}:{line}: {shown}")
-
-    def add(self, event: yaml.Event) -> None:
-        assert event.start_mark is not None
-        line = event.start_mark.line + 1
-        match event:
-            case yaml.AliasEvent():
-                raise self.refuse(line, f"alias *{event.anchor}: write the value out, aliases are not allowed")
-            case yaml.DocumentStartEvent():
-                if event.version or event.tags:
-                    raise self.refuse(line, "%YAML and %TAG directives are not allowed: delete them")
-                if self.has_root:
-                    raise self.refuse(line, "a second document begins here: a file holds one mapping")
-            case yaml.NodeEvent():
-                self.num_values += 1
-                if self.num_values > MAX_VALUES:
-                    raise self.refuse(line, f"more than {MAX_VALUES} values: this is not a configuration")
-                self._refuse_decorations(event, line)
-                if isinstance(event, yaml.ScalarEvent):
-                    self._scalar(event, line)
-                else:
-                    self._open(event, line)
-            case yaml.CollectionEndEvent():
-                self.stack.pop()
-
-    def _refuse_decorations(self, event: yaml.NodeEvent, line: int) -> None:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise self.refuse(event, f"alias *{event.anchor}: write the value out, aliases are not allowed")
         if event.anchor is not None:
-            raise self.refuse(line, f"anchor &{event.anchor}: anchors and aliases are not allowed, write the value out")
-        tag = getattr(event, "tag", None)
-        if tag is not None:
-            raise self.refuse(line, f"tag {tag}: tags are not allowed, write the plain value")
+            problem = f"anchor &{event.anchor}: anchors and aliases are not allowed, write the value out"
+            raise self.refuse(event, problem)
+        if event.tag is not None:
+            raise self.refuse(event, f"tag {event.tag}: tags are not allowed, write the plain value")
+        self.num_nodes += 1
+        if self.num_nodes > MAX_VALUES:
+            raise self.refuse(event, f"more than {MAX_VALUES} values: this is not a configuration")
+        if self.num_open == MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
+            raise self.refuse(event, f"nested more than {MAX_DEPTH} levels deep")
+        self.num_open += 1
+        node = super().compose_node(parent, index)
+        self.num_open -= 1
+        return node
 
-    def _open(self, event: yaml.NodeEvent, line: int) -> None:
-        if self._expects_key():
-            raise self.refuse(line, "a list or mapping used as a key: keys are plain text")
-        if len(self.stack) == MAX_DEPTH:
-            raise self.refuse(line, f"nested more than {MAX_DEPTH} levels deep")
-        value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        path = self._place(value, line)
-        self.stack.append(_Container(value, path, line))
+    def value_of(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Any:
+        """What ``node`` stands for; the line of ``key`` is that of ``path``."""
+        self.key_lines[path] = _line(key)
+        if isinstance(node, yaml.MappingNode):
+            found: dict[str, Any] = {}
+            for key_node, value_node in node.value:
+                name = self._key(key_node)
+                if name in found:
+                    first = self.key_lines[(*path, name)]
+                    raise self.refuse(key_node, f"key {name!r} is given twice, first on line {first}: delete one")
+                found[name] = self.value_of(value_node, (*path, name), key_node)
+            return found
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value_of(item, (*path, index), item) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        return self._scalar(node)
 
-    def _scalar(self, event: yaml.ScalarEvent, line: int) -> None:
-        text = event.value
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise self.refuse(line, f"{text!a} holds half of a surrogate pair, which is not a character")
-        plain = event.implicit[0]
-        if self._expects_key():
-            self._start_key(text, plain, line)
-            return
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.refuse(node, "a list or mapping used as a key: keys are plain text")
+        if node.style is None and node.value == "<<":
+            raise self.refuse(node, "merge key <<: write the keys out, merging is not allowed")
+        if not isinstance(self._scalar(node), str):
+            raise self.refuse(node, f"key {node.value or '(empty)'}: keys are text")
+        return node.value
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise self.refuse(node, f"{node.value!a} holds half of a surrogate pair, which is not a character")
         try:
-            value = plain_scalar(text) if plain else text
+            return plain_scalar(node.value) if node.style is None else node.value
         except ValueError as error:
-            raise self.refuse(line, str(error)) from None
-        self._place(value, line)
+            raise self.refuse(node, str(error)) from None
 
-    def _expects_key(self) -> bool:
-        return bool(self.stack) and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None
 
-    def _start_key(self, text: str, plain: bool, line: int) -> None:
-        parent = self.stack[-1]
-        assert isinstance(parent.value, dict)
-        if plain and text == "<<":
-            raise self.refuse(line, "merge key <<: write the keys out, merging is not allowed")
-        if plain and not isinstance(plain_scalar(text), str):
-            raise self.refuse(line, f"key {text or '(empty)'}: keys are text")
-        if text in parent.value:
-            first = self.lines[(*parent.path, text)]
-            raise self.refuse(line, f"key {text!r} is given twice, first on line {first}: delete one")
-        parent.key, parent.key_line = text, line
+def _line(at: yaml.Event | yaml.Node) -> int:
+    assert at.start_mark is not None
+    return at.start_mark.line + 1
 
-    def _place(self, value: Any, line: int) -> KeyPath:
-        if not self.stack:
-            self.root, self.has_root = value, True
-            self.lines[()] = line
-            return ()
-        parent = self.stack[-1]
-        if isinstance(parent.value, list):
-            path: KeyPath = (*parent.path, len(parent.value))
-            parent.value.append(value)
-        else:
-            assert parent.key is not None
-            path, line = (*parent.path, parent.key), parent.key_line
-            parent.value[parent.key] = value
-            parent.key = None
-        self.lines[path] = line
-        return path
+
+def _refusal(name: str, line: int, problem: str) -> UsageError:
+    shown = problem if len(problem) <= _MAX_MESSAGE else f"{problem[:_MAX_MESSAGE]}..."
+    return UsageError(f"{name}:{line}: {shown}")
 
 
 def plain_scalar(text: str) -> Any:
@@ -179,12 +159,11 @@ def parse_yaml(text: str, name: str) -> Document:
     Raises:
         UsageError: ``name:line: ...`` for anything that is not strict YAML, or no mapping.
     """
-    builder = _parsed(text, name)
-    if not isinstance(builder.root, dict):
-        found = "nothing" if builder.root is None else f"a {type(builder.root).__name__}"
-        line = builder.lines.get((), 1)
-        raise builder.refuse(line, f"found {found}, expected a mapping of `key: value` lines")
-    return Document(name, builder.root, builder.lines)
+    data, lines = _parsed(text, name)
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else f"a {type(data).__name__}"
+        raise _refusal(name, lines.get((), 1), f"found {found}, expected a mapping of `key: value` lines")
+    return Document(name, data, lines)
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -193,14 +172,13 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         UsageError: as `parse_yaml`.
     """
-    return _parsed(text, name).root
+    return _parsed(text, name)[0]
 
 
-def _parsed(text: str, name: str) -> _Builder:
-    builder = _Builder(name)
+def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            builder.add(event)
+        reader = _Reader(text, name)
+        return reader.read(), reader.key_lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
@@ -213,7 +191,6 @@ def _parsed(text: str, name: str) -> _Builder:
     except (ValueError, OverflowError) as error:
         # PyYAML passes an escape such as "\U00110000" straight to chr().
         raise UsageError(f"{name}: not YAML: {error}") from None
-    return builder
 
 
 def load_yaml(path: Path, *, name: str | None = None) -> Document:
