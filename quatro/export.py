@@ -160,7 +160,11 @@ def _stored_format(model: Path) -> str:
     from quatro.policy import loading
 
     is_adapter = (model / ADAPTER_CONFIG).is_file()
-    return "float32" if is_adapter else str(loading.load_config(str(model)).dtype or "float32").removeprefix("torch.")
+    return (
+        "float32"
+        if is_adapter
+        else str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
+    )
 
 
 def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
