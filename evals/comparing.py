@@ -16,7 +16,7 @@ from evals.comparison import Comparison, DifferenceRow
 from evals.counting import clustering_settings, count_clusters
 from evals.errors import DataError
 from evals.estimates import Estimate, resolve_ks
-from evals.passk_ucc import check_beside_pass, passk_estimates, ucc_estimates
+from evals.passk_ucc import check_beside_pass, passk_counts, passk_estimates, ucc_estimates
 from evals.results import AVERAGE
 from evals.sample_types import Judged, Samples
 from evals.strict_json import shown
@@ -42,8 +42,9 @@ def compare_passk(
     judged_a, judged_b = a.judged(), b.judged()
     check_comparable(judged_a, judged_b, names=names)
     ks = resolve_ks(judged_a, ks)
-    estimates_a = passk_estimates(a, judged_a, ks, also=also, taus=taus)
-    estimates_b = passk_estimates(b, judged_b, ks, also=also, taus=taus)
+    counts_a, counts_b = passk_counts(a, judged_a, also=also), passk_counts(b, judged_b, also=also)
+    estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
+    estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
     return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
 
 

@@ -20,8 +20,6 @@ from evals.sample_reading import read_samples, sample_files
 from evals.strict_json import read_document
 from evals.whole_file import write_whole
 
-__all__ = ["GradedFile", "GradingSettings", "Note", "grade_file", "graded_copy", "note_of", "plan"]
-
 
 @dataclass(frozen=True)
 class GradedFile:

@@ -52,10 +52,11 @@ def passk_result(
     """
     check_beside_pass(also, taus)
     judged = samples.judged()
-    estimates = passk_estimates(samples, judged, resolve_ks(judged, ks), also=also, taus=taus)
+    ks = resolve_ks(judged, ks)
+    counts = passk_counts(samples, judged, also=also)
+    estimates = passk_estimates(counts, ks, also=also, taus=taus)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
-    everyone = [problem for group in estimates[0].groups.values() for problem in group]
-    problems = [_entry(problem, {}) for problem in everyone] if per_problem else None
+    problems = [_entry(problem, {}) for problem in counts] if per_problem else None
     return _result("pass@k", samples, rows, problems, about)
 
 
@@ -147,24 +148,23 @@ def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) ->
         )
 
 
-def passk_estimates(
-    samples: Samples,
-    judged: Sequence[Judged],
-    ks: Sequence[int],
-    *,
-    also: Sequence[str] = (),
-    taus: Sequence[float] = (),
-) -> list[Estimate]:
-    """Pass@k of every problem, then maj@k and G-Pass@k where asked for."""
+def passk_counts(samples: Samples, judged: Sequence[Judged], *, also: Sequence[str] = ()) -> list[Counts]:
+    """The counts of every problem, with the wrong answers' votes where maj@k is among ``also``."""
     votes: list[tuple[int, ...] | None] = [None] * len(judged)
     if "maj" in also:
         from evals.majority import wrong_votes
 
         votes = [wrong_votes(*pair) for pair in zip(samples.problems(), judged, strict=True)]
-    counts = [
+    return [
         Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
         for problem, wrong in zip(judged, votes, strict=True)
     ]
+
+
+def passk_estimates(
+    counts: Sequence[Counts], ks: Sequence[int], *, also: Sequence[str] = (), taus: Sequence[float] = ()
+) -> list[Estimate]:
+    """Pass@k of every problem, then maj@k and G-Pass@k where asked for."""
     groups = by_benchmark(counts)
     passed = {
         name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
