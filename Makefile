@@ -53,7 +53,7 @@ test: $(STAMP)
 # The measuring half on a machine without torch: its own environment, base install plus figures.
 $(VENV)-base/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-base
-	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest hypothesis
+	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest hypothesis tree-sitter tree-sitter-javascript
 	@touch $@
 
 test-base: $(VENV)-base/.installed

@@ -3,10 +3,14 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import tree_sitter_javascript
+from tree_sitter import Language, Node, Parser
 
 from evals.report import Report, ReportRun, ReportSamples
 from evals.report_document import LAST_METRICS, MOST_POINTS, Document, document, rounded
@@ -193,3 +197,41 @@ def test_a_page_without_anything_is_still_a_page():
     made = document(Report("t", [], [ReportRun("a", "a", config={"seed": "0"})]))
     assert isinstance(made, Document)
     assert "<main>" in report_page(made)
+
+
+def script_of(page: str) -> str:
+    return re.findall(r"<script>(.*?)</script>", page, re.DOTALL)[-1]
+
+
+def syntax_errors(script: str) -> list[str]:
+    """Where a parser of JavaScript had to guess, as `line:column`."""
+    parser, found = Parser(Language(tree_sitter_javascript.language())), []
+
+    def visit(node: Node) -> None:
+        if node.is_error or node.is_missing:
+            found.append(f"{node.start_point.row + 1}:{node.start_point.column + 1}")
+        for child in node.children:
+            if child.has_error or child.is_missing:
+                visit(child)
+
+    visit(parser.parse(script.encode("utf-8")).root_node)
+    return found
+
+
+def test_the_script_of_the_page_is_javascript():
+    script = script_of(report_page(document(Report("t", [], [run()]))))
+    assert len(script) > 10_000
+    assert syntax_errors(script) == []
+    for old, new in [("})();", "}();"), ("const ", "cnst "), ("=>", "= >"), ("if (", "if ")]:
+        assert old in script
+        assert syntax_errors(script.replace(old, new, 1)) != []
+
+
+def test_node_takes_the_script_of_the_page(tmp_path):
+    """What a parser cannot see: names declared twice, assignments to what is none."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    file = tmp_path / "page.js"
+    file.write_text(script_of(report_page(document(Report("t", [], [run()])))), encoding="utf-8")
+    checked = subprocess.run(["node", "--check", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
