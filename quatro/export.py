@@ -159,12 +159,9 @@ def _stored_format(model: Path) -> str:
     """The number format that the weights of a whole model have; float32 where an adapter is merged."""
     from quatro.policy import loading
 
-    is_adapter = (model / ADAPTER_CONFIG).is_file()
-    return (
-        "float32"
-        if is_adapter
-        else str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
-    )
+    if (model / ADAPTER_CONFIG).is_file():
+        return "float32"
+    return str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
 
 
 def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:

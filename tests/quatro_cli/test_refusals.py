@@ -44,19 +44,6 @@ def refusals(folder: Path, *commands: list[str]) -> list[tuple[int, str]]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    torch = pytest.importorskip("torch")
-    from quatro.warmstart import WarmStart, make_model, make_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    recipe = WarmStart(hidden_size=64, num_layers=1)
-    torch.manual_seed(0)
-    make_model(recipe).save_pretrained(folder)
-    make_tokenizer(recipe.max_positions).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def finished(model, tmp_path_factory) -> Path:
     """A run that has done its one iteration."""
     run = tmp_path_factory.mktemp("runs") / "run"
@@ -162,10 +149,10 @@ def test_a_finished_run_with_a_changed_file_or_setting_is_not_called_done(finish
     [
         ("no/such/folder", "load_tokenizer"),
         ("EMPTY", "load_tokenizer"),
-        ("NO_CONFIG", "load_config"),
+        ("NO_CONFIG", "load_model_config"),
         ("NO_WEIGHTS", "load_shape"),
         ("org/model", "load_tokenizer"),
-        ("ADAPTER", "load_config"),
+        ("ADAPTER", "load_model_config"),
     ],
 )
 def test_a_model_is_refused_in_the_words_in_which_loading_it_would_be(name, loader, model, tmp_path, monkeypatch):

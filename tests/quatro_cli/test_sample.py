@@ -18,22 +18,6 @@ ROOT = Path(__file__).parents[2]
 runner = CliRunner()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """The embedded architecture with random weights and a chat template."""
-    torch = pytest.importorskip("torch")
-    from quatro.warmstart import WarmStart, make_model, make_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    recipe = WarmStart(hidden_size=64, num_layers=1)
-    torch.manual_seed(0)
-    make_model(recipe).save_pretrained(folder)
-    tokenizer = make_tokenizer(recipe.max_positions)
-    tokenizer.chat_template = "{% for m in messages if m['role'] == 'user' %}{{ m['content'][:18] }}{% endfor %}"
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def toy(tmp_path) -> Path:
     path = tmp_path / "toy.jsonl"

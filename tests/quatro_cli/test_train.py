@@ -21,20 +21,6 @@ ROOT = Path(__file__).parents[2]
 runner = CliRunner()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    """The embedded architecture with random weights: knows nothing, loads in no time."""
-    torch = pytest.importorskip("torch")
-    from quatro.warmstart import WarmStart, make_model, make_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    recipe = WarmStart(hidden_size=64, num_layers=1)
-    torch.manual_seed(0)
-    make_model(recipe).save_pretrained(folder)
-    make_tokenizer(recipe.max_positions).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
 def settings(model) -> list[str]:
     small = ["prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=4", "inner_updates=2", "steps=2"]

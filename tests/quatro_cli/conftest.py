@@ -1,0 +1,24 @@
+"""A model that knows nothing and loads in no time, for commands that need one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded architecture with random weights and a chat template; skips where there is no torch."""
+    torch = pytest.importorskip("torch")
+    from quatro.warmstart import WarmStart, make_model, make_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    recipe = WarmStart(hidden_size=64, num_layers=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        make_model(recipe).save_pretrained(folder)
+    tokenizer = make_tokenizer(recipe.max_positions)
+    tokenizer.chat_template = "{% for m in messages if m['role'] == 'user' %}{{ m['content'][:18] }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    return folder
