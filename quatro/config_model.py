@@ -9,8 +9,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from evals.errors import UsageError
 from evals.prompts import TEMPLATES
@@ -18,6 +28,9 @@ from quatro.methods import METHODS
 from quatro.methods.base import Aggregate
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
+from quatro.policy import POLICIES
+from quatro.rewards import REWARDS
+from quatro.rollout import ENGINES
 from quatro.types import KlEstimator
 
 if TYPE_CHECKING:
@@ -68,9 +81,22 @@ def _targets(value: Any) -> Any:
 
 def _known_reward(value: str) -> str:
     module, separator, function = value.partition(":")
-    if value in ("math", "countdown") or (separator and module and function.isidentifier()):
+    if value in REWARDS or (separator and module and function.isidentifier()):
         return value
-    raise ValueError("expected math, countdown or module:function")
+    raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
+
+
+def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
+    """What makes a field one of the names in ``table``: as a Literal would, but asked when a value is given."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or value not in table:
+            raise PydanticCustomError(
+                "literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, table))}
+            )
+        return value
+
+    return BeforeValidator(check), WithJsonSchema({"enum": list(table), "type": "string"})
 
 
 def _passes(value: Any) -> Any:
@@ -134,7 +160,7 @@ class DataConfig(Block):
 
 
 class RolloutConfig(Block):
-    engine: Literal["transformers", "vllm", "replay"] = Field(
+    engine: Annotated[str, *_one_of(ENGINES)] = Field(
         "transformers", description="what draws responses; replay reads them from `replay_file`"
     )
     temperature: float = Field(1.0, gt=0, description="sampling temperature, applied by sampler and trainer alike")
@@ -173,7 +199,9 @@ class LoraConfig(Block):
 
 
 class PolicyConfig(Block):
-    kind: Literal["local", "deepspeed"] = Field("local", description="one process, or DeepSpeed ZeRO under torchrun")
+    kind: Annotated[str, *_one_of(POLICIES)] = Field(
+        "local", description="one process, or DeepSpeed ZeRO under torchrun"
+    )
     zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
     offload_optimizer: bool = Field(
         False, description="keep DeepSpeed's optimiser in the CPU's memory: less on the device, slower steps"
@@ -354,18 +382,19 @@ def _check_radius(config: Config) -> list[tuple[str, str]]:
     return problems
 
 
-def _check_replay(config: Config) -> list[tuple[str, str]]:
+def _check_recorded(config: Config) -> list[tuple[str, str]]:
     rollout = config.rollout
-    if rollout.engine == "replay" and rollout.replay_file is None:
-        return [("rollout.replay_file", "missing: engine replay needs a file of recorded responses")]
-    if rollout.engine == "replay" and config.audit_rollouts:
-        return [
-            ("audit_rollouts", f"found {config.audit_rollouts}, expected 0: engine replay cannot draw fresh responses")
-        ]
-    if rollout.engine == "replay" and config.eval.every:
-        return [("eval.every", f"found {config.eval.every}, expected 0: engine replay cannot draw samples to evaluate")]
-    if rollout.engine != "replay" and rollout.replay_file is not None:
-        return [("rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it")]
+    engine, evaluations = f"engine {rollout.engine}", config.eval.every
+    if not ENGINES[rollout.engine].is_recorded:
+        file = rollout.replay_file
+        unread = ("rollout.replay_file", f"found {file}, expected null: only engine replay reads it")
+        return [] if file is None else [unread]
+    if rollout.replay_file is None:
+        return [("rollout.replay_file", f"missing: {engine} needs a file of recorded responses")]
+    if config.audit_rollouts:
+        return [("audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses")]
+    if evaluations:
+        return [("eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate")]
     return []
 
 
@@ -379,7 +408,7 @@ def _check_measuring(config: Config) -> list[tuple[str, str]]:
 
 
 def _check_policy(config: Config) -> list[tuple[str, str]]:
-    if config.policy.kind == "local":
+    if not POLICIES[config.policy.kind].is_sharded:
         if config.policy.offload_optimizer:
             return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed does it")]
         return []
@@ -408,7 +437,7 @@ _CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
     _check_data,
     _check_overlong,
     _check_radius,
-    _check_replay,
+    _check_recorded,
     _check_measuring,
     _check_policy,
 )

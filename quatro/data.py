@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.countdown import parse_prompt
 from evals.errors import DataError
 from evals.loading import load_problems
 from evals.problems import Problem
@@ -43,22 +42,6 @@ class PromptSet:
 def training_problems(config: DataConfig) -> list[Problem]:
     """The problems of `data.prompts`; raises as `evals.loading.load_problems` does."""
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
-
-
-def check_answers(prompts: Sequence[Prompt], reward: str) -> None:
-    """Whether `math` or `countdown` can judge every prompt; a function judges as it likes.
-
-    Raises:
-        DataError: names the first prompt that it cannot.
-    """
-    for prompt in prompts:
-        if reward == "math" and not (prompt.answer or "").strip():
-            raise DataError(
-                f"prompt {prompt.id!r} of {prompt.benchmark} has no reference answer, and the reward is math; "
-                "give it an `answer`, leave it out, or choose another reward"
-            )
-        if reward == "countdown":
-            parse_prompt(prompt.answer or prompt.problem)
 
 
 def tokenize_problems(

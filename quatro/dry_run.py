@@ -8,11 +8,13 @@ from typing import Any
 from quatro.config import Config, config_to_yaml
 from quatro.data import PromptSet
 from quatro.health import startup_warnings
+from quatro.policy import POLICIES
 from quatro.policy.adapters import base_of
+from quatro.policy.kinds import FLOAT32_BYTES
 from quatro.prepare import Prepared
+from quatro.rollout import ENGINES
 from quatro.types import Prompt
 
-FLOAT32_BYTES = 4
 LOGIT_BYTES = 18  # measured, forward and backward: the logit, its float32 copy, log-softmax and gradients
 GIB = 1024**3
 SHOWN_TOKENS = 64
@@ -105,14 +107,9 @@ def describe(prepared: Prepared) -> DryRun:
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # which may be refused too
-    if config.policy.kind == "deepspeed":
-        from quatro.policy.deepspeed import require
-
-        require(device)
-    if config.rollout.engine == "vllm":
-        from quatro.rollout.vllm import check_usable
-
-        check_usable(model.config)
+    kind = POLICIES[config.policy.kind]
+    kind.check_device(device)
+    ENGINES[config.rollout.engine].check_model(model.config)
     if config.policy.lora is not None:
         from quatro.policy import lora
 
@@ -126,9 +123,8 @@ def describe(prepared: Prepared) -> DryRun:
         )
     if (base := base_of(config.model)) != config.model:
         notes.append(f"{config.model} is an adapter: the run, and its KL term, begin with {base} and it merged in")
-    is_local = config.policy.kind == "local"
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
-    masters = f"{kept} kept in float32" if is_local else "float32 masters in the optimiser's shards"
+    masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
     return DryRun(
         config_yaml=config_to_yaml(config),
@@ -231,36 +227,18 @@ def predict_memory(
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
     return Memory(
-        **_model_memory(config, num_parameters, num_trained or num_parameters, number, num_ranks),
+        **POLICIES[config.policy.kind].memory(
+            config,
+            num_parameters,
+            num_trained or num_parameters,
+            number,
+            num_ranks=num_ranks,
+            is_sampled=ENGINES[config.rollout.engine].shares_weights,
+        ),
         activations=activations,
         logits=logits,
         kv_cache=live_rows * longest * layers * 2 * keys * number,
     )
-
-
-def _model_memory(config: Config, num_parameters: int, num_trained: int, number: int, num_ranks: int) -> dict[str, int]:
-    """Bytes of what has the size of the model, on each rank; ``number`` is that of one number of the computation."""
-    trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
-    if config.policy.kind == "local":
-        return {
-            "weights": trained + number * (num_parameters - num_trained),
-            "gradients": trained,
-            "optimizer": 2 * trained,
-            "reference": trained if has_copy else 0,
-            "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
-            "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
-        }
-    stage, computed = config.policy.zero_stage, num_parameters * number
-    copy = computed if stage == 3 and config.rollout.engine == "transformers" else 0
-    return {
-        "weights": (computed // num_ranks if stage == 3 else computed) + copy,
-        "gradients": trained // num_ranks if stage >= 2 else trained,
-        "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
-        "reference": computed if has_copy else 0,
-        "casts": 0,
-        # All weights at once, while they are sent to an engine or saved.
-        "snapshots": computed - computed // num_ranks if stage == 3 else 0,
-    }
 
 
 def _size(num_bytes: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from quatro.config import Config
 from quatro.methods.scheduled import min_kl_radius
+from quatro.rollout import ENGINES
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def startup_warnings(config: Config) -> list[str]:
             f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) while the "
             "trainer's log-probabilities are not: ratios are biased; train at top_p 1 and top_k 0"
         )
-    if config.rollout.engine == "replay":
+    if ENGINES[config.rollout.engine].is_recorded:
         found.append(
             "replayed responses count as drawn from the policy at the start of each iteration, which they were not"
         )

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import UsageError
 from evals.judging import grader_name
 from evals.loading import load_problems
 from evals.problems import Problem
-from evals.sample_reading import read_samples
 from quatro import warmstart
 from quatro.config import Config
-from quatro.data import PromptSet, check_answers, tokenize_problems, training_problems
+from quatro.data import PromptSet, tokenize_problems, training_problems
 from quatro.packages import require
+from quatro.policy import POLICIES
 from quatro.policy.adapters import base_of
 from quatro.preflight import check_model
 from quatro.ranks import Launch
-from quatro.rewards import Reward, make_reward
-from quatro.rollout.limits import check_temperature
+from quatro.rewards import Reward, check_prompts, make_reward
+from quatro.rollout import ENGINES
 from quatro.trackers import require_trackers
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Prepared:
 
         limit = context_limit(self.shape)
         found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit)
-        check_answers(found.prompts, reward)
+        check_prompts(found.prompts, reward)
         return found
 
     def close(self) -> None:
@@ -108,10 +107,12 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     """
     launch = launch or Launch()
     check_ranks(config, launch.size)
-    require_packages(config)
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
+    POLICIES[config.policy.kind].check()
     check_model(config.model)
-    if config.rollout.engine == "replay":
-        read_samples([Path(config.rollout.replay_file or "")], keep_extra=False)
+    temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
+    ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     problems = training_problems(config.data)
     evaluated = load_problems(str(config.eval.benchmark)) if config.eval.every else []
     require_trackers(config.tracking)
@@ -130,21 +131,8 @@ def check_ranks(config: Config, size: int) -> None:
             f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
             f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
         )
-    if size > 1 and config.rollout.engine == "replay":
+    if size > 1 and ENGINES[config.rollout.engine].is_recorded:
         raise UsageError(
-            f"engine replay deals out recorded responses in the order of one process, and there are {size}; "
-            "start it without torchrun"
+            f"engine {config.rollout.engine} deals out recorded responses in the order of one process, and there are "
+            f"{size}; start it without torchrun"
         )
-
-
-def require_packages(config: Config) -> None:
-    """Raises MissingError where an adapter, DeepSpeed or vLLM is asked for and its package is not installed, and
-    UsageError for a temperature at which vLLM does not sample."""
-    if config.policy.lora is not None or base_of(config.model) != config.model:
-        require("peft", "policy.lora")
-    if config.policy.kind == "deepspeed":
-        require("deepspeed", "policy.kind deepspeed")
-    if config.rollout.engine == "vllm":
-        check_temperature("rollout.temperature", config.rollout.temperature)
-        check_temperature("eval.temperature", config.eval.temperature)
-        require("vllm", "the engine vllm")

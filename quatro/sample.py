@@ -24,6 +24,7 @@ from quatro.data import to_prompts
 from quatro.policy.digest import model_digest
 from quatro.preflight import check_model
 from quatro.rewards import make_reward
+from quatro.rollout.engine import Recipe
 from quatro.sample_benchmark import SampleFile, refuse_long_prompts, sample_benchmark
 from quatro.sample_model import SampledModel, find_model
 from quatro.sample_progress import DrawProgress
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import torch
 
     from quatro.rollout.engine import Sampler
-    from quatro.sample_engine import EngineName
 
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class SamplePlan:
     n: int
     seed: int
     folder: Path
-    engine: EngineName
+    engine: str
     gpus: list[str]
     grade: bool
     notes: list[str]
@@ -231,7 +231,7 @@ def draw_planned(
     pairs = list(zip(plan.benchmarks, prompts, strict=True))
     longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
     device = find_device("auto")
-    recipe = sample_engine.Recipe(
+    recipe = Recipe(
         engine=plan.engine,
         weights=weights,
         dtype="bfloat16" if device.type == "cuda" else "float32",

@@ -8,13 +8,13 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
-from quatro import packages
-from quatro.rollout.limits import check_temperature
+from quatro.rollout import ENGINES
+from quatro.rollout.engine import Recipe
 
 if TYPE_CHECKING:
     from quatro.rollout.engine import Engine, Sampler
@@ -22,43 +22,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EngineName = Literal["transformers", "vllm"]
-ENGINES: tuple[EngineName, ...] = ("transformers", "vllm")
 
-# Samples that one call of a vLLM engine draws, and a crash can lose: it batches as it sees fit and is idle only at
-# the end of a call, so few long calls are best.
-VLLM_ROWS_PER_CALL = 2048
-GPU_MEMORY_UTILIZATION = 0.9  # nothing else of ours is on that GPU
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """All that a process needs to know to draw from a model; pickled to the processes of several GPUs.
-
-    ``weights`` is a folder or Hub id, ``dtype`` float32 or bfloat16, ``max_tokens`` the most that prompt and response
-    have together.
-    """
-
-    engine: EngineName
-    weights: str
-    dtype: str
-    device: str
-    max_tokens: int
-
-
-def engine_name(name: str) -> EngineName:
-    """``name``, if there is such an engine and its package.
+def engine_name(name: str) -> str:
+    """``name``, if it is an engine that draws, and its package is installed.
 
     Raises:
         UsageError: there is no such engine.
         MissingError: its package is not installed.
     """
-    for engine in ENGINES:
-        if engine == name:
-            if engine == "vllm":
-                packages.require("vllm", "the engine vllm")
-            return engine
-    raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(ENGINES)}")
+    names = [engine for engine in ENGINES if not ENGINES[engine].is_recorded]
+    if name not in names:
+        raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(names)}")
+    ENGINES[name].check(temperatures={})
+    return name
 
 
 def gpu_list(text: str | None) -> list[str]:
@@ -96,7 +72,7 @@ def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
 
     Raises:
         MissingError, UsageError, DataError: what the engines raise about the model.
-        OSError: the merged model that vLLM needs of an adapter cannot be written; TMPDIR says where.
+        OSError: the merged model of an adapter cannot be written; TMPDIR says where.
     """
     with _whole_model(recipe) as whole:
         if gpus:
@@ -114,9 +90,9 @@ def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
 
 @contextlib.contextmanager
 def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
-    """``recipe``, or where vLLM is to draw from an adapter, that of the merged model in a folder that is there inside.
+    """``recipe``, or for an adapter that the engine does not take, that of the merged model in a folder there inside.
 
-    Merged once, however many GPUs draw, and loaded by vLLM like any other model.
+    Merged once, however many GPUs draw, and loaded like any other model.
     """
     import torch
 
@@ -124,7 +100,7 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
     from quatro.policy.loading import load_model, load_tokenizer
     from quatro.policy.local import save_folder
 
-    if recipe.engine != "vllm" or base_of(recipe.weights) == recipe.weights:
+    if ENGINES[recipe.engine].takes_adapters or base_of(recipe.weights) == recipe.weights:
         yield recipe
         return
     with tempfile.TemporaryDirectory(prefix="quatro-merged-") as folder:
@@ -136,53 +112,20 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
 
 
 def make_engine(recipe: Recipe) -> Engine:
-    """The engine of ``recipe`` in this process; vLLM's takes no adapter, see `open_sampler`."""
-    import torch
+    """The engine of ``recipe`` in this process; for one that takes no adapters see `open_sampler`."""
+    from quatro.policy.loading import load_tokenizer
 
-    from quatro.policy.loading import load_model, load_tokenizer, stop_ids
-
-    tokenizer = load_tokenizer(recipe.weights)
-    if recipe.engine == "vllm":
-        from quatro.rollout.vllm import VllmEngine
-
-        shape = _shape(recipe.weights)
-        return VllmEngine(
-            recipe.weights,
-            tokenizer,
-            shape=shape.config,
-            eos_ids=stop_ids(tokenizer, shape),
-            dtype=recipe.dtype,
-            max_model_len=recipe.max_tokens,
-            gpu_memory_utilization=GPU_MEMORY_UTILIZATION,
-            collect_logp=False,
-        )
-    from quatro.rollout.transformers import TransformersEngine
-
-    model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
-    return TransformersEngine(model, tokenizer, eos_ids=stop_ids(tokenizer, model), collect_entropy=False)
+    return ENGINES[recipe.engine].open(recipe, load_tokenizer(recipe.weights))
 
 
-def _shape(weights: str) -> Any:
-    """The model without weights, with the generation config that comes with them: it may name more stop tokens."""
-    from transformers import GenerationConfig
-
-    from quatro.policy.loading import load_shape
-
-    shape = load_shape(weights)
-    with contextlib.suppress(OSError):  # there is none, and the model's own configuration says it all
-        shape.generation_config = GenerationConfig.from_pretrained(weights)
-    return shape
-
-
-def check_sampling(engine: EngineName, sampling: Sampling) -> None:
+def check_sampling(engine: str, sampling: Sampling) -> None:
     """Raises UsageError for what ``engine`` cannot draw."""
-    if engine == "vllm":
-        check_temperature("temperature", sampling.temperature)
+    ENGINES[engine].check(temperatures={"temperature": sampling.temperature})
 
 
 def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
     from quatro.sample_benchmark import rows_per_call as rows_of_one
 
-    rows = VLLM_ROWS_PER_CALL if recipe.engine == "vllm" else rows_of_one(sampling)
+    rows = ENGINES[recipe.engine].rows_per_call or rows_of_one(sampling)
     return rows * max(1, num_engines)

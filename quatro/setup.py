@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, digest_prompts
 from quatro.parts import Parts
-from quatro.policy import lora
+from quatro.policy import POLICIES, lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
 from quatro.policy.digest import model_digest
-from quatro.policy.loading import context_limit, load_model, load_tokenizer, stop_ids
-from quatro.policy.local import LocalPolicy
+from quatro.policy.loading import context_limit, load_model, load_tokenizer
 from quatro.prepare import Prepared
-from quatro.rollout.engine import Engine
+from quatro.rollout import ENGINES
+from quatro.rollout.engine import Engine, Recipe
 from quatro.stop import StopCheck, StopRequest
 from quatro.types import Sampling
 from quatro.world import World
@@ -83,78 +82,39 @@ def make_policy(
 
     ``weights`` take the place of ``model``'s once the reference is made.
     """
-    is_local, adapter = config.policy.kind == "local", config.policy.lora
+    kind, adapter = POLICIES[config.policy.kind], config.policy.lora
     if adapter is not None:
-        # DeepSpeed brings all weights to the format of the computation by itself.
-        is_cast = is_local and config.dtype == "bfloat16"
+        # A policy in shards brings all weights to the format of the computation by itself.
+        is_cast = not kind.is_sharded and config.dtype == "bfloat16"
         lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
     model = model if device is None else model.to(device)
-    if is_local:
-        policy = LocalPolicy(model, config, world=world)
-        if weights is not None:
-            _load_weights(model, weights, config)
-        return policy
-    from quatro.policy.deepspeed import DeepSpeedPolicy, require
 
-    require(model.device)
-    reference = copy.deepcopy(model) if config.kl.beta > 0 and adapter is None else None
-    if weights is not None:
-        _load_weights(model, weights, config)
-    return DeepSpeedPolicy(model, config, world=world, reference=reference)
+    def load() -> None:
+        if weights is None:
+            return
+        if adapter is not None:
+            lora.load(model, weights)
+        else:
+            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
 
-
-def _load_weights(model: Any, weights: Path, config: Config) -> None:
-    if config.policy.lora is not None:
-        lora.load(model, weights)
-        return
-    model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
+    is_sampled = ENGINES[config.rollout.engine].shares_weights
+    return kind.open(model, config, world, load=load, is_sampled=is_sampled)
 
 
 def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
-    """The rollout engine of ``config.rollout.engine``, sampling from ``policy``."""
-    if config.rollout.engine == "replay":
-        from quatro.rollout.replay import ReplayEngine
+    """The rollout engine of ``config.rollout.engine``, sampling from ``policy``.
 
-        return ReplayEngine(Path(config.rollout.replay_file or ""), tokenizer)
-    eos_ids = stop_ids(tokenizer, policy.model)
-    if config.rollout.engine == "vllm":
-        return _vllm_engine(config, policy, tokenizer, eos_ids)
-    from quatro.rollout.transformers import TransformersEngine
-
-    sampled = policy.sampling_model
-    if sampled is policy.model:
-        return TransformersEngine(sampled, tokenizer, eos_ids=eos_ids, compute=policy.computing)
-    from quatro.rollout.following import FollowingEngine
-
-    return FollowingEngine(sampled, tokenizer, eos_ids=eos_ids, compute=policy.computing)
-
-
-def _vllm_engine(config: Config, policy: Policy, tokenizer: Any, eos_ids: tuple[int, ...]) -> Engine:
-    """Loaded from the model the run began with, or of an adapter its base: the first `sync` brings the policy's own
-    weights."""
-    from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
-    from quatro.rollout.vllm import VllmEngine
-
-    context = context_limit(policy.model)
-    longest = max(config.data.max_prompt_tokens + config.rollout.max_new_tokens, num_probe_tokens())
-    num_embeddings = policy.model.get_input_embeddings().num_embeddings
-    probe = make_probe(
-        policy_score(policy),
-        vocabulary=probe_vocabulary(tokenizer, num_embeddings),
-        context=context,
-        temperature=config.rollout.temperature,
+    One with weights of its own loads those of the model the run began with, or of an adapter those of its base.
+    """
+    rollout, context = config.rollout, context_limit(policy.model)
+    longest = config.data.max_prompt_tokens + rollout.max_new_tokens
+    recipe = Recipe(
+        engine=rollout.engine,
+        weights=base_of(warmstart.resolve_model(config.model)),
         dtype=config.dtype,
+        device=str(policy.device),
+        max_tokens=longest if context is None else min(context, longest),
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        replay_file=rollout.replay_file,
     )
-    return VllmEngine(
-        base_of(warmstart.resolve_model(config.model)),
-        tokenizer,
-        shape=policy.model.config,
-        eos_ids=eos_ids,
-        dtype=config.dtype,
-        max_model_len=longest if context is None else min(context, longest),
-        gpu_memory_utilization=config.rollout.gpu_memory_utilization,
-        temperature=config.rollout.temperature,
-        probe=probe,
-        shares_device=policy.device.type == "cuda",
-        is_distributed=policy.world.size > 1,
-    )
+    return ENGINES[rollout.engine].open(recipe, tokenizer, policy)

@@ -37,6 +37,12 @@ WITHOUT_TORCH = (
     "quatro/prepare.py",
     "quatro/packages.py",
     "quatro/methods",
+    "quatro/rewards",
+    "quatro/policy/__init__.py",
+    "quatro/policy/kinds.py",
+    "quatro/rollout/__init__.py",
+    "quatro/rollout/engine.py",
+    "quatro/rollout/kinds.py",
 )
 HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}
 # A method is mathematics: no files, clocks, processes or logging.

@@ -53,21 +53,23 @@ def require(device: torch.device) -> None:
 class DeepSpeedPolicy(Policy):
     """``reference`` is the frozen model of the KL term, held whole by every rank.
 
-    Under ZeRO-3 every rank also holds ``sampling_model``, a whole copy in the format of the computation that follows
-    the weights when an engine syncs; otherwise it is the model itself. All ranks must call every method together.
+    Under ZeRO-3, if an engine draws from it (``is_sampled``), every rank also holds ``sampling_model``, a whole copy in
+    the format of the computation that follows the weights when an engine syncs; otherwise it is the model itself. All
+    ranks must call every method together.
     """
 
     is_sharded = True
 
-    def __init__(self, model: Any, config: Config, *, world: World | None = None, reference: Any = None) -> None:
+    def __init__(
+        self, model: Any, config: Config, *, world: World | None = None, reference: Any = None, is_sampled: bool = True
+    ) -> None:
         super().__init__(model, config, world=world)
         self.stage = config.policy.zero_stage
         dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
         self.reference = None if reference is None else cast_weights(reference, dtype).requires_grad_(False)
         self._num_steps = 0
         self._settings = config.optimizer
-        needs_copy = self.stage == 3 and config.rollout.engine == "transformers"
-        if needs_copy:
+        if self.stage == 3 and is_sampled:
             whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
             self.sampling_model = cast_weights(whole, dtype).requires_grad_(False)
         self.optimizer = _CarefulAdamW(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
-from quatro.rewards.base import Reward, Scored
+from quatro.lazy_table import LazyTable
+from quatro.rewards.base import RegisteredReward, Reward, Scored
+from quatro.types import Prompt
 
 if TYPE_CHECKING:
     from quatro.rewards.function import OnError
 
-__all__ = ["Reward", "Scored", "make_reward"]
+__all__ = ["REWARDS", "Reward", "Scored", "check_prompts", "make_reward"]
+
+# A new reward is a file and a line here.
+REWARDS: LazyTable[type[RegisteredReward]] = LazyTable(
+    {"math": "quatro.rewards.math:MathReward", "countdown": "quatro.rewards.countdown:CountdownReward"}
+)
 
 
 def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> Reward:
-    """The reward `math`, `countdown` or `module:function`. Call its ``close`` in the end.
+    """The reward of that name in `REWARDS`, or `module:function`. Call its ``close`` in the end.
 
     The keywords concern a function: ``timeout_s`` seconds a rollout may take before its process is killed and it earns
     0; ``on_error`` what an exception means (`fail` stops, `zero` counts it); ``num_workers`` processes (0: up to 4).
@@ -22,17 +30,21 @@ def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail
     Raises:
         UsageError: there is no such reward, or the function cannot be imported.
     """
-    if spec == "math":
-        from quatro.rewards.math import math_reward
-
-        return math_reward()
-    if spec == "countdown":
-        from quatro.rewards.countdown import countdown_reward
-
-        return countdown_reward()
+    if spec in REWARDS:
+        return REWARDS[spec].open()
     module, colon, function = spec.partition(":")
     if not (module and colon and function):
-        raise UsageError(f"unknown reward {spec!r}; expected math, countdown or module:function")
+        raise UsageError(f"unknown reward {spec!r}; expected {', '.join(REWARDS)} or module:function")
     from quatro.rewards.function import FunctionReward
 
     return FunctionReward(spec, timeout_s=timeout_s, on_error=on_error, num_workers=num_workers)
+
+
+def check_prompts(prompts: Sequence[Prompt], spec: str) -> None:
+    """Whether the reward ``spec`` can judge every prompt; a function judges as it likes.
+
+    Raises:
+        DataError: names the first prompt that it cannot.
+    """
+    if spec in REWARDS:
+        REWARDS[spec].check(prompts)

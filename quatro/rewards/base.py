@@ -48,6 +48,18 @@ class Reward(Protocol):
         """Ends child processes; scoring again starts them anew."""
 
 
+class RegisteredReward(Reward, Protocol):
+    """A class of `REWARDS`. Its module imports no torch."""
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt]) -> None:
+        """Raises DataError for the first prompt that the reward cannot judge."""
+
+    @classmethod
+    def open(cls) -> Reward:
+        """The reward, ready to score."""
+
+
 class VerifiedReward:
     """1 for a correct rollout, 0 for any other."""
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from evals.countdown import solves
+from collections.abc import Sequence
+
+from evals.countdown import parse_prompt, solves
 from evals.errors import DataError
 from quatro.rewards.base import VerifiedReward
 from quatro.types import Prompt, Rollout
 
 
-def countdown_reward() -> VerifiedReward:
-    return VerifiedReward(_is_correct)
+class CountdownReward(VerifiedReward):
+    """1 for a correct chain that ends, 0 for any other."""
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt]) -> None:
+        """Raises DataError for the first answer, or problem without one, that is no countdown prompt."""
+        for prompt in prompts:
+            parse_prompt(prompt.answer or prompt.problem)
+
+    @classmethod
+    def open(cls) -> CountdownReward:
+        return cls(_is_correct)
 
 
 def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:

@@ -23,6 +23,20 @@ _log = logging.getLogger(__name__)
 class MathReward:
     """1 for a correct rollout, 0 for any other. All rollouts of a step are graded in one batch."""
 
+    @staticmethod
+    def check(prompts: Sequence[Prompt]) -> None:
+        """Raises DataError for the first prompt without a reference answer."""
+        for prompt in prompts:
+            if not (prompt.answer or "").strip():
+                raise DataError(
+                    f"prompt {prompt.id!r} of {prompt.benchmark} has no reference answer, and the reward is math; "
+                    "give it an `answer`, leave it out, or choose another reward"
+                )
+
+    @classmethod
+    def open(cls) -> MathReward:
+        return cls()
+
     def __init__(self) -> None:
         self._opinion: SecondOpinion | None = None
 
@@ -74,7 +88,3 @@ class MathReward:
         if self._opinion is not None:
             self._opinion.close()
             self._opinion = None
-
-
-def math_reward() -> MathReward:
-    return MathReward()

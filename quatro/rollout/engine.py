@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -60,3 +61,46 @@ class Engine(Sampler, Protocol):
 
     def close(self) -> None:
         """Give back what the engine holds (memory, processes); it draws nothing afterwards. Twice does no harm."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a process needs to know to draw from a model; pickled to the processes of several GPUs.
+
+    ``engine`` is a name in `ENGINES`, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16, ``max_tokens`` the
+    most that prompt and response have together. An engine alone on its GPU may take most of the memory.
+    """
+
+    engine: str
+    weights: str
+    dtype: str
+    device: str
+    max_tokens: int
+    gpu_memory_utilization: float = 0.9
+    replay_file: str | None = None
+
+
+class EngineKind:
+    """An entry of `ENGINES`: how an engine is checked and made. Its module imports no torch at the top."""
+
+    is_recorded: ClassVar[bool] = False  # deals out recorded responses, in one process, and draws no others
+    shares_weights: ClassVar[bool] = False  # draws from the policy's own tensors, or from a copy of the policy's
+    takes_adapters: ClassVar[bool] = True  # loads the folder of an adapter as it is
+    rows_per_call: ClassVar[int | None] = None  # samples that a call should draw; None: fewer, the longer they are
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Whether the engine can draw at all of ``temperatures``, given by the names that errors use.
+
+        Raises:
+            UsageError, MissingError, DataError: it cannot; whatever is found out without torch.
+        """
+
+    @staticmethod
+    def check_model(shape: Any) -> None:
+        """Raises UsageError or MissingError if the engine cannot hold a model of configuration ``shape`` here."""
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Any = None) -> Engine:
+        """The engine: one that follows the weights of the `Policy`, or draws from `recipe.weights` alone."""
+        raise NotImplementedError

@@ -6,6 +6,7 @@ import pytest
 
 from evals.errors import DataError, MissingError, UsageError
 from quatro.dry_run import batch_arithmetic, describe
+from quatro.policy import POLICIES
 from quatro.policy.loading import load_model
 from quatro.prepare import prepare
 from quatro.ranks import Launch
@@ -199,10 +200,8 @@ def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
 @pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])
 def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
     """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
-    from quatro.dry_run import _model_memory
-
     config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
-    found = _model_memory(config, 1000, 1000, 4, 2)
+    found = POLICIES["deepspeed"].memory(config, 1000, 1000, 4, num_ranks=2, is_sampled=True)
     assert found["weights"] == 1000 * weights
     assert found["gradients"] == 1000 * gradients
     assert found["optimizer"] == 1000 * 6

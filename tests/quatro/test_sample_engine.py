@@ -20,6 +20,7 @@ from quatro.config_model import LoraConfig
 from quatro.policy import lora
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
+from quatro.rollout.engine import Recipe
 from quatro.sample_benchmark import sample_benchmark
 from quatro.sample_settings import Source
 from quatro.types import Prompt, Sampling
@@ -62,7 +63,8 @@ def test_an_engine_without_its_package_says_what_to_install(monkeypatch):
         sample_engine.engine_name("sglang")
 
 
-def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none():
+def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none(monkeypatch):
+    monkeypatch.setattr("quatro.packages.find_spec", lambda name: name)  # vLLM is installed
     for temperature in (0.001, 2.5, float("nan")):
         with pytest.raises(UsageError, match=r"0\.01 to 2"):
             sample_engine.check_sampling("vllm", Sampling(temperature=temperature))
@@ -72,14 +74,14 @@ def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none():
 
 
 def test_several_engines_get_several_times_the_rows():
-    recipe = sample_engine.Recipe("transformers", "m", "float32", "cpu", 64)
+    recipe = Recipe("transformers", "m", "float32", "cpu", 64)
     one = sample_engine.rows_per_call(recipe, Sampling(max_new_tokens=10), 0)
     assert sample_engine.rows_per_call(recipe, Sampling(max_new_tokens=10), 3) == 3 * one
 
 
 @pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one_engine(tmp_path, tiny_folder):
-    recipe = sample_engine.Recipe("transformers", str(tiny_folder), "float32", "cpu", 40)
+    recipe = Recipe("transformers", str(tiny_folder), "float32", "cpu", 40)
     texts = ["7 2 7 6 2 8 -> 67", "9 3 8 2 8 5 -> 78", "1 1 2 3 5 8 -> 13"]
     for name, gpus in (("one", []), ("two", ["0", "1"])):
         with sample_engine.open_sampler(recipe, gpus) as sampler:
@@ -131,7 +133,7 @@ def test_vllm_is_given_an_adapter_merged_in_a_folder_that_goes_away(adapter, tmp
 
     engine = Engine()
     monkeypatch.setattr(sample_engine, "make_engine", lambda recipe: made.append(recipe) or engine)
-    recipe = sample_engine.Recipe("vllm", str(adapter), dtype, "cpu", 40)
+    recipe = Recipe("vllm", str(adapter), dtype, "cpu", 40)
     expected = contextlib.nullcontext() if ending is None else pytest.raises(ending)
     with expected, sample_engine.open_sampler(recipe, []):
         folder = Path(made[0].weights)
@@ -156,7 +158,7 @@ def test_a_whole_model_and_transformers_need_no_merged_folder(adapter, tiny_fold
     engine = SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(sample_engine, "make_engine", lambda recipe: made.append(recipe) or engine)
     recipes = [
-        sample_engine.Recipe(name, str(folder), "float32", "cpu", 40)
+        Recipe(name, str(folder), "float32", "cpu", 40)
         for name, folder in (("vllm", tiny_folder), ("transformers", adapter))
     ]
     for recipe in recipes:

@@ -1,0 +1,116 @@
+"""How each policy is checked and made. What needs torch is imported when a policy is made."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from quatro import packages
+from quatro.config_model import Config
+
+if TYPE_CHECKING:
+    import torch
+
+    from quatro.policy.base import Policy
+    from quatro.world import World
+
+FLOAT32_BYTES = 4
+
+
+class PolicyKind:
+    """An entry of `POLICIES`. Its module imports no torch at the top.
+
+    ``is_sharded``: the ranks hold parts of weights or optimiser, and no second set of weights beside them.
+    """
+
+    is_sharded: ClassVar[bool] = False
+    masters: ClassVar[str] = "{weights} kept in float32"  # for a dry run
+
+    @staticmethod
+    def check() -> None:
+        """Raises MissingError where a package is not installed; imports no torch."""
+
+    @staticmethod
+    def check_device(device: torch.device) -> None:
+        """Raises MissingError where the policy cannot compute on ``device``."""
+
+    @staticmethod
+    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
+        """The policy of ``model``. ``load`` brings in a checkpoint's weights, once the reference is made.
+
+        ``is_sampled``: an engine draws from the policy's `sampling_model`.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def memory(
+        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+    ) -> dict[str, int]:
+        """Bytes of what has the size of the model, on each rank; ``number`` is that of a number of the computation."""
+        raise NotImplementedError
+
+
+class Local(PolicyKind):
+    @staticmethod
+    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
+        from quatro.policy.local import LocalPolicy
+
+        policy = LocalPolicy(model, config, world=world)
+        load()
+        return policy
+
+    @staticmethod
+    def memory(
+        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+    ) -> dict[str, int]:
+        trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
+        return {
+            "weights": trained + number * (num_parameters - num_trained),
+            "gradients": trained,
+            "optimizer": 2 * trained,
+            "reference": trained if has_copy else 0,
+            "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
+            "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
+        }
+
+
+class DeepSpeed(PolicyKind):
+    is_sharded = True
+    masters = "float32 masters in the optimiser's shards"
+
+    @staticmethod
+    def check() -> None:
+        packages.require("deepspeed", "policy.kind deepspeed")
+
+    @staticmethod
+    def check_device(device: torch.device) -> None:
+        from quatro.policy.deepspeed import require
+
+        require(device)
+
+    @staticmethod
+    def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
+        from quatro.policy.deepspeed import DeepSpeedPolicy, require
+
+        require(model.device)
+        reference = copy.deepcopy(model) if config.kl.beta > 0 and config.policy.lora is None else None
+        load()
+        return DeepSpeedPolicy(model, config, world=world, reference=reference, is_sampled=is_sampled)
+
+    @staticmethod
+    def memory(
+        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+    ) -> dict[str, int]:
+        trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
+        stage, computed = config.policy.zero_stage, num_parameters * number
+        copy_bytes = computed if stage == 3 and is_sampled else 0
+        return {
+            "weights": (computed // num_ranks if stage == 3 else computed) + copy_bytes,
+            "gradients": trained // num_ranks if stage >= 2 else trained,
+            "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
+            "reference": computed if has_copy else 0,
+            "casts": 0,
+            # All weights at once, while they are sent to an engine or saved.
+            "snapshots": computed - computed // num_ranks if stage == 3 else 0,
+        }

@@ -1,0 +1,119 @@
+"""How each engine is checked and made. What needs torch is imported when an engine is made."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.sample_reading import read_samples
+from quatro import packages
+from quatro.policy.loading import context_limit, load_model, load_shape, stop_ids
+from quatro.rollout.engine import Engine, EngineKind, Recipe
+from quatro.rollout.limits import check_temperature
+
+if TYPE_CHECKING:
+    from quatro.policy.base import Policy
+
+
+class Transformers(EngineKind):
+    shares_weights = True
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        import torch
+
+        from quatro.rollout.following import FollowingEngine
+        from quatro.rollout.transformers import TransformersEngine
+
+        if policy is None:
+            model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
+            return TransformersEngine(model, tokenizer, eos_ids=stop_ids(tokenizer, model), collect_entropy=False)
+        sampled = policy.sampling_model
+        engine = TransformersEngine if sampled is policy.model else FollowingEngine
+        return engine(sampled, tokenizer, eos_ids=stop_ids(tokenizer, policy.model), compute=policy.computing)
+
+
+class Vllm(EngineKind):
+    takes_adapters = False
+    rows_per_call = 2048  # it batches as it sees fit and is idle only at the end of a call
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Raises UsageError for a temperature that vLLM does not sample at, MissingError without its package."""
+        for name, temperature in temperatures.items():
+            check_temperature(name, temperature)
+        packages.require("vllm", "the engine vllm")
+
+    @staticmethod
+    def check_model(shape: Any) -> None:
+        """Raises MissingError if vLLM cannot be imported, UsageError if it does not take the model's heads."""
+        from quatro.rollout.vllm import check_usable
+
+        check_usable(shape)
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        """Loaded from `recipe.weights`: the first `sync` brings the policy's own."""
+        from quatro.rollout.vllm import VllmEngine
+
+        model = _shape(recipe.weights) if policy is None else policy.model
+        settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "collect_logp": False}
+        if policy is not None:
+            settings = _following(recipe, tokenizer, policy)
+        return VllmEngine(
+            recipe.weights,
+            tokenizer,
+            shape=model.config,
+            eos_ids=stop_ids(tokenizer, model),
+            dtype=recipe.dtype,
+            gpu_memory_utilization=recipe.gpu_memory_utilization,
+            **settings,
+        )
+
+
+def _following(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[str, Any]:
+    """What a `VllmEngine` needs to take over the weights of ``policy``, and to have room for the probe of them."""
+    from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
+
+    context, longest = context_limit(policy.model), max(recipe.max_tokens, num_probe_tokens())
+    num_embeddings = policy.model.get_input_embeddings().num_embeddings
+    return {
+        "max_model_len": longest if context is None else min(context, longest),
+        "temperature": policy.temperature,
+        "probe": make_probe(
+            policy_score(policy),
+            vocabulary=probe_vocabulary(tokenizer, num_embeddings),
+            context=context,
+            temperature=policy.temperature,
+            dtype=recipe.dtype,
+        ),
+        "shares_device": policy.device.type == "cuda",
+        "is_distributed": policy.world.size > 1,
+    }
+
+
+def _shape(weights: str) -> Any:
+    """The model without weights, with the generation config that comes with them: it may name more stop tokens."""
+    from transformers import GenerationConfig
+
+    shape = load_shape(weights)
+    with contextlib.suppress(OSError):  # there is none, and the model's own configuration says it all
+        shape.generation_config = GenerationConfig.from_pretrained(weights)
+    return shape
+
+
+class Replay(EngineKind):
+    is_recorded = True
+
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        """Raises DataError if the file of recorded responses cannot be read."""
+        read_samples([Path(replay_file or "")], keep_extra=False)
+
+    @staticmethod
+    def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
+        from quatro.rollout.replay import ReplayEngine
+
+        return ReplayEngine(Path(recipe.replay_file or ""), tokenizer)

@@ -1,0 +1,121 @@
+"""A new engine, reward or policy is one line in a table; configuration, training and sampling then know it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import DataError, UsageError
+from quatro.policy import POLICIES
+from quatro.policy.kinds import Local
+from quatro.prepare import prepare
+from quatro.rewards import REWARDS, make_reward
+from quatro.rewards.base import VerifiedReward
+from quatro.rollout import ENGINES
+from quatro.rollout.engine import EngineKind
+from quatro.rollout.replay import ReplayEngine
+from quatro.rundir import RunDir
+from quatro.sample import draw_samples
+from quatro.train import train
+from quatro.types import Prompt, Rollout
+
+ANSWER = "1 + 2"
+
+
+class Parrot(ReplayEngine):
+    """Says the same thing whatever it is asked."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.said = Rollout((*tokenizer(ANSWER)["input_ids"], tokenizer.eos_token_id), ANSWER, "stop")
+        self._num_dealt = {}
+
+    def generate(self, prompts: Any, seeds: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[Rollout]]:
+        return [[self.said for _ in group] for group in seeds]
+
+
+class ParrotKind(EngineKind):
+    @staticmethod
+    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
+        if any(temperature != 1.0 for temperature in temperatures.values()):
+            raise UsageError(f"a parrot has one temperature, found {temperatures}")
+
+    @staticmethod
+    def open(recipe: Any, tokenizer: Any, policy: Any = None) -> Parrot:
+        return Parrot(tokenizer)
+
+
+class Flattery(VerifiedReward):
+    """Everything is right, but nothing may be asked without an answer."""
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt]) -> None:
+        if any(prompt.answer == "none" for prompt in prompts):
+            raise DataError("no answer")
+
+    @classmethod
+    def open(cls) -> Flattery:
+        return cls(lambda prompt, rollout: rollout.text == ANSWER)
+
+
+class Watched(Local):
+    opened: list[Any] = []  # noqa: RUF012
+
+    @staticmethod
+    def open(*arguments: Any, **options: Any) -> Any:
+        Watched.opened.append(Local.open(*arguments, **options))
+        return Watched.opened[-1]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Settings that name one entry more of each table."""
+    monkeypatch.setitem(ENGINES.locations, "parrot", f"{__name__}:ParrotKind")
+    monkeypatch.setitem(REWARDS.locations, "flattery", f"{__name__}:Flattery")
+    monkeypatch.setitem(POLICIES.locations, "watched", f"{__name__}:Watched")
+    return ["rollout.engine=parrot", "reward=flattery", "policy.kind=watched", "data.template=plain"]
+
+
+def problems(path: Path, answer: str) -> Path:
+    rows = [{"id": str(number), "problem": f"1 2 {number} = 6", "answer": answer} for number in range(4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_run_takes_what_the_tables_name(names, tiny_config, tmp_path):
+    config = tiny_config(*names, f"data.prompts={problems(tmp_path / 'p.jsonl', '6')}", "steps=1")
+    Watched.opened.clear()
+    with RunDir.create(tmp_path / "run", config) as run:
+        assert train(config, run)["reward/mean"] == 1.0
+    assert len(Watched.opened) == 1
+    rows = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").read_text().splitlines()]
+    assert {row["completion"] for row in rows} == {ANSWER}
+
+
+def test_a_run_is_refused_by_what_the_tables_name(names, tiny_config, tmp_path):
+    with pytest.raises(UsageError, match=r"parrot has one temperature.*rollout.temperature"):
+        prepare(tiny_config(*names, "rollout.temperature=0.5"))
+    unanswered = tiny_config(*names, f"data.prompts={problems(tmp_path / 'p.jsonl', 'none')}")
+    with pytest.raises(DataError, match="no answer"):
+        _ = prepare(unanswered).prompts
+
+
+def test_samples_are_drawn_by_what_the_table_names(names, tiny_folder, tmp_path):
+    file = problems(tmp_path / "p.jsonl", "6")
+    (drawn,) = draw_samples(tiny_folder, str(file), n=2, engine="parrot", template="plain", out=tmp_path / "out")
+    rows = [json.loads(line) for line in drawn.path.read_text(encoding="utf-8").splitlines()]
+    assert [row["completion"] for row in rows] == [ANSWER] * 8
+    with pytest.raises(UsageError, match="one temperature"):
+        draw_samples(tiny_folder, str(file), n=2, engine="parrot", temperature=0.5, out=tmp_path / "cold")
+
+
+def test_without_the_line_the_names_are_unknown(tiny_config):
+    with pytest.raises(UsageError, match=r"rollout.engine: found parrot, expected one of transformers, vllm, replay"):
+        tiny_config("rollout.engine=parrot")
+    with pytest.raises(UsageError, match=r"policy.kind: found watched, expected one of local, deepspeed"):
+        tiny_config("policy.kind=watched")
+    with pytest.raises(UsageError, match="expected math, countdown or module:function"):
+        make_reward("flattery")
