@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from evals import estimators
 from evals.counting import Counts, clustering_settings
-from evals.estimates import Estimate, rows_of
+from evals.estimates import rows_of
+from evals.passk_ucc import passk_estimates, ucc_estimates
 from evals.representatives import clusters_of_judged
 from evals.results import Row
 from evals.sample_types import Judged, Problem, Samples
@@ -108,20 +108,19 @@ def result_rows(views: Sequence[BenchmarkView]) -> list[Row]:
     """Pass@k and UCC@k of every benchmark and their averages, with 95 % bootstrap intervals over problems.
 
     k is 1, 2, 4, ... and n itself, up to the smallest n.
+
+    Raises:
+        DataError: a benchmark is named like the average.
     """
-    groups = {view.benchmark: [problem.counts for problem in view.problems] for view in views}
-    ks = _ks(min(counts.n for group in groups.values() for counts in group))
-    passed = {
-        name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
-        for name, group in groups.items()
-    }
-    rows = rows_of(Estimate("pass@k", ks, groups, passed, {}), ci_seed=BOOTSTRAP_SEED)
-    for setting in dict.fromkeys(view.setting for view in views):
-        own = {view.benchmark: groups[view.benchmark] for view in views if view.setting == setting}
-        ucc = {name: estimators.ucc_at_ks([p.n for p in g], [p.sizes or () for p in g], ks) for name, g in own.items()}
-        estimate = Estimate("ucc@k", ks, own, ucc, setting._asdict(), is_averaged=len(own) == len(groups))
-        rows += rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
-    return rows
+    counts = [problem.counts for view in views for problem in view.problems]
+    by_setting: dict[Setting, list[Counts]] = {}
+    for view in views:
+        by_setting.setdefault(view.setting, []).extend(problem.counts for problem in view.problems)
+    ks = _ks(min(problem.n for problem in counts))
+    ucc = [estimate for estimate in ucc_estimates(by_setting, ks) if estimate.metric == "ucc@k"]
+    return [
+        row for estimate in [*passk_estimates(counts, ks), *ucc] for row in rows_of(estimate, ci_seed=BOOTSTRAP_SEED)
+    ]
 
 
 def _ks(smallest_n: int) -> list[int]:

@@ -208,12 +208,12 @@ def _samples(
             continue
         if views:
             try:
-                about = about_samples(files)
+                about, rows = about_samples(files), result_rows(views)
             except DataError as error:
                 notes.append(f"left out: {error}")
                 continue
             words = _unused(_sampling_text(about.get("sampling"), tag), tag, found)
-            found.append(ReportSamples(words, tag, result_rows(views), views))
+            found.append(ReportSamples(words, tag, rows, views))
     return found or _results_of(run, notes)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from evals.errors import DataError
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.report_samples import LONGEST_ANSWER, capped, result_rows, view_samples
 from evals.sample_types import Sample, Samples
@@ -50,3 +51,9 @@ def test_rows_are_the_estimates_of_the_counts():
     assert found["ucc@k", 4].value == pytest.approx(ucc_at_k(5, sizes, 4) / 2)
     row = found["pass@k", 1]
     assert row.ci_low <= row.value <= row.ci_high
+
+
+def test_a_benchmark_cannot_be_named_like_the_average():
+    views = view_samples(Samples(samples(["r"], benchmark="average", right=("r",)), []), num_answers=1)
+    with pytest.raises(DataError, match="average"):
+        result_rows(views)
