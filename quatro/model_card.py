@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from evals.prompts import Message, find_template, messages
-from evals.results import Result, Row
+from evals.text import visible
+from quatro.card_results import FoundResults, model_index, results_section
+from quatro.card_text import code, fence, is_number, number, plain, scalar, table
 from quatro.config import Config, leaves
 
 METHOD_TITLES = {"quatro": "QUATRO"}
@@ -59,7 +59,7 @@ class Facts:
     base_model: str | None = None
     datasets: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    results: Sequence[tuple[str, Result]] = ()
+    results: FoundResults = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -71,27 +71,30 @@ def model_card(facts: Facts) -> str:
         _prompting(facts),
         _training(facts),
         _metrics(facts),
-        _results(facts),
+        results_section(facts.results),
         _making(facts),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _head(facts: Facts) -> str:
-    # JSON scalars and lists are YAML, whatever they hold.
-    entries: dict[str, Any] = {
-        "base_model": facts.base_model,
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["quatro", "reinforcement-learning", *_unless("quatro", _public(facts.config.method.name))],
-        "datasets": list(facts.datasets) or None,
-    }
-    lines = [f"{key}: {json.dumps(value)}" for key, value in entries.items() if value is not None]
-    return "\n".join(["---", *lines, "---"])
+    """The metadata that the Hub reads; results are its model index."""
+    from huggingface_hub import ModelCardData
 
-
-def _unless(known: str, name: str) -> list[str]:
-    return [] if name == known else [name]
+    index = model_index(facts.results)
+    method = _public(facts.config.method.name)
+    data = ModelCardData(
+        base_model=facts.base_model,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["quatro", "reinforcement-learning", *([] if method == "quatro" else [method])],
+        datasets=list(facts.datasets) or None,
+        model_name=visible(facts.name, keep=""),
+        eval_results=index or None,
+    )
+    if not index:
+        data.pop("model_name")  # belongs to the model index
+    return f"---\n{data.to_yaml()}\n---"
 
 
 def _introduction(facts: Facts) -> str:
@@ -101,11 +104,11 @@ def _introduction(facts: Facts) -> str:
     title = METHOD_TITLES.get(config.method.name, _public(config.method.name))
     reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
     lines = [
-        f"# {_text(facts.name)}",
+        f"# {plain(facts.name)}",
         "",
-        f"{_code(_base_name(facts))} fine-tuned by reinforcement learning with {_text(title)}{delta}: "
-        f"{reached} of {config.steps} iterations on {_code(_public(config.data.prompts))}, "
-        f"rewarded by {_code(_public(config.reward))}. Weights are stored as {facts.dtype}.",
+        f"{code(_base_name(facts))} fine-tuned by reinforcement learning with {plain(title)}{delta}: "
+        f"{reached} of {config.steps} iterations on {code(_public(config.data.prompts))}, "
+        f"rewarded by {code(_public(config.reward))}. Weights are stored as {facts.dtype}.",
     ]
     if (lora := config.policy.lora) is not None:
         adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
@@ -130,7 +133,7 @@ def _prompting(facts: Facts) -> str:
         encode = "inputs = tokenizer(prompt, return_tensors='pt')"
     special = [_EMBEDDED_NOTE] if facts.config.model.startswith("embedded:") else []
     loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
-    code = [
+    program = [
         f"from transformers import AutoModelForCausalLM, {loader}",
         "",
         "folder = '.'  # this one, or its id on the Hub",
@@ -149,11 +152,11 @@ def _prompting(facts: Facts) -> str:
         [
             "## Use",
             "",
-            f"Prompts were rendered with the template {_code(template)}; others are out of distribution.",
+            f"Prompts were rendered with the template {code(template)}; others are out of distribution.",
             "",
-            *_fence("text", "\n".join(shown).splitlines()),
+            *fence("text", "\n".join(shown).splitlines()),
             "",
-            *_fence("python", code),
+            *fence("python", program),
             *special,
             "",
             f"Or with quatro: `quatro sample FOLDER -b BENCHMARK --template {template}`.",
@@ -177,7 +180,7 @@ def _training(facts: Facts) -> str:
     settings = config.model_dump(mode="json")
     method = {f"method.{key}": value for key, value in leaves(settings["method"])}
     others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
-    rows = [[_code(key), _code(_public(_scalar(value)))] for key, value in {**method, **others}.items()]
+    rows = [[code(key), code(_public(scalar(value)))] for key, value in {**method, **others}.items()]
     minibatches = config.prompts_per_step // config.minibatch_prompts
     return "\n".join(
         [
@@ -186,7 +189,7 @@ def _training(facts: Facts) -> str:
             f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from "
             f"in {minibatches} minibatch{'es' if minibatches > 1 else ''} per pass.",
             "",
-            *_table(["setting", "value"], rows),
+            *table(["setting", "value"], rows),
         ]
     )
 
@@ -198,59 +201,13 @@ def _metrics(facts: Facts) -> str:
     known |= {name: name for name in facts.rows[-1] if name.startswith("eval/")}
     rows = []
     for name, title in known.items():
-        series = [(int(row["step"]), float(row[name])) for row in facts.rows if _is_number(row.get(name))]
+        series = [(int(row["step"]), float(row[name])) for row in facts.rows if is_number(row.get(name))]
         if series:
             last = [value for _, value in series[-LAST_ROWS:]]
-            ends = [f"{_number(value)} ({step})" for step, value in (series[0], series[-1])]
-            rows.append([_text(title), *ends, _number(sum(last) / len(last))])
+            ends = [f"{number(value)} ({step})" for step, value in (series[0], series[-1])]
+            rows.append([plain(title), *ends, number(sum(last) / len(last))])
     header = ["metric", "first (iteration)", "last (iteration)", f"mean of the last {LAST_ROWS}"]
-    return "\n".join(["## Metrics", "", "Of the training rollouts; `eval/` of a benchmark.", "", *_table(header, rows)])
-
-
-def _results(facts: Facts) -> str:
-    rows = []
-    for place, result in facts.results:
-        is_one = len({row.benchmark for row in result.rows} - {"average"}) == 1
-        for row in result.rows:
-            if row.metric in ("pass@k", "ucc@k") and not (is_one and row.benchmark == "average"):
-                rows.append(_result_row(place, result, row))
-    if not rows:
-        return ""
-    header = [
-        "metric",
-        "benchmark",
-        "value",
-        "95 % interval",
-        "problems",
-        "samples",
-        "T",
-        "top_p",
-        "clustering",
-        "from",
-    ]
-    return "\n".join(
-        [
-            "## Results",
-            "",
-            "Pass@k in percent; UCC@k is the number of distinct correct answers among k draws.",
-            "",
-            *_table(header, rows),
-        ]
-    )
-
-
-def _result_row(place: str, result: Result, row: Row) -> list[str]:
-    is_share = row.metric == "pass@k"
-
-    def shown(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f}" if is_share else f"{value:.2f}"
-
-    interval = "-" if row.ci_low is None else f"{shown(row.ci_low)} to {shown(row.ci_high)}"
-    clustering = " ".join(_scalar(part) for part in (row.similarity, row.threshold, row.linkage) if part is not None)
-    title = "Pass@" if is_share else "UCC@"
-    cells = [f"{title}{row.k}", row.benchmark, shown(row.value), interval, str(row.num_problems), str(row.n)]
-    sampling = (result.sampling.temperature, result.sampling.top_p)
-    return [_text(cell) for cell in (*cells, *map(_number, sampling), clustering or "-", place)]
+    return "\n".join(["## Metrics", "", "Of the training rollouts; `eval/` of a benchmark.", "", *table(header, rows)])
 
 
 def _making(facts: Facts) -> str:
@@ -259,7 +216,7 @@ def _making(facts: Facts) -> str:
     versions = {"quatro": environment.get("quatro"), "commit": environment.get("commit")}
     versions |= {"python": environment.get("python")} | {name: packages.get(name) for name in PACKAGES}
     versions |= {"device": environment.get("device")}
-    rows = [[_text(name), _code(str(value))] for name, value in versions.items() if value]
+    rows = [[plain(name), code(str(value))] for name, value in versions.items() if value]
     place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
     return "\n".join(
         [
@@ -267,7 +224,7 @@ def _making(facts: Facts) -> str:
             "",
             f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
             "were verified.",
-            *(["", *_table(["software", "version"], rows)] if rows else []),
+            *(["", *table(["software", "version"], rows)] if rows else []),
         ]
     )
 
@@ -288,37 +245,3 @@ def _public(value: str) -> str:
 
 def _is_left_out(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT)
-
-
-def _scalar(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if _is_number(value) else "-"
-
-
-def _text(value: str) -> str:
-    """``value`` as plain words in Markdown, on one line: no markup, HTML or table cell can begin in it."""
-    flat = "".join(character if character.isprintable() else " " for character in value)
-    return re.sub(r"([\\`*_{}\[\]<>|#&])", r"\\\1", flat)
-
-
-def _code(value: str) -> str:
-    """``value`` in code type, in a table too."""
-    flat = "".join(character if character.isprintable() else " " for character in value).replace("|", "\\|")
-    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
-    ticks, pad = "`" * (longest + 1), " " if longest else ""
-    return f"{ticks}{pad}{flat}{pad}{ticks}"
-
-
-def _fence(language: str, lines: Sequence[str]) -> list[str]:
-    return [f"```{language}", *lines, "```"]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

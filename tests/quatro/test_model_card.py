@@ -19,7 +19,7 @@ ROWS = [{"step": s, "reward/mean": 0.1 * s, "kl/new_old": None if s == 12 else 0
 
 
 def head_of(card: str) -> dict:
-    _, head, _ = card.split("---\n", 2)
+    _, head, _ = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)
     return yaml.safe_load(head)
 
 
@@ -89,7 +89,15 @@ def test_results_are_in_their_own_units() -> None:
         ("tag", Result(metric="ucc@k", rows=[ucc])),
     ]
     card = model_card(Facts("m", load_config("quickstart"), 1, "float32", results=results))
-    lines = [line for line in card.splitlines() if "aime" in line or "average" in line]
+    (index,) = head_of(card)["model-index"]
+    assert index["name"] == "m"
+    assert [(one["dataset"]["name"], len(one["metrics"])) for one in index["results"]] == [("aime", 2)]
+    pass_at_k, distinct = index["results"][0]["metrics"]
+    drawn = {"problems": 30, "samples": 256}
+    settings = {**drawn, "temperature": 0.6, "top_p": 0.95}
+    assert pass_at_k == {"type": "pass@4", "name": "Pass@4", "value": 12.3, "args": settings}
+    assert distinct == {"type": "ucc@4", "name": "UCC@4", "value": 1.23, "args": {**drawn, "clustering": "tfidf 0.8"}}
+    lines = [line for line in card.splitlines() if line.startswith("| ") and ("aime" in line or "average" in line)]
     assert lines == [
         r"| Pass@4 | aime | 12.3 | 10.0 to 20.0 | 30 | 256 | 0.6 | 0.95 | - | tag |",
         r"| UCC@4 | aime | 1.23 | - | 30 | 256 | - | - | tfidf 0.8 | tag |",
@@ -111,7 +119,7 @@ def test_hostile_names_stay_words_in_their_cell() -> None:
     )
     card = model_card(facts)
     assert head_of(card)["base_model"] == nasty
-    body = card.split("---\n", 2)[2]
+    body = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)[2]
     assert "\n---\n" not in body
     assert "\u202e" not in body
     outside_code = re.sub(r"(`+).*?\1", "", body.replace("\\`", ""))

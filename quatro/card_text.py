@@ -1,0 +1,45 @@
+"""The Markdown of a model card, in which untrusted words stay words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from evals.table_formats import markdown_text
+from evals.text import visible
+
+
+def scalar(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def number(value: Any) -> str:
+    return f"{value:.4g}" if is_number(value) else "-"
+
+
+def plain(value: str) -> str:
+    """``value`` as plain words in Markdown, on one line: no markup, HTML or table cell can begin in it."""
+    return markdown_text(visible(value, keep=""))
+
+
+def code(value: str) -> str:
+    """``value`` in code type, in a table too."""
+    flat = visible(value, keep="").replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
+    ticks, pad = "`" * (longest + 1), " " if longest else ""
+    return f"{ticks}{pad}{flat}{pad}{ticks}"
+
+
+def fence(language: str, lines: Sequence[str]) -> list[str]:
+    return [f"```{language}", *lines, "```"]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
