@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evals.errors import UsageError
-from evals.heads import agreed_grader
 from evals.passk_ucc import ucc_result
 from evals.results import About, Result, Row, SamplingInfo
 from evals.sample_types import Samples
+from evals.verdicts import agreed_grader
 
 METRIC = "ucr"
 SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.graded import Note, graded_copy, note_of
 from evals.grading import GRADER_VERSION
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
-from evals.heads import agreed_grader
 from evals.judging import (
     GradingSettings,
     Judgement,
@@ -96,6 +95,22 @@ def read_judged(
     return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
 
 
+def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
+    """The one grader of all files (by name); those of whom it is unknown are passed over.
+
+    Raises:
+        DataError: two differ; both files and what they say are named.
+    """
+    known = [(file, grader) for file, grader in said_by.items() if grader.version is not None]
+    for file, grader in known[1:]:
+        if grader != known[0][1]:
+            raise DataError(
+                f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were judged differently, so "
+                "their numbers do not compare; grade them alike with `quatro eval grade`, or add --regrade"
+            )
+    return known[0][1] if known else GraderInfo()
+
+
 def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
     """Graded copies by samples file, notes of all graded files to be read, and warnings about those that are not."""
     copies: dict[Path, Path] = {}
@@ -151,3 +166,7 @@ def _info(grader: Mapping[str, str | None]) -> GraderInfo:
     defaults = {"extraction": "boxed", "grader": None}
     unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
     return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
+
+
+def _words(grader: GraderInfo) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grader.model_dump().items())

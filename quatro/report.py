@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from evals.about_samples import about_samples
 from evals.errors import DataError, UsageError
-from evals.heads import labels_of
+from evals.labels import labels_of
 from evals.report import BASE_CELL, Report, ReportRun, ReportSamples
 from evals.report_samples import BenchmarkView, result_rows, view_samples
 from evals.results import Row, SamplingInfo, read_result

@@ -109,7 +109,7 @@ def read_two_judged(
     paths: tuple[Path, Path], benchmarks: list[str], asked: Asked, *, label: str | None = None
 ) -> tuple[Samples, Samples, About]:
     """Both samples, and the head of a document about the second; raises DataError if graders differ."""
-    from evals.heads import agreed_grader
+    from evals.verdicts import agreed_grader
 
     (a, about_a), (b, about_b) = (read_judged([path], benchmarks, asked, label=label) for path in paths)
     agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})

@@ -189,8 +189,8 @@ def heatmap(
     """
     from evals.counting import clustering_settings
     from evals.figure_heatmap import heatmap_figure
-    from evals.heads import labels_of
     from evals.heatmap import heatmap_of
+    from evals.labels import labels_of
 
     require(files)
     thresholds = [threshold] if threshold is not None else None

@@ -117,7 +117,7 @@ def temperature(
       quatro eval temperature cold.jsonl hot.jsonl --label cold --label hot --ci -o temperature.json
     """
     from evals.counting import clustering_settings
-    from evals.heads import labels_of
+    from evals.labels import labels_of
     from evals.side_by_side import Side, temperature_result
 
     measures = names(similarity, "--similarity")

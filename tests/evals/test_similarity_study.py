@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.heads import labels_of
 from evals.heatmap import heatmap_of
+from evals.labels import labels_of
 from evals.results import SamplingInfo
 from evals.sample_types import Sample, Samples
 from evals.side_by_side import Side, temperature_result

@@ -1,28 +1,11 @@
-"""Several sets of samples: the grader that they share, and names that tell them apart."""
+"""Names that tell several samples files apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from evals.errors import DataError, UsageError
-from evals.results import GraderInfo
-
-
-def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
-    """The one grader of all files (by name); those of whom it is unknown are passed over.
-
-    Raises:
-        DataError: two differ; both files and what they say are named.
-    """
-    known = [(file, grader) for file, grader in said_by.items() if grader.version is not None]
-    for file, grader in known[1:]:
-        if grader != known[0][1]:
-            raise DataError(
-                f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were judged differently, so "
-                "their numbers do not compare; grade them alike with `quatro eval grade`, or add --regrade"
-            )
-    return known[0][1] if known else GraderInfo()
+from evals.errors import UsageError
 
 
 def labels_of(paths: Sequence[Path], given: Sequence[str] = ()) -> list[str]:
@@ -50,10 +33,6 @@ def _distinguishing(paths: Sequence[Path]) -> list[str]:
     while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
         parts = [one[1:] for one in parts]
     return ["/".join(one) for one in parts]
-
-
-def _words(grader: GraderInfo) -> str:
-    return ", ".join(f"{name} {value}" for name, value in grader.model_dump().items())
 
 
 def _stem(name: str) -> str:
