@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from quatro.config_model import Config, ConfigProblems, block_of
+from quatro.config_blocks import block_of
+from quatro.config_model import Config, ConfigProblems
 from quatro.yaml_loader import KeyPath
 from quatro.yaml_writer import scalar_text
 

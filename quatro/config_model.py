@@ -1,4 +1,4 @@
-"""Every key of a training configuration: its type, its default and what it means, with its unit.
+"""A training configuration: each key with its type, default and meaning, and what keys say of one another.
 
 Whose a default is, the paper's, verl's or ours, stands in `quatro.provenance`.
 """
@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from evals.errors import UsageError
-from evals.prompts import TEMPLATES
+from quatro.config_blocks import (
+    Block,
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    KlConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    RolloutConfig,
+    Text,
+    TrackingConfig,
+)
 from quatro.methods import METHODS
-from quatro.methods.base import Aggregate
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
 from quatro.policy import POLICIES
 from quatro.rewards import REWARDS
 from quatro.rollout import ENGINES
-from quatro.types import KlEstimator
 
 if TYPE_CHECKING:
     Method = MethodBase
@@ -50,32 +48,9 @@ class ConfigProblems(ValueError):
         self.problems = problems
 
 
-def _clean_text(value: str) -> str:
-    if not value or value != value.strip():
-        raise ValueError("expected text without white space at either end")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_clean_text)]
-
-
 def _known_model(value: str) -> str:
     if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
         raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
-    return value
-
-
-def _known_template(value: str) -> str:
-    if value not in TEMPLATES:
-        raise ValueError(f"expected one of {', '.join(TEMPLATES)}")
-    return value
-
-
-def _targets(value: Any) -> Any:
-    if isinstance(value, list | tuple) and value and all(isinstance(name, str) and name for name in value):
-        return tuple(value)
-    if value != "all-linear":
-        raise ValueError("expected all-linear, or a list of layer names such as [q_proj, v_proj]")
     return value
 
 
@@ -84,19 +59,6 @@ def _known_reward(value: str) -> str:
     if value in REWARDS or (separator and module and function.isidentifier()):
         return value
     raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
-
-
-def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
-    """What makes a field one of the names in ``table``: as a Literal would, but asked when a value is given."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, str) or value not in table:
-            raise PydanticCustomError(
-                "literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, table))}
-            )
-        return value
-
-    return BeforeValidator(check), WithJsonSchema({"enum": list(table), "type": "string"})
 
 
 def _passes(value: Any) -> Any:
@@ -128,118 +90,6 @@ def build_method(value: Any) -> Any:
     if not isinstance(name, str):
         raise ConfigProblems([("method.name", f"missing, expected one of {', '.join(METHODS)}")])
     return method_class(name)(**value)
-
-
-class Block(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def block_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The block of keys that a field holds, or may hold beside null; None where it is a plain value."""
-    choices = [choice for choice in (get_args(field.annotation) or (field.annotation,)) if choice is not type(None)]
-    found = choices[0] if len(choices) == 1 else None
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
-
-
-class DataConfig(Block):
-    prompts: Text = Field("math_train", description="prompts to train on: math_train, countdown, or a .jsonl file")
-    template: Annotated[str, AfterValidator(_known_template)] = Field(
-        "qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`"
-    )
-    max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
-    too_long: Literal["refuse", "skip"] = Field(
-        "refuse", description="a longer prompt stops the run, or is left out and counted; it is never cut"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _countdown_is_plain(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and data.get("prompts") == "countdown" and "template" not in data:
-            return {**data, "template": "plain"}
-        return data
-
-
-class RolloutConfig(Block):
-    engine: Annotated[str, *_one_of(ENGINES)] = Field(
-        "transformers", description="what draws responses; replay reads them from `replay_file`"
-    )
-    temperature: float = Field(1.0, gt=0, description="sampling temperature, applied by sampler and trainer alike")
-    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
-    top_k: int = Field(0, ge=0, description="most likely tokens kept; 0 keeps every token")
-    max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
-    gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
-    replay_file: Text | None = Field(None, description="recorded responses (.jsonl), for engine replay only")
-
-
-class OptimizerConfig(Block):
-    name: Literal["adamw"] = Field("adamw", description="the optimiser")
-    lr: float = Field(1e-6, gt=0, description="learning rate after the warm-up, constant from there")
-    betas: Annotated[
-        tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Field(strict=False)
-    ] = Field((0.9, 0.999), description="decay of AdamW's first and second moments")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, per unit of learning rate")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this L2 norm")
-    warmup_steps: int = Field(0, ge=0, description="optimiser steps over which lr rises linearly")
-
-
-class KlConfig(Block):
-    beta: float = Field(0.001, ge=0, description="coefficient of the KL to the model the run began with; 0 is off")
-    estimator: KlEstimator = Field(
-        "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
-    )
-    aggregate: Aggregate = Field("token-mean", description="how its token values become one number")
-
-
-class LoraConfig(Block):
-    rank: int = Field(16, ge=1, description="rank of the change to each adapted weight matrix")
-    alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
-    target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
-        "all-linear", description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear: all but the head"
-    )
-
-
-class PolicyConfig(Block):
-    kind: Annotated[str, *_one_of(POLICIES)] = Field(
-        "local", description="one process, or DeepSpeed ZeRO under torchrun"
-    )
-    zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
-    offload_optimizer: bool = Field(
-        False, description="keep DeepSpeed's optimiser in the CPU's memory: less on the device, slower steps"
-    )
-    gradient_checkpointing: bool = Field(
-        False, description="compute a layer again for its gradient: less memory for a third more computation"
-    )
-    lora: LoraConfig | None = Field(
-        None,
-        description="train a low-rank adapter and freeze the model (LoRA); null trains all weights. The learning rate "
-        "that suits it is about ten times the one that suits all weights",
-    )
-
-
-class EvalConfig(Block):
-    every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
-    benchmark: Text | None = Field(None, description="name of the benchmark to evaluate on, or a .jsonl file")
-    n: int = Field(16, ge=1, description="responses per problem")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature of evaluations")
-    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of evaluations; 1 keeps every token")
-
-
-class CheckpointConfig(Block):
-    every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
-    keep: int = Field(3, ge=1, description="newest checkpoints kept")
-
-    def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is to be saved after iteration ``step``."""
-        return self.every > 0 and step % self.every == 0
-
-
-class TrackingConfig(Block):
-    tensorboard: bool = Field(False, description="write metrics to RUN/tensorboard too")
-    wandb: Literal["online", "offline"] | None = Field(
-        None, description="send metrics to Weights & Biases too; offline keeps them in RUN/wandb for `wandb sync`"
-    )
-    project: Text = Field("quatro", description="project of the run there")
-    name: Text | None = Field(None, description="name of the run there; null is that of the run directory")
 
 
 class Config(Block):

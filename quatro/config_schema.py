@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from quatro.config_model import Config, block_of
+from quatro.config_blocks import block_of
+from quatro.config_model import Config
 from quatro.methods import METHODS
 from quatro.methods.base import Method
 from quatro.provenance import basis, method_basis

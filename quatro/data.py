@@ -14,7 +14,7 @@ from evals.loading import load_problems
 from evals.problems import Problem
 from evals.prompts import render
 from quatro.chat_template import chat_renderer
-from quatro.config_model import DataConfig
+from quatro.config_blocks import DataConfig
 from quatro.types import Prompt
 
 if TYPE_CHECKING:

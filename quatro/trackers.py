@@ -24,7 +24,7 @@ from quatro.config import config_to_yaml
 from quatro.run_metrics import read_metrics
 
 if TYPE_CHECKING:
-    from quatro.config_model import TrackingConfig
+    from quatro.config_blocks import TrackingConfig
     from quatro.rundir import RunDir
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError
 from quatro.config import Config
-from quatro.config_model import LoraConfig
+from quatro.config_blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Step, Update
 from quatro.world import World

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from evals.errors import DataError, DivergedError, MissingError, UsageError
-from quatro.config_model import LoraConfig
+from quatro.config_blocks import LoraConfig
 from quatro.objective import make_objective
 from quatro.policy import lora
 from quatro.policy.adapters import base_of
@@ -273,7 +273,7 @@ def test_an_adapters_folder_answers_like_its_model(saved, tiny_folder):
 SAVE = """
 import sys, torch
 from pathlib import Path
-from quatro.config_model import LoraConfig
+from quatro.config_blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.loading import load_model
 model = load_model(sys.argv[1], torch.float32, "cpu")

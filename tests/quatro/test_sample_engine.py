@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 
 from evals.errors import MissingError, UsageError
 from quatro import sample_engine
-from quatro.config_model import LoraConfig
+from quatro.config_blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import save_folder
