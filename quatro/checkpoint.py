@@ -11,20 +11,20 @@ safetensors load a file with a flipped bit without a word, so every file is hash
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, DivergedError
 from evals.strict_json import read_document
-from evals.whole_file import file_digest, fsync_directory, naming, write_text
+from evals.whole_file import fsync_directory, naming, write_text
+from quatro.manifest import MANIFEST, is_whole, verify, write_manifest
 from quatro.rundir import INSIDE, RunDir, step_name, step_number
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MANIFEST, STATE, TENSORS, MODEL = "manifest.json", "state.json", "tensors.safetensors", "model"
+STATE, TENSORS, MODEL = "state.json", "tensors.safetensors", "model"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def save(
         write_tensors(partial / TENSORS, tensors)
         write_text(partial / STATE, json.dumps(state, ensure_ascii=False, allow_nan=False) + "\n")
         _sync_tree(partial)
-        write_text(partial / MANIFEST, _manifest_text(step, _digests(partial)))
+        write_manifest(partial, step)
         aside = _set_aside(final) if final.exists() else None  # the same iteration, saved again
         os.rename(partial, final)
         fsync_directory(folder)
@@ -139,7 +139,7 @@ def load_newest(run: RunDir) -> Checkpoint | None:
     """
     for path in (run.path / "checkpoints").glob(".*.old"):
         original = path.with_name(path.name.removeprefix(".").split(".")[0])
-        if _is_whole(path) and not original.exists():
+        if is_whole(path) and not original.exists():
             os.rename(path, original)
     found = complete_checkpoints(run.path)
     return _load_folder(found[-1]) if found else None
@@ -157,7 +157,7 @@ def tidy(run: Path) -> None:
         logger.warning("%s was not finished when the process ended: removed", path)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in sorted(folder.glob("step-*")):
-        if step_number(path.name) is not None and not _is_whole(path):
+        if step_number(path.name) is not None and not is_whole(path):
             names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
             aside = next(name for name in names if not name.exists())
             os.rename(path, aside)
@@ -170,7 +170,7 @@ def tidy(run: Path) -> None:
 def complete_checkpoints(run: Path) -> list[Path]:
     """Checkpoint directories with a manifest, oldest first; they are not verified here."""
     folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]
-    return sorted(filter(_is_whole, folders), key=lambda path: (step_number(path.name), path.name))
+    return sorted(filter(is_whole, folders), key=lambda path: (step_number(path.name), path.name))
 
 
 def unfinished_note(found: Checkpoint) -> str | None:
@@ -188,47 +188,9 @@ def checkpoint_steps(run: Path) -> tuple[int, ...]:
     return tuple(sorted({step for path in complete_checkpoints(run) if (step := step_number(path.name)) is not None}))
 
 
-def verify(path: Path) -> int:
-    """The step of the checkpoint in ``path``, after every file was compared with the manifest.
-
-    Raises:
-        DataError: names the file that is missing, extra or changed, with both hashes.
-    """
-    if not _is_whole(path):
-        raise DataError(f"{path} is not a complete checkpoint: it has no {MANIFEST}")
-    manifest = read_document(path / MANIFEST)
-    advice = f"restore it, or remove {path} to use the checkpoint before it"
-    try:
-        step, files = int(manifest["step"]), {str(name): entry for name, entry in manifest["files"].items()}
-        is_own = _manifest_text(step, files) == (path / MANIFEST).read_text(encoding="utf-8")
-    except (KeyError, TypeError, ValueError, AttributeError):
-        is_own = False
-    if not is_own:
-        raise DataError(f"{path / MANIFEST} was changed: it does not match its own hash; {advice}")
-    if step_number(path.name) not in (None, step):
-        raise DataError(f"{path} holds the checkpoint of step {step}: the directory was renamed")
-    present = dict(_files(path))
-    for name in sorted(files.keys() | present.keys()):
-        if name not in present:
-            raise DataError(f"{path / name} is missing (expected SHA-256 {files[name]['sha256']}); {advice}")
-        if name not in files:
-            raise DataError(f"{path / name} is extra: the manifest does not have it; remove it")
-        found = _entry(present[name])
-        if found != files[name]:
-            raise DataError(
-                f"{path / name} was changed: {found['bytes']} bytes with SHA-256 {found['sha256']}, "
-                f"expected {files[name]['bytes']} bytes with {files[name]['sha256']}; {advice}"
-            )
-    return step
-
-
 def _load_folder(path: Path) -> Checkpoint:
     step = verify(path)
     return Checkpoint(path, step, read_document(path / STATE))
-
-
-def _is_whole(path: Path) -> bool:
-    return (path / MANIFEST).is_file()
 
 
 def _remove(path: Path) -> None:
@@ -258,29 +220,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from error
-
-
-def _manifest_text(step: int, files: Mapping[str, Any]) -> str:
-    body = {"schema": 1, "step": step, "files": dict(sorted(files.items()))}
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8")).hexdigest()
-    return json.dumps({**body, "sha256": digest}, indent=2) + "\n"
-
-
-def _digests(path: Path) -> dict[str, dict[str, Any]]:
-    return {name: _entry(file) for name, file in _files(path)}
-
-
-def _entry(file: Path) -> dict[str, Any]:
-    if not file.is_file() or file.is_symlink():
-        return {"bytes": None, "sha256": "none: not a plain file"}
-    return {"bytes": file.stat().st_size, "sha256": file_digest(file).hexdigest()}
-
-
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path).as_posix()
-        if name != MANIFEST and (file.is_symlink() or not file.is_dir()):
-            yield name, file
 
 
 def _sync_tree(path: Path) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evals.whole_file import file_stem
-from quatro.checkpoint import MANIFEST, MODEL, Checkpoint, load
+from quatro.checkpoint import MODEL, Checkpoint, load
 from quatro.config import load_config
+from quatro.manifest import MANIFEST
 from quatro.sample_settings import Source
 
 

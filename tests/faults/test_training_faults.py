@@ -13,6 +13,7 @@ import pytest
 
 from evals.errors import DataError
 from quatro import checkpoint
+from quatro.manifest import verify
 
 if TYPE_CHECKING:
     from conftest import Laboratory
@@ -120,7 +121,7 @@ def fail_and_resume(
     assert "Traceback" not in ended.err, ended.err
     assert str(run) in ended.err, ended.err
     for folder in checkpoint.complete_checkpoints(run):
-        checkpoint.verify(folder)
+        verify(folder)
     if (run / "metrics.jsonl").exists():
         text = (run / "metrics.jsonl").read_text(encoding="utf-8")
         assert [json.loads(line)["step"] for line in text.splitlines()] == list(range(1, 1 + text.count("\n")))
