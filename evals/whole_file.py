@@ -67,6 +67,7 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in UTF-8; raises as `write_bytes`."""
     write_bytes(path, [text.encode("utf-8")])
 
 
@@ -109,6 +110,7 @@ def file_digest(path: Path, num_bytes: int | None = None) -> hashlib._Hash:
 
 
 def flush_to_disk(stream: BinaryIO) -> None:
+    """Returns once what was written to ``stream`` survives a power cut."""
     stream.flush()
     os.fsync(stream.fileno())
 

@@ -13,14 +13,17 @@ from evals.text import visible
 
 
 def scalar(value: Any) -> str:
+    """``value`` as YAML and JSON write it; text as it is."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def number(value: Any) -> str:
+    """Four significant digits; a dash for what is no finite number."""
     return f"{value:.4g}" if is_number(value) else "-"
 
 
@@ -38,8 +41,10 @@ def code(value: str) -> str:
 
 
 def fence(language: str, lines: Sequence[str]) -> list[str]:
+    """``lines`` as a block of code."""
     return [f"```{language}", *lines, "```"]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; cells stand as they are."""
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from evals.errors import UsageError
-from quatro.config_errors import Locations, closest, problem_lines
+from quatro.config_errors import Locations, problem_lines
+from quatro.config_files import find_config, shipped_configs
 from quatro.config_model import Config, method_class
 from quatro.config_schema import schema_json, schema_text
 from quatro.methods import METHODS
@@ -135,41 +136,6 @@ def diff_configs(a: Config, b: Config) -> list[Difference]:
     left, right = value_texts(a), value_texts(b)
     keys = [*left, *(key for key in right if key not in left)]
     return [Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)]
-
-
-def shipped_configs() -> dict[str, Path]:
-    """Name -> file of every configuration that comes with the package; `quatro.sweep_file` knows the sweeps."""
-    return {path.stem: path for path in sorted(_shipped_folder().glob("*.yaml"))}
-
-
-def find_config(source: str | Path) -> Path:
-    """The file that ``source`` means: a file, a run directory's config.yaml, or a shipped configuration.
-
-    Raises:
-        UsageError: none of these; the message names the shipped ones.
-    """
-    path = Path(source)
-    shipped = shipped_configs()
-    try:
-        if path.is_file():
-            return path
-        if (path / "config.yaml").is_file():
-            return path / "config.yaml"
-    except (OSError, ValueError) as error:  # a name no file system takes
-        reason = f"{type(error).__name__}; shipped: {', '.join(shipped)}"
-        raise UsageError(f"no config can be called {str(source)[:80]!r}...: {reason}") from error
-    name = str(source).removesuffix(".yaml")
-    if name in shipped:
-        return shipped[name]
-    found = "a directory without config.yaml" if path.is_dir() else "no such file or run"
-    raise UsageError(f"config {str(source)!r}: {found}; shipped: {', '.join(shipped)}{closest(name, shipped)}")
-
-
-def _shipped_folder() -> Path:
-    """`quatro/_configs` where the package was installed from a wheel, `configs/` in a checkout."""
-    package = Path(__file__).parent
-    installed = package / "_configs"
-    return installed if installed.is_dir() else package.parent / "configs"
 
 
 class _Setting(NamedTuple):

@@ -53,6 +53,8 @@ def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
 
 
 class Block(BaseModel):
+    """A block of keys: frozen, and strict about names and types."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
@@ -64,6 +66,8 @@ def block_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 class DataConfig(Block):
+    """Where prompts come from."""
+
     prompts: Text = Field("math_train", description="prompts to train on: math_train, countdown, or a .jsonl file")
     template: Annotated[str, AfterValidator(_known_template)] = Field(
         "qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`"
@@ -82,6 +86,8 @@ class DataConfig(Block):
 
 
 class RolloutConfig(Block):
+    """How training responses are drawn."""
+
     engine: Annotated[str, *_one_of(ENGINES)] = Field(
         "transformers", description="what draws responses; replay reads them from `replay_file`"
     )
@@ -94,6 +100,8 @@ class RolloutConfig(Block):
 
 
 class OptimizerConfig(Block):
+    """The optimiser and its step."""
+
     name: Literal["adamw"] = Field("adamw", description="the optimiser")
     lr: float = Field(1e-6, gt=0, description="learning rate after the warm-up, constant from there")
     betas: Annotated[
@@ -105,6 +113,8 @@ class OptimizerConfig(Block):
 
 
 class KlConfig(Block):
+    """The pull towards the model that the run began with."""
+
     beta: float = Field(0.001, ge=0, description="coefficient of the KL to the model the run began with; 0 is off")
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
@@ -113,6 +123,8 @@ class KlConfig(Block):
 
 
 class LoraConfig(Block):
+    """A low-rank adapter."""
+
     rank: int = Field(16, ge=1, description="rank of the change to each adapted weight matrix")
     alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
     target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
@@ -121,6 +133,8 @@ class LoraConfig(Block):
 
 
 class PolicyConfig(Block):
+    """How the model is held and updated."""
+
     kind: Annotated[str, *_one_of(POLICIES)] = Field(
         "local", description="one process, or DeepSpeed ZeRO under torchrun"
     )
@@ -139,6 +153,8 @@ class PolicyConfig(Block):
 
 
 class EvalConfig(Block):
+    """Evaluation during training."""
+
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
     benchmark: Text | None = Field(None, description="name of the benchmark to evaluate on, or a .jsonl file")
     n: int = Field(16, ge=1, description="responses per problem")
@@ -147,6 +163,8 @@ class EvalConfig(Block):
 
 
 class CheckpointConfig(Block):
+    """When to save, and how many checkpoints to keep."""
+
     every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
     keep: int = Field(3, ge=1, description="newest checkpoints kept")
 
@@ -156,6 +174,8 @@ class CheckpointConfig(Block):
 
 
 class TrackingConfig(Block):
+    """Where metrics go beside metrics.jsonl."""
+
     tensorboard: bool = Field(False, description="write metrics to RUN/tensorboard too")
     wandb: Literal["online", "offline"] | None = Field(
         None, description="send metrics to Weights & Biases too; offline keeps them in RUN/wandb for `wandb sync`"

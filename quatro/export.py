@@ -44,6 +44,8 @@ _ORIGIN_KEYS = ("_name_or_path", "name_or_path")
 
 @dataclass(frozen=True)
 class Exported:
+    """What was written: the folder, the checkpoint's iteration, the number format of the weights."""
+
     path: Path
     step: int
     dtype: str

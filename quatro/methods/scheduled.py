@@ -57,8 +57,10 @@ def min_kl_radius(method: Method) -> float | None:
 
 
 def needs_audit(method: object) -> bool:
+    """Whether ``method`` reads the realised KL of each iteration."""
     return isinstance(method, Scheduled) and method.needs_audit
 
 
 def needs_fixed_steps(method: object) -> bool:
+    """Whether what an iteration of ``method`` does depends on how many there are."""
     return isinstance(method, Scheduled) and method.needs_fixed_steps
