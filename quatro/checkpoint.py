@@ -49,6 +49,12 @@ class Checkpoint:
         return self.path / MODEL
 
     @property
+    def trained_on(self) -> str | None:
+        """The digest of the model that the run began with, where it is known."""
+        found: str | None = self.state.get("inputs", {}).get("reference model")
+        return found
+
+    @property
     def is_inside(self) -> bool:
         """Whether it was saved inside the iteration after ``step``."""
         return "iteration" in self.state.get("parts", {})

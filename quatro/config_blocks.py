@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from evals.prompts import TEMPLATES
 from quatro.methods.base import Aggregate
-from quatro.policy import POLICIES
-from quatro.rollout import ENGINES
+from quatro.tables import ENGINES, POLICIES
 from quatro.types import KlEstimator
 
 

@@ -27,9 +27,7 @@ from quatro.config_blocks import (
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
-from quatro.policy import POLICIES
-from quatro.rewards import REWARDS
-from quatro.rollout import ENGINES
+from quatro.tables import ENGINES, POLICIES, REWARDS
 
 if TYPE_CHECKING:
     Method = MethodBase

@@ -8,11 +8,10 @@ from typing import Any
 from quatro.config import Config, config_to_yaml
 from quatro.data import PromptSet
 from quatro.health import startup_warnings
-from quatro.policy import POLICIES
 from quatro.policy.adapters import base_of
-from quatro.policy.kinds import FLOAT32_BYTES
+from quatro.policy.kinds import FLOAT32_BYTES, PolicyKind
 from quatro.prepare import Prepared
-from quatro.rollout import ENGINES
+from quatro.tables import ENGINES, POLICIES
 from quatro.types import Prompt
 
 LOGIT_BYTES = 18  # measured, forward and backward: the logit, its float32 copy, log-softmax and gradients
@@ -107,7 +106,7 @@ def describe(prepared: Prepared) -> DryRun:
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # which may be refused too
-    kind = POLICIES[config.policy.kind]
+    kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
     if config.policy.lora is not None:

@@ -22,7 +22,7 @@ from quatro import checkpoint
 from quatro.config import Config, load_config
 from quatro.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
-from quatro.preflight import check_model
+from quatro.policy.digest import check_model
 from quatro.run_metrics import read_metrics
 from quatro.run_status import read_environment
 from quatro.rundir import INSIDE, step_name
@@ -77,7 +77,7 @@ def export(
     if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is no whole model: it has no config.json")
     if is_adapter:
-        check_model(str(found.model), found)
+        check_model(str(found.model), trained_on=found.trained_on)
     if (note := checkpoint.unfinished_note(found)) is not None:
         logger.warning(note)
     final.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from quatro.config import Config
 from quatro.methods.scheduled import min_kl_radius
-from quatro.rollout import ENGINES
+from quatro.tables import ENGINES
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""What a resume or a sample can be refused for before torch is loaded: the model, other settings, changed files.
-
-Each check is the one that would refuse later, after seconds of imports: its words and its exit code are the same.
-"""
+"""What a resume can be refused for before torch is loaded: another configuration, changed files."""
 
 from __future__ import annotations
 
@@ -14,32 +11,11 @@ from evals.errors import DataError
 from quatro import checkpoint
 from quatro.config import Config, leaves
 from quatro.methods.scheduled import needs_fixed_steps
-from quatro.policy.adapters import adapter_chain
-from quatro.policy.digest import model_digest
-from quatro.policy.loading import require_model
 from quatro.run_integrity import refuse_changed
 from quatro.run_status import read_status
 from quatro.rundir import step_name
 
 MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
-
-
-def check_model(name: str, found: checkpoint.Checkpoint | None = None) -> None:
-    """Raises what `require_model` raises, and DataError where ``found``, the checkpoint that ``name`` is the model of,
-    is an adapter of another base than the one here."""
-    require_model(name)
-    if found is not None:
-        _refuse_other_base(found)
-
-
-def _refuse_other_base(found: checkpoint.Checkpoint) -> None:
-    below = adapter_chain(str(found.model))[1:]
-    then = found.state.get("inputs", {}).get("reference model")
-    if below and then is not None and then != (now := model_digest(below[0])):
-        raise DataError(
-            f"the model {below[0]} changed since the run began (it was {then}, is {now}), and the adapter in "
-            f"{found.model} fits no other: put it back"
-        )
 
 
 def is_finished(run: Path, config: Config) -> bool:

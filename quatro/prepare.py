@@ -18,12 +18,11 @@ from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptSet, tokenize_problems, training_problems
 from quatro.packages import require
-from quatro.policy import POLICIES
 from quatro.policy.adapters import base_of
-from quatro.preflight import check_model
+from quatro.policy.loading import require_model
 from quatro.ranks import Launch
 from quatro.rewards import Reward, check_prompts, make_reward
-from quatro.rollout import ENGINES
+from quatro.tables import ENGINES, POLICIES
 from quatro.trackers import require_trackers
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     if config.policy.lora is not None or base_of(config.model) != config.model:
         require("peft", "policy.lora")
     POLICIES[config.policy.kind].check()
-    check_model(config.model)
+    require_model(config.model)
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     problems = training_problems(config.data)

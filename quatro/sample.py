@@ -21,8 +21,7 @@ from evals.whole_file import file_stem
 from quatro import sample_engine
 from quatro.checkpoint import unfinished_note
 from quatro.data import to_prompts
-from quatro.policy.digest import model_digest
-from quatro.preflight import check_model
+from quatro.policy.digest import check_model, model_digest
 from quatro.rewards import make_reward
 from quatro.rollout.engine import Recipe
 from quatro.sample_benchmark import SampleFile, refuse_long_prompts, sample_benchmark
@@ -183,7 +182,7 @@ def plan_samples(
     sampling = plans[0].sampling
     default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
     sample_engine.check_sampling(drawer, sampling)
-    check_model(found.name, found.checkpoint)
+    check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
     return SamplePlan(
         model=found,
         benchmarks=plans,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
-from quatro.rollout import ENGINES
-from quatro.rollout.engine import Recipe
+from quatro.rollout.engine import EngineKind, Recipe
+from quatro.tables import ENGINES
 
 if TYPE_CHECKING:
     from quatro.rollout.engine import Engine, Sampler
@@ -115,7 +115,8 @@ def make_engine(recipe: Recipe) -> Engine:
     """The engine of ``recipe`` in this process; for one that takes no adapters see `open_sampler`."""
     from quatro.policy.loading import load_tokenizer
 
-    return ENGINES[recipe.engine].open(recipe, load_tokenizer(recipe.weights))
+    kind: type[EngineKind] = ENGINES[recipe.engine]
+    return kind.open(recipe, load_tokenizer(recipe.weights))
 
 
 def check_sampling(engine: str, sampling: Sampling) -> None:
@@ -127,5 +128,6 @@ def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
     from quatro.sample_benchmark import rows_per_call as rows_of_one
 
-    rows = ENGINES[recipe.engine].rows_per_call or rows_of_one(sampling)
+    kind: type[EngineKind] = ENGINES[recipe.engine]
+    rows = kind.rows_per_call or rows_of_one(sampling)
     return rows * max(1, num_engines)

@@ -12,15 +12,16 @@ from quatro import warmstart
 from quatro.config import Config
 from quatro.data import PromptStream, digest_prompts
 from quatro.parts import Parts
-from quatro.policy import POLICIES, lora
+from quatro.policy import lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
 from quatro.policy.digest import model_digest
+from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import context_limit, load_model, load_tokenizer
 from quatro.prepare import Prepared
-from quatro.rollout import ENGINES
-from quatro.rollout.engine import Engine, Recipe
+from quatro.rollout.engine import Engine, EngineKind, Recipe
 from quatro.stop import StopCheck, StopRequest
+from quatro.tables import ENGINES, POLICIES
 from quatro.types import Sampling
 from quatro.world import World
 
@@ -82,7 +83,8 @@ def make_policy(
 
     ``weights`` take the place of ``model``'s once the reference is made.
     """
-    kind, adapter = POLICIES[config.policy.kind], config.policy.lora
+    kind: type[PolicyKind] = POLICIES[config.policy.kind]
+    adapter = config.policy.lora
     if adapter is not None:
         # A policy in shards brings all weights to the format of the computation by itself.
         is_cast = not kind.is_sharded and config.dtype == "bfloat16"
@@ -117,4 +119,5 @@ def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         replay_file=rollout.replay_file,
     )
-    return ENGINES[rollout.engine].open(recipe, tokenizer, policy)
+    kind: type[EngineKind] = ENGINES[rollout.engine]
+    return kind.open(recipe, tokenizer, policy)

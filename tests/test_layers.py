@@ -38,9 +38,8 @@ WITHOUT_TORCH = (
     "quatro/packages.py",
     "quatro/methods",
     "quatro/rewards",
-    "quatro/policy/__init__.py",
     "quatro/policy/kinds.py",
-    "quatro/rollout/__init__.py",
+    "quatro/tables.py",
     "quatro/rollout/engine.py",
     "quatro/rollout/kinds.py",
 )

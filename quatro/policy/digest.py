@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from evals.errors import DataError
 from quatro.policy.adapters import adapter_chain
+from quatro.policy.loading import require_model
 
 
 def model_digest(name: str) -> str:
@@ -17,6 +19,24 @@ def model_digest(name: str) -> str:
     """
     digests = [_folder_digest(Path(part)) if Path(part).is_dir() else _hub_digest(part) for part in adapter_chain(name)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
+
+
+def check_model(name: str, *, trained_on: str | None = None) -> None:
+    """Whether a model can be loaded, as far as that shows without torch.
+
+    ``trained_on`` is the digest of the model that an adapter was trained on.
+
+    Raises:
+        MissingError, DataError, UsageError: what `require_model` raises.
+        DataError: the model below the adapter is another one now.
+    """
+    require_model(name)
+    below = adapter_chain(name)[1:]
+    if below and trained_on is not None and trained_on != (now := model_digest(below[0])):
+        raise DataError(
+            f"the model {below[0]} changed since the run began (it was {trained_on}, is {now}), and the adapter in "
+            f"{name} fits no other: put it back"
+        )
 
 
 def _hub_digest(name: str) -> str:

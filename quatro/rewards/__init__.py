@@ -6,19 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
-from quatro.lazy_table import LazyTable
-from quatro.rewards.base import RegisteredReward, Reward, Scored
+from quatro.rewards.base import Reward, Scored
+from quatro.tables import REWARDS
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
     from quatro.rewards.function import OnError
 
-__all__ = ["REWARDS", "Reward", "Scored", "check_prompts", "make_reward"]
-
-# A new reward is a file and a line here.
-REWARDS: LazyTable[type[RegisteredReward]] = LazyTable(
-    {"math": "quatro.rewards.math:MathReward", "countdown": "quatro.rewards.countdown:CountdownReward"}
-)
+__all__ = ["Reward", "Scored", "check_prompts", "make_reward"]
 
 
 def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> Reward:
@@ -31,7 +26,8 @@ def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail
         UsageError: there is no such reward, or the function cannot be imported.
     """
     if spec in REWARDS:
-        return REWARDS[spec].open()
+        reward: Reward = REWARDS[spec].open()
+        return reward
     module, colon, function = spec.partition(":")
     if not (module and colon and function):
         raise UsageError(f"unknown reward {spec!r}; expected {', '.join(REWARDS)} or module:function")

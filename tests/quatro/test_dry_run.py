@@ -6,10 +6,10 @@ import pytest
 
 from evals.errors import DataError, MissingError, UsageError
 from quatro.dry_run import batch_arithmetic, describe
-from quatro.policy import POLICIES
 from quatro.policy.loading import load_model
 from quatro.prepare import prepare
 from quatro.ranks import Launch
+from quatro.tables import POLICIES
 
 
 def test_the_batch_in_words(tiny_config):
