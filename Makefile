@@ -16,7 +16,7 @@ help:
 	@echo "make test-slow  the tests that take seconds each"
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
-	@echo "make test-mutants  break the methods on purpose, one place at a time: each break must be noticed"
+	@echo "make test-mutants  break the methods and the metrics on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"

@@ -1,7 +1,7 @@
-"""Deliberately wrong variants of the methods; each must make a test fail: `make test-mutants`.
+"""Deliberately wrong variants of the methods and the metrics; each must make a test fail: `make test-mutants`.
 
-Every mutant changes one place in a copy of the packages and runs the tests of the methods on it. A mutant that
-survives is a hole in the tests (exit code 1).
+Every mutant changes one place in a copy of the packages and runs the tests of its package on it. A mutant that survives
+is a hole in the tests (exit code 1). Words after the command choose mutants whose file and name hold them all.
 """
 
 # ruff: noqa: E501 (a table: one mutant a row)
@@ -17,10 +17,16 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 # The cheap ones first: a mutant that they catch does not reach the run that is written out by hand.
-TESTS = (
-    *("tests/quatro/methods", "tests/quatro/test_ops.py", "tests/quatro/test_dual.py", "tests/quatro/test_draw.py"),
-    "tests/integration/test_maths.py::test_recorded_completions_move_the_weights_as_computed[made_up]",
-)
+TESTS = {
+    "quatro": (
+        *("tests/quatro/methods", "tests/quatro/test_ops.py", "tests/quatro/test_dual.py", "tests/quatro/test_draw.py"),
+        "tests/integration/test_maths.py::test_recorded_completions_move_the_weights_as_computed[made_up]",
+    ),
+    "evals": (
+        *("tests/evals/test_estimators.py", "tests/evals/test_flips.py", "tests/evals/test_comparing.py"),
+        *("tests/evals/test_passk_ucc.py", "tests/evals/test_further_metrics.py", "tests/evals/test_clustering.py"),
+    ),
+}
 
 
 class Mutant(NamedTuple):
@@ -35,6 +41,8 @@ GMPO, CISPO, GPG, DUAL, DRAW = (
     *("quatro/methods/gmpo.py", "quatro/methods/cispo.py", "quatro/methods/gpg.py"),
     *("quatro/dual.py", "quatro/draw.py"),
 )
+ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/bootstrap.py"
+CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/flips.py", "evals/comparing.py"
 OBJECTIVE, INNER, LOCAL = "quatro/objective.py", "quatro/learn.py", "quatro/policy/local.py"
 
 MUTANTS = [
@@ -113,20 +121,77 @@ MUTANTS = [
     Mutant("gradients not clipped", LOCAL, "clip_grad_norm_(self.trained, self.max_grad_norm)", "clip_grad_norm_(self.trained, torch.inf)"),
     Mutant("no weight decay", LOCAL, "weight_decay=settings.weight_decay", "weight_decay=0.0"),
     Mutant("gradients of the step before not forgotten", LOCAL, "self.optimizer.zero_grad(set_to_none=True)", "pass"),
+    Mutant("pass@k of draws with replacement", ESTIMATORS, "np.minimum(k_K1 / left_S, 1.0)", "k_K1 / n"),
+    Mutant("one draw too many", ESTIMATORS, "left_S = np.arange(n, 0, -1,", "left_S = np.arange(n + 1, 1, -1,"),
+    Mutant("a share near 1 by subtraction", ESTIMATORS, "return -np.expm1(_log_fail_table(n, tuple(ks)))", "return 1.0 - np.exp(_log_fail_table(n, tuple(ks)))"),
+    Mutant("UCR counts empty clusters", ESTIMATORS, "sum(size > 0 for size in sizes) / n", "len(sizes) / n"),
+    Mutant("UCR per correct answer", ESTIMATORS, "sum(size > 0 for size in sizes) / n", "sum(size > 0 for size in sizes) / max(1, sum(sizes))"),
+    Mutant("pass@k of many problems by the first n", ESTIMATORS, "hit_table(index(n), ks)", "hit_table(index(n_P[0]), ks)"),
+    Mutant("UCC@k as a mean over clusters", ESTIMATORS, "np.int64)]).sum(axis=1)", "np.int64)]).mean(axis=1)"),
+    Mutant("G-Pass asks for more than the share", ESTIMATORS, "math.ceil(tau * k - 1e-9)", "math.floor(tau * k) + 1"),
+    Mutant("G-Pass rounds 0.1 * 30 up", ESTIMATORS, "tau * k - 1e-9", "tau * k"),
+    Mutant("G-Pass of 0 is met by nothing", ESTIMATORS, "max(1, math.ceil(", "max(0, math.ceil("),
+    Mutant("majority: a tie is a win", ESTIMATORS, "(1 / np.arange(1, len(kept_TK) + 1))", "np.ones(len(kept_TK))"),
+    Mutant("majority: a tie is lost", ESTIMATORS, "kept_TK[:, k - votes] @ (1 / np.arange(1, len(kept_TK) + 1))", "kept_TK[0, k - votes]"),
+    Mutant("majority: silence votes", ESTIMATORS, "if size >= votes]", "if size > votes]"),
+    Mutant("majority: not given that k are kept", ESTIMATORS, "won / float(_binomial(n, keep, k)[k])", "won"),
+    Mutant("Hill number of order 1 is Simpson's", ESTIMATORS, "float(np.exp(-(share * np.log(share)).sum()))\n    if math", "float(1 / (share**2).sum())\n    if math"),
+    Mutant("Hill number of order infinity counts", ESTIMATORS, "float(1 / share.max())", "float(len(share))"),
+    Mutant("Hill number with the sign turned", ESTIMATORS, "log_sum / (1 - order)", "log_sum / (order - 1)"),
+    Mutant("Vendi without counts", ESTIMATORS, "root_U = np.sqrt(count / count.sum())", "root_U = np.sqrt(np.ones_like(count) / len(count))"),
+    Mutant("UCC@k may fall with k", ESTIMATORS, "slope_PK < -slack", "slope_PK < -1e9"),
+    Mutant("UCC@k may be convex", ESTIMATORS, "np.diff(slope_PK, axis=1) > slack", "np.diff(slope_PK, axis=1) > 1e9"),
+    Mutant("UCC@k may pass k pass@1", ESTIMATORS, "ucc_PK > k_K * c_P1 / n_P1 + slack", "ucc_PK > 1e9"),
+    Mutant("pass@k may pass UCC@k", ESTIMATORS, "pass_PK > ucc_PK + slack", "pass_PK > 1e9"),
+    Mutant("the threshold itself is too far (greedy)", CLUSTERING, "similarity_UU >= threshold", "similarity_UU > threshold"),
+    Mutant("the threshold itself is too far (complete)", CLUSTERING, "lowest_UU[i, j] < threshold", "lowest_UU[i, j] <= threshold"),
+    Mutant("the threshold itself is too far (average)", CLUSTERING, "mean_UU[i, j] < threshold", "mean_UU[i, j] <= threshold"),
+    Mutant("complete is single linkage", CLUSTERING, "np.minimum(_row", "np.maximum(_row"),
+    Mutant("average of averages", CLUSTERING, "(size_U[i] * _row(mean_UU, i) + size_U[j] * _row(mean_UU, j)) / (size_U[i] + size_U[j])", "(_row(mean_UU, i) + _row(mean_UU, j)) / 2"),
+    Mutant("average over different texts", CLUSTERING, "size_U = count_U.astype(np.float64)", "size_U = np.ones(len(count_U))"),
+    Mutant("a merged cluster keeps its size", CLUSTERING, "size_U[i] += size_U[j]", "pass"),
+    Mutant("greedy in the order of the alphabet", CLUSTERING, "order=list(dict.fromkeys(unique.which_N.tolist()))", "order=list(range(len(unique.texts)))"),
+    Mutant("greedy joins the last leader", CLUSTERING, "for leader in leaders if", "for leader in reversed(leaders) if"),
+    Mutant("greedy makes every text a leader", CLUSTERING, "        label_U[text] = leader", "        leaders.append(text)\n        label_U[text] = leader"),
+    Mutant("clusters of different texts, not of samples", CLUSTERING, "label_U[unique.which_N])\n\n\ndef resolve", "label_U)\n\n\ndef resolve"),
+    Mutant("labels as they come", CLUSTERING, "number.setdefault(int(label), len(number))", "int(label)"),
+    Mutant("sizes rising", CLUSTERING, "reverse=True)) if len(labels)", "reverse=False)) if len(labels)"),
+    Mutant("the default threshold of tfidf", CLUSTERING, '"tfidf": 0.90', '"tfidf": 0.80'),
+    Mutant("thresholds share what lower ones connected", CLUSTERING, "is not None}, reverse=True)", "is not None})"),
+    Mutant("buckets one problem wider", FLIPS, "256 * correct <= bucket.upto * n", "256 * correct <= bucket.upto * n + 256"),
+    Mutant("buckets by count, not by share", FLIPS, "256 * correct <= bucket.upto * n", "correct <= bucket.upto"),
+    Mutant("flip@k: the base succeeds", FLIPS, "fail_table(n, [k])[0, base_correct]", "hit_table(n, [k])[0, base_correct]"),
+    Mutant("flip@k: the tuned policy fails", FLIPS, "* hit_table(n, [k])[0, tuned_correct]", "* fail_table(n, [k])[0, tuned_correct]"),
+    Mutant("flips among all problems", FLIPS, "if pair.base == 0]", "]"),
+    Mutant("flips counted as solved by all samples", FLIPS, "float(pair.tuned > 0)", "float(pair.tuned == pair.n)"),
+    Mutant("flips: a mean over some benchmarks passes for all", FLIPS, "is_averaged = {pair.benchmark for pair in everyone} == set(groups)", "is_averaged = True"),
+    Mutant("flips: 8 draws", FLIPS, "DEFAULT_K = 16", "DEFAULT_K = 8"),
+    Mutant("difference a - b", BOOTSTRAP, "differences = [b_PK - a_PK for", "differences = [a_PK - b_PK for"),
+    Mutant("one-sided p", BOOTSTRAP, "2 * (smaller_side_K + 1)", "(smaller_side_K + 1)"),
+    Mutant("p of 0", BOOTSTRAP, "2 * (smaller_side_K + 1) / (len(mean_BK) + 1)", "2 * smaller_side_K / len(mean_BK)"),
+    Mutant("90 % intervals", BOOTSTRAP, "PERCENTILES = (2.5, 97.5)", "PERCENTILES = (5.0, 95.0)"),
+    Mutant("benchmarks resampled alike", BOOTSTRAP, "[resampled_means(difference_PK, rng) for", "[resampled_means(difference_PK, np.random.default_rng(seed)) for"),
+    Mutant("resampling without replacement", BOOTSTRAP, "rng.integers(0, num_problems, size=(stop - start, num_problems))", "np.argsort(rng.random((stop - start, num_problems)))"),
+    Mutant("the average pools the problems", COMPARING, "np.mean([one.mean(axis=0) for one in values], axis=0)", "np.concatenate(values).mean(axis=0)"),
+    Mutant("compared with more problems on one side", COMPARING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
+    Mutant("compared at different n", COMPARING, "if n != n_b[benchmark, id]:", "if False:"),
+    Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b))", "for values in (values_b, values_a))"),
+    Mutant("warnings of one side", COMPARING, "[*a.warnings, *b.warnings]", "[*a.warnings]"),
 ]  # fmt: skip
 
 
 def main() -> int:
-    chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in sys.argv[1:])]
+    chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in sys.argv[1:])]
     survivors = []
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "copy"
         for folder in ("evals", "quatro", "quatro_cli", "configs", "tests"):
             shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
-        if _fails(copy):
-            sys.stderr.write("the tests fail without any mutation\n")
-            return 1
+        for package in {_package(mutant) for mutant in chosen}:
+            if _fails(copy, package):
+                sys.stderr.write(f"the tests of {package} fail without any mutation\n")
+                return 1
         for mutant in chosen:
             path = copy / mutant.file
             text = path.read_text(encoding="utf-8")
@@ -135,7 +200,7 @@ def main() -> int:
                 survivors.append(mutant.name)
                 continue
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-            is_caught = _fails(copy)
+            is_caught = _fails(copy, _package(mutant))
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{'caught  ' if is_caught else 'SURVIVED'}  {mutant.name}\n")
             sys.stdout.flush()
@@ -145,9 +210,13 @@ def main() -> int:
     return 1 if survivors else 0
 
 
-def _fails(copy: Path) -> bool:
+def _package(mutant: Mutant) -> str:
+    return mutant.file.split("/")[0]
+
+
+def _fails(copy: Path, package: str) -> bool:
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
+        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS[package]],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
         capture_output=True,

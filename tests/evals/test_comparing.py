@@ -33,7 +33,20 @@ def test_differences_are_means_over_problems_and_the_average_is_unweighted():
         assert rows["a", k].difference == pytest.approx(mean_b - mean_a)
         assert rows["b", k].difference == pytest.approx(-pass_at_k(8, 3, k))
         assert rows["average", k].difference == pytest.approx((mean_b - mean_a - pass_at_k(8, 3, k)) / 2)
+        assert rows["average", k].a == pytest.approx((mean_a + pass_at_k(8, 3, k)) / 2)
+        assert rows["average", k].b == pytest.approx(mean_b / 2)
         assert rows["average", k].num_problems == 4
+
+
+def test_benchmarks_are_resampled_independently():
+    first, second = [1, 2, 3, 0, 5], [2, 2, 5, 0, 4]
+    a = Samples([*samples(first).rows, *samples(second, benchmark="b").rows], [], ["of a", "of both"])
+    b = Samples([*samples(second).rows, *samples(first, benchmark="b").rows], [], ["of both", "of b"])
+    comparison = compare_passk(a, b, names=NAMES, ks=[1])
+    average = comparison.rows[-1]
+    # Of equal draws the second benchmark would always lose what the first one wins.
+    assert average.ci_low < average.difference == 0 < average.ci_high
+    assert comparison.warnings == ["of a", "of both", "of b"]
 
 
 def test_pairing_finds_what_the_spread_of_problems_hides():

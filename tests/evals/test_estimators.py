@@ -184,6 +184,16 @@ def test_a_breach_of_an_identity_is_noticed(change, identity):
         )
 
 
+def test_a_curve_that_falls_is_noticed():
+    values = np.array([[1.0, 0.9]])
+    with pytest.raises(ArithmeticError, match="does not fall"):
+        est.check_identities([4], [4], [(2, 2)], [1, 2], values, values)
+
+
+def test_an_empty_cluster_is_no_solution():
+    assert est.ucr(4, [2, 0, 1]) == 0.5
+
+
 def test_public_vectors(ucc_vectors):
     for vector in ucc_vectors("pass_at_k"):
         for n, c, k, value in vector["pass_at_k"]:
