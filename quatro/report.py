@@ -23,7 +23,7 @@ from quatro.config import Config, load_config, value_texts
 from quatro.run_metrics import read_metrics
 from quatro.run_series import run_folders
 from quatro.run_summary import describe_run
-from quatro.sweep_results import read_points
+from quatro.sweep_points import read_points
 
 ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 

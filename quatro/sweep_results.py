@@ -6,11 +6,10 @@ Imports no torch.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from evals.entries import ENTROPY
 from evals.errors import DataError, UsageError
@@ -23,11 +22,10 @@ from quatro.sample_measure import PASSK, UCC
 from quatro.sample_tag import Tag
 from quatro.sweep_measure import BASE_CELL
 from quatro.sweep_plan import METHOD_AXIS, SEED_AXIS
-from quatro.yaml_loader import load_yaml
+from quatro.sweep_points import read_points
 
 logger = logging.getLogger(__name__)
 
-_MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
 
 _ENTROPY_METRIC = "entropy/token_mean"
 
@@ -71,38 +69,6 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
             seed = int(settings.get(SEED_AXIS, "0"))
             runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name))
     return runs, len(points)
-
-
-def read_points(path: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """The points of a sweep.yaml in their order: name -> cell (empty: it has none) and settings, as text.
-
-    Raises:
-        DataError: there are none, or they are not as `quatro sweep` writes them.
-    """
-    try:
-        data = load_yaml(path).data
-    except UsageError as error:
-        raise DataError(f"{error}; type the sweep again, which writes it anew") from error
-    points, cells = data.get("points"), data.get("cells") or {}
-    if not (isinstance(points, dict) and points and isinstance(cells, dict) and all(map(_is_point, points.items()))):
-        raise DataError(
-            f"{path}: not as `quatro sweep` writes it (no points with their settings); type the sweep again"
-        )
-    return {
-        name: (str(cells.get(name, "")), {key: str(value) for key, value in settings.items()})
-        for name, settings in points.items()
-    }
-
-
-def _is_point(entry: tuple[str, Any]) -> bool:
-    """Whether it is the name of a folder, and settings with a seed or without one."""
-    name, settings = entry
-    is_name = len(name.encode()) < _MAX_NAME and not set("/\0") & set(name) and name.strip(".") != ""
-    return (
-        is_name
-        and isinstance(settings, dict)
-        and re.fullmatch("[0-9]{1,19}", str(settings.get(SEED_AXIS, 0))) is not None
-    )
 
 
 def label_of(settings: Mapping[str, str], *, method: str) -> str:
