@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from gpu_case import SHAPES, add_options, keep, peak_gib, random_model, require_device, reset_peak, synchronise
 
-from quatro.collate import Rows, collate
 from quatro.config import load_config
-from quatro.objective import make_objective
+from quatro.loop.objective import make_objective
 from quatro.policy.local import LocalPolicy
+from quatro.policy.rows import Rows, collate
 from quatro.types import Prompt, Rollout
 
 # Dense bfloat16, in operations a second, from the makers' data sheets.

@@ -22,7 +22,7 @@ import numpy as np
 from math_verify import parse, verify
 
 from evals.grading import close_workers, grade_many
-from evals.sample_reading import read_samples
+from evals.samples.reading import read_samples
 
 Pairs = list[tuple[str, str]]
 

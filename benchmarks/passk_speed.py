@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from evals.estimators import pass_at_ks
-from evals.passk_ucc import passk_result
-from evals.sample_reading import read_samples
+from evals.metrics.passk_ucc import passk_result
+from evals.samples.reading import read_samples
 
 
 def usual(n: int, c: int, k: int) -> float:

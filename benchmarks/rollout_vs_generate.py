@@ -65,7 +65,7 @@ def random_case(shape: str, num_prompts: int, prompt_tokens: tuple[int, int]) ->
 
 
 def countdown_case(folder: str, num_prompts: int) -> Case:
-    from evals import countdown
+    from evals.benchmarks import countdown
 
     model, tokenizer = load_model(folder, torch.float32, "cpu"), load_tokenizer(folder)
     prompts = []

@@ -101,15 +101,15 @@ def texts(folder: Path) -> list[str]:
 
 class Ours:
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        import quatro.prepare
-        import quatro.timing
+        import quatro.launch.prepare
+        import quatro.loop.timing
         from quatro.config import load_config
         from quatro.rewards.base import VerifiedReward
 
         # The loop's own phase timer, on CPU time; the reward in this process, as TRL has it.
-        quatro.timing.time = SimpleNamespace(monotonic=time.process_time)  # type: ignore[attr-defined]
+        quatro.loop.timing.time = SimpleNamespace(monotonic=time.process_time)  # type: ignore[attr-defined]
         reward = VerifiedReward(lambda _, rollout: reward_of(rollout.token_ids) > 0)
-        quatro.prepare.make_reward = lambda _: reward  # type: ignore[assignment]
+        quatro.launch.prepare.make_reward = lambda _: reward  # type: ignore[assignment]
         self.folder, self.num_runs = folder, 0
         (folder / "ours.yaml").write_text("method: {name: grpo}\n", encoding="utf-8")
         self.load = functools.partial(
@@ -127,7 +127,7 @@ class Ours:
 
     def __call__(self, *, audit: bool = False) -> list[dict[str, float]]:
         """CPU seconds and lengths of each iteration but the first."""
-        from quatro.rundir import RunDir
+        from quatro.runs.directory import RunDir
         from quatro.train import train
 
         self.num_runs += 1

@@ -29,8 +29,8 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from evals.clustering import DEFAULT_THRESHOLDS, cluster_sizes, partitions
-from evals.similarity import distinct
-from evals.tokens import TOKENISERS
+from evals.similarity.measures import distinct
+from evals.similarity.tokens import TOKENISERS
 
 NUM_PROBLEMS = 1547
 MEASURES = tuple(DEFAULT_THRESHOLDS)

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.neighbours import connected_components, near_in, neighbours
-from evals.similarity import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
-from evals.tokens import check_tokens
+from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
+from evals.similarity.neighbours import connected_components, near_in, neighbours
+from evals.similarity.tokens import check_tokens
 
 LINKAGES = ("components", "complete", "average", "greedy")
 

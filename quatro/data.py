@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evals.benchmarks.loading import load_problems
+from evals.benchmarks.problems import Problem
+from evals.benchmarks.prompts import render
 from evals.errors import DataError
-from evals.loading import load_problems
-from evals.problems import Problem
-from evals.prompts import render
-from quatro.chat_template import chat_renderer
-from quatro.config_blocks import DataConfig
+from quatro.config.blocks import DataConfig
+from quatro.policy.chat_template import chat_renderer
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PromptSet:
 
 
 def training_problems(config: DataConfig) -> list[Problem]:
-    """The problems of `data.prompts`; raises as `evals.loading.load_problems` does."""
+    """The problems of `data.prompts`; raises as `evals.benchmarks.loading.load_problems` does."""
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
-from quatro.audit import audits
 from quatro.config import Config
-from quatro.draw import draw, own_rows
-from quatro.evaluation import Evaluation
-from quatro.iteration import Iteration
-from quatro.learn import learn
+from quatro.launch.prepare import Prepared
+from quatro.launch.saving import restore, save
+from quatro.loop.audit import audits
+from quatro.loop.draw import draw, own_rows
+from quatro.loop.evaluation import Evaluation
+from quatro.loop.iteration import Iteration
+from quatro.loop.learn import learn
+from quatro.loop.metrics import rollout_metrics, rollout_records
+from quatro.loop.old_logp import choose_source, old_logp
+from quatro.loop.parts import Parts
+from quatro.loop.position import Position
+from quatro.loop.progress import InnerProgress
 from quatro.methods.scheduled import carry, method_at
-from quatro.old_logp import choose_source, old_logp
-from quatro.parts import Parts
-from quatro.position import Position
-from quatro.prepare import Prepared
-from quatro.progress import InnerProgress
-from quatro.rollout_metrics import rollout_metrics, rollout_records
-from quatro.rundir import RunDir
-from quatro.state import restore, save
-from quatro.stop import Stopped, StopRequest
-from quatro.world import World
+from quatro.processes.stop import Stopped, StopRequest
+from quatro.processes.world import World
+from quatro.runs.directory import RunDir
 
 Metrics = dict[str, float]
 Observer = Callable[[Mapping[str, float]], None]

@@ -16,9 +16,7 @@ from quatro_cli.commands import (
     config,
     demo,
     doctor,
-    eval,
     export,
-    plot,
     report,
     runs,
     sample,
@@ -27,6 +25,8 @@ from quatro_cli.commands import (
     table,
     train,
 )
+from quatro_cli.commands.eval.app import app as eval_app
+from quatro_cli.commands.plot.app import app as plot_app
 from quatro_cli.output import output
 
 SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
@@ -102,8 +102,8 @@ app.command("table")(table.table)
 app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
-app.add_typer(eval.app, name="eval")
-app.add_typer(plot.app, name="plot")
+app.add_typer(eval_app, name="eval")
+app.add_typer(plot_app, name="plot")
 app.add_typer(config.app, name="config")
 app.add_typer(runs.app, name="runs")
 app.add_typer(benchmarks.app, name="benchmarks")

@@ -7,7 +7,7 @@ from quatro_cli.output import output
 
 def ensure_model(name: str) -> str:
     """The folder of ``name``, made first if it is an embedded model that the cache does not hold."""
-    from quatro.warmstart import EMBEDDED, is_cached, resolve_model
+    from quatro.policy.embedded import EMBEDDED, is_cached, resolve_model
 
     if is_cached(name) or name not in EMBEDDED:
         return resolve_model(name)

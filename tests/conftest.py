@@ -16,8 +16,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
-    from quatro.collate import Rows
     from quatro.config import Config
+    from quatro.policy.rows import Rows
 
 
 NUM_SLOWEST = 20
@@ -66,17 +66,17 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded architecture with random weights, larger than usual so that it is far from uniform."""
     import torch
 
-    from quatro import warmstart
+    from quatro.policy import embedded
 
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    recipe = warmstart.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+    recipe = embedded.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        model = warmstart.make_model(recipe)
+        model = embedded.make_model(recipe)
         for parameter in model.parameters():
             parameter.data.mul_(3.0)
     model.save_pretrained(folder)
-    warmstart.make_tokenizer(recipe.max_positions).save_pretrained(folder)
+    embedded.make_tokenizer(recipe.max_positions).save_pretrained(folder)
     return folder
 
 
@@ -101,7 +101,7 @@ def ragged_rows() -> Rows:
     """Twelve rows: three a prompt, prompts and responses of different lengths, one response empty."""
     import torch
 
-    from quatro.collate import collate
+    from quatro.policy.rows import collate
     from quatro.types import Prompt, Rollout
 
     generator = torch.Generator().manual_seed(0)

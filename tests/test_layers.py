@@ -23,23 +23,53 @@ ONLY_IN = {
     "deepspeed": "quatro/policy/deepspeed.py",
     "rich": "quatro_cli/output.py",
 }
-# Files of `quatro` that configuration and planning use: no torch at the top.
+# Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
+FLOORS = {
+    "evals": [
+        ["errors", "estimators", "text", "worker_pool"],
+        ["bootstrap", "files", "grading", "seeds", "similarity"],
+        ["benchmarks", "clustering", "results"],
+        ["samples"],
+        ["metrics"],
+        ["studies", "tables"],
+        ["figures"],
+        ["report"],
+    ],
+    "quatro": [
+        ["dual", "tables", "types"],
+        ["ops", "processes", "rewards"],
+        ["methods"],
+        ["config"],
+        ["policy", "runs"],
+        ["data", "rollout"],
+        ["loop", "sample", "export"],
+        ["launch", "sweep"],
+        ["train"],
+        ["run"],
+    ],
+}
+MOST_ROOMS = 20
+# What no room of these may import besides: folder -> rooms.
+NEVER = {
+    "quatro/methods": {"data", "processes", "rewards", "tables"},  # a method is mathematics
+    "quatro/policy": {"runs"},  # weights know nothing of folders of runs
+    "quatro/sweep": {"launch", "loop", "policy", "train"},  # it starts processes that do
+}
+# Rooms and files of `quatro` that configuration and planning use: no torch at the top.
 WITHOUT_TORCH = (
     "quatro/__init__.py",
-    "quatro/config.py",
-    "quatro/types.py",
-    "quatro/sweep.py",
-    "quatro/sample.py",
-    "quatro/stop.py",
-    "quatro/rundir.py",
-    "quatro/checkpoint.py",
-    "quatro/preflight.py",
-    "quatro/prepare.py",
-    "quatro/packages.py",
+    "quatro/config",
+    "quatro/sweep",
+    "quatro/sample",
+    "quatro/runs",
     "quatro/methods",
     "quatro/rewards",
-    "quatro/policy/kinds.py",
+    "quatro/types.py",
     "quatro/tables.py",
+    "quatro/processes/stop.py",
+    "quatro/launch/preflight.py",
+    "quatro/launch/prepare.py",
+    "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
     "quatro/rollout/kinds.py",
 )
@@ -83,6 +113,99 @@ def relative(path: Path) -> str:
 def test_imports_point_downwards_only(path):
     package = relative(path).split("/")[0]
     assert roots(imports(path)).isdisjoint(FORBIDDEN[package] | {"experiments", "tests"})
+
+
+def room(name: str) -> str:
+    """`quatro.loop` of `quatro.loop.draw`."""
+    return ".".join(name.split(".")[:2])
+
+
+def module_name(path: Path) -> str:
+    return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def modules_among(names: set[str]) -> set[str]:
+    """Our modules that these dotted names are, or are of."""
+    found = set()
+    for name in names:
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {""}
+
+
+def rooms_imported(name: str) -> set[str]:
+    """Rooms of the same package that a module imports anywhere, inside functions and under TYPE_CHECKING too."""
+    package = name.split(".")[0]
+    others = {room(other) for other in modules_among(imports(MODULES[name])) if other.startswith(f"{package}.")}
+    return others - {room(name)}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_room_stands_on_lower_floors_only(package):
+    floor_of = {f"{package}.{name}": number for number, names in enumerate(FLOORS[package]) for name in names}
+    rooms = {room(name) for name in MODULES if name.startswith(f"{package}.")}
+    assert rooms == set(floor_of), "FLOORS lists every room"
+    assert len(rooms) <= MOST_ROOMS
+    upwards = [
+        f"{name} imports {other}"
+        for name in MODULES
+        if name.startswith(f"{package}.")
+        for other in rooms_imported(name)
+        if floor_of[other] >= floor_of[room(name)]
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("folder", NEVER)
+def test_what_a_room_must_not_know(folder):
+    forbidden = {f"quatro.{name}" for name in NEVER[folder]}
+    inside = [name for name, path in MODULES.items() if relative(path).startswith(f"{folder}/")]
+    assert inside
+    assert {name: found for name in inside if (found := rooms_imported(name) & forbidden)} == {}
+
+
+def circles(arrows: dict[str, set[str]]) -> list[str]:
+    """Names that can be reached from themselves."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for name in arrows.get(waiting.pop(), set()) - found:
+                found.add(name)
+                waiting.append(name)
+        return found
+
+    return [name for name in arrows if name in reached(name)]
+
+
+def test_there_is_no_import_circle():
+    """Imports under TYPE_CHECKING count; those inside functions do not, nor a package that hands on its own files."""
+    files = {name: path for name, path in MODULES.items() if path.name != "__init__.py"}
+    arrows = {
+        name: modules_among(imports(path, top_only=True) | imports_for_types(path)) & files.keys() - {name}
+        for name, path in files.items()
+    }
+    assert circles(arrows) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def imports_for_types(path: Path) -> set[str]:
+    """Dotted names imported under `if TYPE_CHECKING` at the top."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    found: set[str] = set()
+    for block in blocks:
+        for node in block.body:
+            if isinstance(node, ast.ImportFrom):
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+    return found
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
@@ -182,12 +305,11 @@ def test_the_trainer_never_asks_which_method_it_has():
 
     drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
     # Defaults, examples, the run's default name and what a model card or samples say are not decisions.
-    may_name = {"config_model.py", "config.py", "config_schema.py", "config_errors.py", "rundir.py", "run_summary.py"}
-    may_name |= {"model_card.py", "sample_model.py"} | {
-        path.name for path in drivers if path.name.startswith(("sweep", "run_series"))
-    }
+    may_name = ("quatro/config/", "quatro/sweep/", "quatro/export/")
+    may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "summary", "series"))
+    may_name += ("quatro/sample/model.py",)
     for path in drivers:
-        if path.name in may_name:
+        if relative(path).startswith(may_name):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):

@@ -15,12 +15,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evals.whole_file import write_whole
+from evals.files.whole import write_whole
 from experiments.replication.extras import missing_counts, missing_samples
 from experiments.replication.figures import write_figures
 from experiments.replication.page import document, page, replicate
 from experiments.replication.results import read_results
-from quatro.sample_measure import measure_samples
+from quatro.sample.measure import measure_samples
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = "images/replication"

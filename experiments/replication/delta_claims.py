@@ -24,7 +24,7 @@ from experiments.replication.cells import (
 )
 from experiments.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, exact
-from quatro.run_series import positive_advantages
+from quatro.runs.series import positive_advantages
 
 _PAIRS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger), neighbours
 _TRADE = "Sec. 4.2 “Overall performance”, Tab. avg_passk"

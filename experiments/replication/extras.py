@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from evals.results import read_result
+from evals.results.document import read_result
 from experiments.replication.cells import theirs
 from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results
 from experiments.replication.sample_claims import HOT, hot_runs
-from quatro.sample_measure import UCC
+from quatro.sample.measure import UCC
 
 NUM_SAMPLES = 256
 _HOT_CELLS = ("S1", "S2")

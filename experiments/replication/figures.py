@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.figure_delta_lambda import delta_lambda_figure
-from evals.figure_flips import flips_figure
-from evals.figure_limitation import limitation_figure
-from evals.figure_stability import entropy_figure, stability_figure
-from evals.figure_style import make_logarithmic, save_figure
-from evals.figure_temperature import temperature_figure
-from evals.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
-from evals.run_settings import Drawn, Setting
+from evals.figures.delta_lambda import delta_lambda_figure
+from evals.figures.flips import flips_figure
+from evals.figures.limitation import limitation_figure
+from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
+from evals.figures.run_settings import Drawn, Setting
+from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.style import make_logarithmic, save_figure
+from evals.figures.temperature import temperature_figure
 from experiments.replication.cells import (
     BASE,
     CELLS,
@@ -43,9 +43,9 @@ from experiments.replication.results import (
 )
 from experiments.replication.rules import Estimate, estimate_of, known
 from experiments.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
-from quatro.run_series import read_settings
-from quatro.sample_tag import Tag
-from quatro.sweep_counts import flip_rows, temperature_rows
+from quatro.runs.series import read_settings
+from quatro.runs.tag import Tag
+from quatro.sweep.counts import flip_rows, temperature_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

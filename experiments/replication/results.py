@@ -15,13 +15,13 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
-from evals.training_metrics import LAST_ITERATIONS
-from quatro.run_metrics import read_metrics
-from quatro.run_status import read_environment
-from quatro.sample_tag import Tag
-from quatro.sweep_counts import Counts, counts_in, is_measured
-from quatro.sweep_measure import BASE_CELL
-from quatro.sweep_results import SweptRun, read_sweep
+from evals.files.training_metrics import LAST_ITERATIONS
+from quatro.runs.metrics import read_metrics
+from quatro.runs.status import read_environment
+from quatro.runs.tag import Tag
+from quatro.sweep.counts import Counts, counts_in, is_measured
+from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.results import SweptRun, read_sweep
 
 BENCHMARK = "countdown"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evals.estimators import Floats
-from evals.flips import BUCKETS
+from evals.metrics.flips import BUCKETS
 from experiments.replication.cells import (
     ALL,
     DELTAS,
@@ -35,9 +35,9 @@ from experiments.replication.rules import (
     known,
     over_problems,
 )
-from quatro.run_series import dual_by_count
-from quatro.sample_tag import Tag
-from quatro.sweep_counts import NEVER, is_measured
+from quatro.runs.series import dual_by_count
+from quatro.runs.tag import Tag
+from quatro.sweep.counts import NEVER, is_measured
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16

@@ -27,7 +27,7 @@ class Method(BaseModel, ABC):
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # Own fields whose default, and value in preset `paper`, the paper states, and those for which it follows verl's
-    # default; the others are our reading of it (docs/methods.md). Of dotted keys `quatro.provenance` knows.
+    # default; the others are our reading of it (docs/methods.md). Of dotted keys `quatro.config.provenance` knows.
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset()
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset()
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.strict_json import read_document
+from evals.files.strict_json import read_document
 
 ADAPTER_CONFIG = "adapter_config.json"  # makes a folder an adapter of peft's: a change to the model that it names
 
@@ -57,7 +57,7 @@ def changed_by(name: str) -> str | None:
         raise DataError(f"{error}; copy the adapter again") from error
     if not isinstance(changed, str) or not changed:
         raise DataError(f'{file} does not say which model it changes; name it as "base_model_name_or_path"')
-    from quatro.warmstart import resolve_model
+    from quatro.policy.embedded import resolve_model
 
     base = resolve_model(changed)
     own = Path(name).resolve()

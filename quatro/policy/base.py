@@ -21,13 +21,13 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, is_out_of_memory
 from quatro import ops
-from quatro.collate import Rows, collate
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.head import response_logp
 from quatro.policy.loading import enable_checkpointing, has_plain_head
+from quatro.policy.rows import Rows, collate
+from quatro.processes.world import World, merge
 from quatro.types import Batch, Loss, Metric, Prompt, Rollout
-from quatro.world import World, merge
 
 logger = logging.getLogger(__name__)
 

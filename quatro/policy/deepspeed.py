@@ -23,14 +23,13 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
-from quatro import packages
-from quatro.collate import Rows
-from quatro.config import Config
+from quatro.config import Config, packages
 from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step, below
 from quatro.policy.loading import cast_weights
 from quatro.policy.local import all_weights, save_folder
-from quatro.world import World
+from quatro.policy.rows import Rows
+from quatro.processes.world import World
 
 T = TypeVar("T")
 

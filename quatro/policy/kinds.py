@@ -6,14 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from quatro import packages
-from quatro.config_model import Config
+from quatro.config import packages
+from quatro.config.model import Config
 
 if TYPE_CHECKING:
     import torch
 
     from quatro.policy.base import Policy
-    from quatro.world import World
+    from quatro.processes.world import World
 
 FLOAT32_BYTES = 4
 

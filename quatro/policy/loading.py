@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.strict_json import read_document
-from quatro import packages
+from evals.files.strict_json import read_document
+from quatro.config import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 from quatro.policy.lean import import_generation
 
@@ -271,7 +271,7 @@ def require_model(name: str) -> None:
         As they do, as far as names, folders and the Hub's cache tell.
     """
     if name.startswith("embedded:"):
-        from quatro.warmstart import check_embedded
+        from quatro.policy.embedded import check_embedded
 
         check_embedded(name)
         return

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from evals.errors import DivergedError
 from quatro.config import Config
-from quatro.config_blocks import LoraConfig
+from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Step, Update
-from quatro.world import World
+from quatro.processes.world import World
 
 __all__ = ["Forward", "LocalPolicy", "Objective", "Snapshot", "Update"]
 

@@ -23,7 +23,7 @@ from quatro.policy.adapters import ADAPTER_CONFIG
 from quatro.policy.loading import cast_weights
 
 if TYPE_CHECKING:
-    from quatro.config_blocks import LoraConfig
+    from quatro.config.blocks import LoraConfig
 
 WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's first adapter

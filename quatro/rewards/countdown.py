@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evals.countdown import parse_prompt, solves
+from evals.benchmarks.countdown import parse_prompt, solves
 from evals.errors import DataError
 from quatro.rewards.base import VerifiedReward
 from quatro.types import Prompt, Rollout

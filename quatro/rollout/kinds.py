@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.sample_reading import read_samples
-from quatro import packages
+from evals.samples.reading import read_samples
+from quatro.config import packages
 from quatro.policy.loading import context_limit, load_model, load_shape, stop_ids
 from quatro.rollout.engine import Engine, EngineKind, Recipe
 from quatro.rollout.limits import check_temperature

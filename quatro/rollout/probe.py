@@ -94,7 +94,7 @@ def policy_score(policy: Any) -> Score:
     """`Probe.score` of a policy: the log-probabilities that its own forward pass gives to a rollout."""
     import torch
 
-    from quatro.collate import collate
+    from quatro.policy.rows import collate
 
     def score(prompt: Prompt, rollout: Rollout) -> Sequence[float]:
         advantage_B = torch.zeros(1, dtype=torch.float64)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.sample_reading import read_samples
-from evals.sample_types import Sample
+from evals.samples.reading import read_samples
+from evals.samples.types import Sample
 from quatro.rollout.engine import RolloutProgress
 from quatro.types import Prompt, Rollout, Sampling
 

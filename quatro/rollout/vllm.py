@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
-from quatro import packages
+from quatro.config import packages
 from quatro.rollout.engine import RolloutProgress
 from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe

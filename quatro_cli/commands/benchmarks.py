@@ -11,8 +11,8 @@ from quatro_cli.options import Json
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.benchmarks import Benchmark
-    from evals.loading import LocalCopy
+    from evals.benchmarks.catalogue import Benchmark
+    from evals.benchmarks.loading import LocalCopy
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,8 +50,8 @@ def list_(json: Json = False) -> None:
       quatro benchmarks list
       quatro benchmarks list --json
     """
-    from evals.benchmarks import registry
-    from evals.loading import is_here
+    from evals.benchmarks.catalogue import registry
+    from evals.benchmarks.loading import is_here
 
     entries = list(registry().values())
     if json:
@@ -75,8 +75,8 @@ def show(name: Name, json: Json = False) -> None:
       quatro benchmarks show math500
       quatro benchmarks show countdown --json
     """
-    from evals.loading import local_copy
-    from evals.prompts import messages
+    from evals.benchmarks.loading import local_copy
+    from evals.benchmarks.prompts import messages
 
     entry = _find(name)
     copy = local_copy(entry)
@@ -117,8 +117,8 @@ def fetch(
       quatro benchmarks fetch math500
       quatro benchmarks fetch aime24 --from aime24.jsonl
     """
-    from evals import fetching
-    from evals.benchmarks import HubSource
+    from evals.benchmarks import fetching
+    from evals.benchmarks.catalogue import HubSource
     from evals.errors import UsageError
 
     entry = _find(name)
@@ -140,7 +140,7 @@ def fetch(
 
 
 def _find(name: str) -> Benchmark:
-    from evals.benchmarks import registry
+    from evals.benchmarks.catalogue import registry
     from evals.errors import UsageError
 
     if name not in registry():

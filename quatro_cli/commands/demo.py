@@ -11,8 +11,8 @@ import typer
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.results import Result, Row
-    from quatro.sample_measure import Measured
+    from evals.results.document import Result, Row
+    from quatro.sample.measure import Measured
 
 TOP_PS = (1.0, 0.7)
 LAST = 10  # iterations over which the final entropy is averaged
@@ -58,8 +58,8 @@ def demo(
             _sample(arm, top_p, n=n, root=root, dry_run=dry_run)
     if dry_run:
         return
-    from quatro.run_metrics import read_metrics
-    from quatro.sample_measure import measure_samples
+    from quatro.runs.metrics import read_metrics
+    from quatro.sample.measure import measure_samples
 
     results = {
         (arm.label, top_p): measure_samples(_folder(arm, root, top_p), n=n, label=arm.label)
@@ -84,7 +84,7 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
     if (arm.run / "config.yaml").is_file():
         from evals.errors import UsageError
         from quatro.config import load_config
-        from quatro.run_status import read_status
+        from quatro.runs.status import read_status
 
         if (found := load_config(arm.run).steps) != steps:
             raise UsageError(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
@@ -107,7 +107,7 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
 
 
 def _folder(arm: Arm, root: Path, top_p: float) -> Path:
-    from quatro.sample_tag import Tag
+    from quatro.runs.tag import Tag
 
     return Tag(top_p=top_p).folder(arm.run or root / "base")
 
@@ -168,11 +168,11 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
 
 def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Path) -> list[Path]:
     """Training curves of both runs; Pass@k and UCC@k of all three."""
-    from evals.curves import CurvePanel, curves_figure
-    from evals.figure_style import save_figure
-    from evals.figure_training import TrainingRun, training_figure
+    from evals.figures.curves import CurvePanel, curves_figure
+    from evals.figures.style import save_figure
+    from evals.figures.training import TrainingRun, training_figure
     from quatro.config import load_config
-    from quatro.run_metrics import read_metrics
+    from quatro.runs.metrics import read_metrics
 
     runs = [
         TrainingRun(arm.label, list(read_metrics(arm.run)), load_config(arm.run).method.kl_radius)

@@ -166,7 +166,7 @@ def _vllm() -> str:
 
 
 def _cache_folder() -> str:
-    from quatro.warmstart import cache_root
+    from quatro.policy.embedded import cache_root
 
     folder = cache_root()
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ def _dual_identity() -> str:
 
 
 def _countdown() -> str:
-    from evals.countdown import verify
+    from evals.benchmarks.countdown import verify
 
     prompt = "7 2 7 6 2 8 -> 67"
     right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
@@ -210,9 +210,9 @@ def _similarities() -> str:
     from itertools import product
 
     from evals.clustering import DEFAULT_THRESHOLDS, LINKAGES
-    from evals.reference import TOLERANCE, agreement
-    from evals.setting import Setting
-    from evals.similarity import distinct
+    from evals.metrics.reference import TOLERANCE, agreement
+    from evals.similarity.measures import distinct
+    from evals.similarity.setting import Setting
 
     ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
     ends = ("So the sum is $\\boxed{{{}}}$.", "Hence the answer is {}.", "Then x + y = {}, as asked.")

@@ -36,7 +36,7 @@ def export(
       quatro export runs/quickstart-quatro-0 -o models/countdown
       quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
     """
-    from quatro import export as exporting
+    from quatro.export import export as exporting
 
     exporting.refuse_present(out)
     with output.progress("export", 100) as bar:

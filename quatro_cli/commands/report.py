@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.eval_options import check_out, progress
+from quatro_cli.commands.eval.options import check_out, progress
 from quatro_cli.output import output
 
 
@@ -42,10 +42,10 @@ def report(
       quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
     """
     from evals.errors import UsageError
-    from evals.report_document import document, size_text
-    from evals.report_page import report_page
-    from evals.whole_file import write_whole
-    from quatro.report import gather_report
+    from evals.files.whole import write_whole
+    from evals.report.document import document, size_text
+    from evals.report.page import report_page
+    from quatro.runs.report import gather_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")

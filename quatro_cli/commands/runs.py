@@ -11,7 +11,7 @@ from quatro_cli.options import Json
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from quatro.run_summary import RunSummary
+    from quatro.runs.summary import RunSummary
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -39,7 +39,7 @@ def list_(
       quatro runs list
       quatro runs list sweeps/delta --json
     """
-    from quatro.run_summary import list_runs
+    from quatro.runs.summary import list_runs
 
     runs = list_runs(root)
     if json:
@@ -66,7 +66,7 @@ def show(
       quatro runs show runs/quickstart-quatro-0
       quatro runs show runs/quickstart-quatro-0 --json
     """
-    from quatro.run_summary import describe_run
+    from quatro.runs.summary import describe_run
 
     found = describe_run(run)
     if json:

@@ -16,8 +16,8 @@ from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
 if TYPE_CHECKING:
-    from quatro.sample import SamplePlan
-    from quatro.sample_benchmark import SampleFile
+    from quatro.sample.benchmark import SampleFile
+    from quatro.sample.draw_samples import SamplePlan
     from quatro.types import Sampling
     from quatro_cli.output import Bar
 
@@ -74,7 +74,7 @@ def sample(
       quatro sample embedded:countdown -b countdown -n 256
       quatro sample runs/math -b math500,aime24 --preset paper
     """
-    from quatro.sample import plan_samples
+    from quatro.sample.draw_samples import plan_samples
 
     plan = plan_samples(
         model,
@@ -112,8 +112,8 @@ def _describe(plan: SamplePlan) -> None:
 
 def _draw(plan: SamplePlan) -> None:
     """A bar for each benchmark while it is drawn, and its file once that is complete."""
-    from quatro.sample import draw_planned
-    from quatro.sample_progress import Pace
+    from quatro.sample.draw_samples import draw_planned
+    from quatro.sample.progress import Pace
 
     bars: dict[str, tuple[Bar, Pace]] = {}
 

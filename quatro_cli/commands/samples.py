@@ -63,7 +63,7 @@ def import_(
       quatro samples import --from parquet out.parquet --column answer=gold -b mine -o mine.jsonl
     """
     from evals.errors import UsageError
-    from evals.importing import import_samples
+    from evals.samples.importing import import_samples
 
     mapping: dict[str, str] = {}
     for column in columns:

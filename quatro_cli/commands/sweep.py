@@ -14,7 +14,7 @@ from quatro_cli.options import DryRun, Json, Set, numbers, split
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
-    from quatro.sweep import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
+    from quatro.sweep.run import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
     from quatro_cli.output import View
 
 SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
@@ -67,7 +67,7 @@ def sweep(
       quatro sweep paper-small --jobs 2 --dry-run
     """
     from evals.errors import UsageError
-    from quatro.sweep import all_points, status_of
+    from quatro.sweep.run import all_points, status_of
 
     if submit not in (None, "slurm", "commands"):
         raise UsageError(f"--submit {submit}: expected slurm or commands")
@@ -80,7 +80,7 @@ def sweep(
         _show(plan, folder, outcomes, json=json)
         return
     if evaluation is not None:
-        from evals.loading import load_problems
+        from evals.benchmarks.loading import load_problems
 
         load_problems(evaluation.benchmark)  # a benchmark that is not there is refused before hours of training
     if submit is not None:
@@ -91,8 +91,8 @@ def sweep(
 
 def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> SweepPlan:
     from evals.errors import UsageError
-    from quatro.sweep import parse_axis, plan_sweep
-    from quatro.sweep_file import find_sweep, load_sweep
+    from quatro.sweep.file import find_sweep, load_sweep
+    from quatro.sweep.run import parse_axis, plan_sweep
 
     path = find_sweep(config)
     if path is None:
@@ -110,8 +110,8 @@ def _run(
     plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None, *, jobs: int, gpus: Sequence[str], json: bool
 ) -> None:
     from evals.errors import PartialFailureError
-    from quatro.stop import StopRequest
-    from quatro.sweep import all_points, run_sweep, status_of
+    from quatro.processes.stop import StopRequest
+    from quatro.sweep.run import all_points, run_sweep, status_of
     from quatro_cli.warm import ensure_model
 
     points = all_points(plan, evaluation)
@@ -150,7 +150,7 @@ def _run(
 def _submit(
     plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, at_once: int, json: bool
 ) -> None:
-    from quatro.sweep_submit import Kind, write_submission
+    from quatro.sweep.submit import Kind, write_submission
 
     path, num_commands = write_submission(plan, folder, cast("Kind", kind), evaluation=evaluation, at_once=at_once)
     if json:
@@ -179,7 +179,7 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 
 def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> SweepEvaluation | None:
     from evals.errors import UsageError
-    from quatro.sweep import SweepEvaluation
+    from quatro.sweep.run import SweepEvaluation
 
     if benchmark is None:
         ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]
@@ -211,7 +211,7 @@ def _reporters(
 
 def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[str, str]) -> None:
     from evals.errors import DataError
-    from quatro.run_metrics import last_metrics
+    from quatro.runs.metrics import last_metrics
 
     def words(point: Point) -> str:
         state = states[point.name]

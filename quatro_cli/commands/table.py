@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
 from quatro_cli.options import split
 from quatro_cli.output import output
-from quatro_cli.sweep_options import SweepCell, SweepTopP, expander
 
 if TYPE_CHECKING:
-    from evals.comparison import Comparison
-    from evals.result_reading import RunHead, Sources
-    from evals.table_parts import Table
-    from evals.tables import Layout as LayoutName
+    from evals.results.comparison import Comparison
+    from evals.results.reading import RunHead, Sources
+    from evals.tables.layouts import Layout as LayoutName
+    from evals.tables.parts import Table
 
 
 class Layout(StrEnum):
@@ -78,12 +78,12 @@ def table(
       quatro table ucc-*.json --metric ucr --ci
       quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
     """
-    from evals.entries import own_entries, published_entries
     from evals.errors import UsageError
-    from evals.metric_tables import comparison_table
-    from evals.result_reading import read_sources
-    from evals.table_parts import Style
-    from evals.tables import PAPER_TABLES, build_tables
+    from evals.results.entries import own_entries, published_entries
+    from evals.results.reading import read_sources
+    from evals.tables.layouts import PAPER_TABLES, build_tables
+    from evals.tables.metric_tables import comparison_table
+    from evals.tables.parts import Style
 
     if standalone and format is not Format.latex:
         raise UsageError(f"--standalone is for --format latex, found {format.value}")
@@ -130,7 +130,7 @@ def _finish(
     if out is None:
         output.data(text)
         return
-    from evals.whole_file import write_whole
+    from evals.files.whole import write_whole
 
     write_whole(out, [text.encode("utf-8")])
     output.info(f"written: {out}")
@@ -138,8 +138,8 @@ def _finish(
 
 def _comparison(paths: list[Path]) -> Comparison | None:
     """The document of `--compare` that ``paths`` name, if they name one."""
-    from evals.comparison import read_comparison
     from evals.errors import UsageError
+    from evals.results.comparison import read_comparison
 
     for path in paths:
         found = read_comparison(path) if path.is_file() else None
@@ -153,7 +153,7 @@ def _comparison(paths: list[Path]) -> Comparison | None:
 def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, average: bool) -> tuple[LayoutName, str]:
     """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
     from evals.errors import UsageError
-    from evals.table_parts import CODE
+    from evals.tables.parts import CODE
 
     if wanted is not None and wanted is not Layout.metric:
         if average and wanted not in (Layout.average, Layout.ucc):
@@ -181,7 +181,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
 
 
 def _describe(run: Path) -> RunHead:
-    from evals.result_reading import RunHead
+    from evals.results.reading import RunHead
     from quatro.config import load_config
 
     config = load_config(run)
@@ -201,10 +201,10 @@ def _ks(text: str | None) -> list[int] | None:
 
 def _text(format: Format, layout: str, tables: list[Table], *, digits: int, ci: bool, standalone: bool) -> str:
     if format is Format.latex:
-        from evals.latex import to_latex
+        from evals.tables.latex import to_latex
 
         return to_latex(tables, digits=digits, with_ci=ci, standalone=standalone)
-    from evals.table_formats import to_csv, to_json, to_markdown
+    from evals.tables.formats import to_csv, to_json, to_markdown
 
     if format is Format.json:
         return to_json(layout, tables, digits=digits, with_ci=ci)

@@ -13,9 +13,9 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from quatro.config import Config
-    from quatro.prepare import Prepared
-    from quatro.stop import StopRequest
-    from quatro.world import World
+    from quatro.launch.prepare import Prepared
+    from quatro.processes.stop import StopRequest
+    from quatro.processes.world import World
 
 
 def train(
@@ -46,11 +46,11 @@ def train(
     """
     from contextlib import closing
 
-    from quatro.preflight import is_finished
-    from quatro.prepare import prepare
-    from quatro.ranks import launched
-    from quatro.run_lock import refuse_locked
-    from quatro.rundir import refuse_occupied
+    from quatro.launch.preflight import is_finished
+    from quatro.launch.prepare import prepare
+    from quatro.processes.launcher import launched
+    from quatro.runs.directory import refuse_occupied
+    from quatro.runs.lock import refuse_locked
 
     launch = launched()
     if not launch.is_first:
@@ -87,7 +87,7 @@ def train(
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from evals.errors import UsageError
     from quatro.config import resolve_config, with_absolute_paths
-    from quatro.rundir import default_run_path
+    from quatro.runs.directory import default_run_path
 
     if (Path(source) / "config.yaml").is_file():
         raise UsageError(
@@ -125,7 +125,7 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
 
 
 def _describe(prepared: Prepared, *, json: bool) -> None:
-    from quatro.dry_run import describe
+    from quatro.launch.dry_run import describe
 
     described = describe(prepared)
     if json:
@@ -136,7 +136,7 @@ def _describe(prepared: Prepared, *, json: bool) -> None:
 
 def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """The run, whichever rank this is; returns how it was stopped and its last metrics."""
-    from quatro.ranks import joined
+    from quatro.processes.launcher import joined
     from quatro_cli.warm import ensure_model
 
     launch = prepared.launch
@@ -153,7 +153,7 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest
 
 def _announce(prepared: Prepared) -> None:
     """Whatever a run can be refused for is refused before it has a directory."""
-    from quatro.dry_run import describe
+    from quatro.launch.dry_run import describe
 
     described = describe(prepared)
     output.info("\n".join([*described.arithmetic, *described.notes]))  # its warnings are the run's: it logs them
@@ -163,9 +163,9 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
     """The only process of a run, or rank 0, which alone writes to its directory."""
     import sys
 
-    from quatro.launch import launch
-    from quatro.rundir import RunDir
-    from quatro.stop import StopRequest
+    from quatro.processes.stop import StopRequest
+    from quatro.run import launch
+    from quatro.runs.directory import RunDir
     from quatro_cli.training_view import TrainingView
 
     config = prepared.config
@@ -184,8 +184,8 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 
 def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """Any other rank."""
-    from quatro.followed import FollowedRun
-    from quatro.stop import StopRequest
+    from quatro.processes.stop import StopRequest
+    from quatro.runs.followed import FollowedRun
     from quatro.train import train
 
     world.barrier("the run directory")

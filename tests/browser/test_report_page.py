@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from evals.report import Report, ReportRun, ReportSamples
-from evals.report_document import document
-from evals.report_page import report_page
-from evals.report_samples import result_rows, view_samples
-from evals.sample_types import Sample, Samples
+from evals.report.document import document
+from evals.report.model import Report, ReportRun, ReportSamples
+from evals.report.page import report_page
+from evals.report.samples import result_rows, view_samples
+from evals.samples.types import Sample, Samples
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from evals.clustering import (
 )
 from evals.errors import UsageError
 from evals.estimators import ucc_at_k, ucr
-from evals.similarity import SIMILARITIES, distinct, similarity_of_distinct
+from evals.similarity.measures import SIMILARITIES, distinct, similarity_of_distinct
 
 
 def texts_with_ties(seed):

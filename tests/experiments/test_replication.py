@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError
-from evals.results import ProblemEntry, Result, Row
+from evals.results.document import ProblemEntry, Result, Row
 from experiments.replication import sample_claims
 from experiments.replication.page import document, page, replicate
 from experiments.replication.results import read_results
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
-from quatro.sample_tag import Tag
-from quatro.sweep import write_plan
-from quatro.sweep_file import find_sweep, load_sweep
+from quatro.runs.tag import Tag
+from quatro.sweep.file import find_sweep, load_sweep
+from quatro.sweep.run import write_plan
 
 NUM_PROBLEMS, N, NUM_STEPS = 24, 256, 12
 TAGS = ("T1-p1", "T1-p0.7", "T1.5-p1", "T1.5-p0.7")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evals.errors import DataError
-from quatro import checkpoint
-from quatro.manifest import verify
+from quatro.runs import checkpoint
+from quatro.runs.manifest import verify
 
 if TYPE_CHECKING:
     from conftest import Laboratory

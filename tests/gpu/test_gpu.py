@@ -15,7 +15,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_training_runs_and_keeps_near_its_radius(tiny_config, tmp_path, dtype):
-    from quatro.rundir import RunDir
+    from quatro.runs.directory import RunDir
     from quatro.train import train
 
     config = tiny_config(f"dtype={dtype}", "device=cuda", "optimizer.lr=1e-4", "steps=3")
@@ -29,9 +29,9 @@ def test_training_runs_and_keeps_near_its_radius(tiny_config, tmp_path, dtype):
 
 
 def test_sampler_and_trainer_agree_in_float32(tiny_config, ragged_rows):
-    from quatro.collate import collate
     from quatro.policy.loading import load_model, load_tokenizer, stop_ids
     from quatro.policy.local import LocalPolicy
+    from quatro.policy.rows import collate
     from quatro.rollout.transformers import TransformersEngine
     from quatro.types import Prompt, Sampling
 

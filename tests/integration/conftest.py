@@ -32,7 +32,7 @@ def settings(tiny_folder: Path, digit_reward: str, tmp_path: Path, monkeypatch: 
 def run_training(rows_of: Callable[[Path], Rows]) -> Callable[..., Rows]:
     """``run_training(path, settings, method=None, **options)``: a new run's metrics, row by row."""
     from quatro.config import load_config
-    from quatro.rundir import RunDir
+    from quatro.runs.directory import RunDir
     from quatro.train import train
 
     def run(path: Path, settings: list[str], *, method: str | None = None, **options: Any) -> Rows:

@@ -12,8 +12,8 @@ import torch
 from evals.errors import DataError, UsageError
 from quatro.config import load_config
 from quatro.methods.delta_schedule import scheduled, steered_to_entropy, steered_to_kl
-from quatro.rundir import RunDir
-from quatro.stop import StopRequest
+from quatro.processes.stop import StopRequest
+from quatro.runs.directory import RunDir
 from quatro.train import train
 
 LINEAR = ["method.delta=0.1", "method.delta_schedule=linear", "method.delta_end=0.001"]

@@ -12,16 +12,16 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from evals.errors import DataError, MissingError
-from evals.whole_file import write_json
-from quatro import checkpoint
+from evals.files.whole import write_json
 from quatro.config import load_config
-from quatro.export import SPARE_BYTES, export
-from quatro.launch import launch
+from quatro.export.export import SPARE_BYTES, export
 from quatro.policy.loading import load_model, load_tokenizer, stop_ids
+from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
-from quatro.run_status import read_status
-from quatro.rundir import RunDir
-from quatro.stop import StopRequest
+from quatro.run import launch
+from quatro.runs import checkpoint
+from quatro.runs.directory import RunDir
+from quatro.runs.status import read_status
 from quatro.train import train
 from quatro.types import Prompt, Sampling
 from quatro_cli.app import app

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
-from quatro.rundir import RunDir
+from quatro.runs.directory import RunDir
 from quatro.train import train
 from quatro_cli.app import app
 

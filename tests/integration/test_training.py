@@ -24,17 +24,17 @@ import torch
 from safetensors.torch import load_file
 
 from evals.errors import DataError, DivergedError
-from quatro import checkpoint
-from quatro.checkpoint import complete_checkpoints
 from quatro.config import load_config
-from quatro.launch import launch
-from quatro.parts import Parts
+from quatro.loop.parts import Parts
 from quatro.policy.local import Forward, LocalPolicy, Update
+from quatro.processes.stop import StopRequest
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.transformers import TransformersEngine
-from quatro.run_status import read_status
-from quatro.rundir import RunDir
-from quatro.stop import StopRequest
+from quatro.run import launch
+from quatro.runs import checkpoint
+from quatro.runs.checkpoint import complete_checkpoints
+from quatro.runs.directory import RunDir
+from quatro.runs.status import read_status
 from quatro.train import train
 
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
@@ -261,7 +261,7 @@ def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_pa
 
 
 def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_training, rows_of, essence):
-    from quatro.evaluation import Evaluation
+    from quatro.loop.evaluation import Evaluation
 
     stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
     maybe = Evaluation.maybe
@@ -378,7 +378,7 @@ def test_the_judge_of_an_evaluation_is_closed_however_a_run_ends(tmp_path, setti
         if fails:
             raise OSError("no space")
 
-    monkeypatch.setattr("quatro.evaluation.make_reward", lambda name: Judge(lambda prompt, rollout: True))
+    monkeypatch.setattr("quatro.loop.evaluation.make_reward", lambda name: Judge(lambda prompt, rollout: True))
     evaluated = [*settings, "steps=1", "eval.every=100", "eval.benchmark=countdown"]
     with pytest.raises(OSError, match="no space") if fails else contextlib.nullcontext():
         run_training(tmp_path / "run", evaluated, observer=observer)
@@ -405,12 +405,12 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
         resume()
     file.write_text(text.replace("lora: null", "lora: {rank: 4}"), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quatro.state.assemble", None)  # said before anything is loaded
+        patch.setattr("quatro.launch.saving.assemble", None)  # said before anything is loaded
         with pytest.raises(DataError, match=r"policy.lora.rank was None, is 4"):
             resume()
     file.write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quatro.state.assemble", None)
+        patch.setattr("quatro.launch.saving.assemble", None)
         newest = checkpoint.load(tmp_path / "run")
         earlier = {key: value for key, value in newest.state.items() if key != "parts"}
         patch.setattr(checkpoint, "load_newest", lambda run: replace(newest, state=earlier))

@@ -45,7 +45,7 @@ def test_operations_are_counted_by_hand():
         import gpu_update
     finally:
         sys.path.remove(str(FOLDER))
-    from quatro.collate import collate
+    from quatro.policy.rows import collate
     from quatro.types import Prompt, Rollout
 
     prompt = Prompt("b", "0", "p", None, "p", (1, 2, 3))

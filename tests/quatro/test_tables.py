@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from evals.errors import DataError, UsageError
+from quatro.launch.prepare import prepare
 from quatro.policy.kinds import Local
-from quatro.prepare import prepare
 from quatro.rewards import make_reward
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.engine import EngineKind
 from quatro.rollout.replay import ReplayEngine
-from quatro.rundir import RunDir
-from quatro.sample import draw_samples
+from quatro.runs.directory import RunDir
+from quatro.sample.draw_samples import draw_samples
 from quatro.tables import ENGINES, POLICIES, REWARDS
 from quatro.train import train
 from quatro.types import Prompt, Rollout

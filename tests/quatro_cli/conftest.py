@@ -11,7 +11,7 @@ import pytest
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded architecture with random weights and a chat template; skips where there is no torch."""
     torch = pytest.importorskip("torch")
-    from quatro.warmstart import WarmStart, make_model, make_tokenizer
+    from quatro.policy.embedded import WarmStart, make_model, make_tokenizer
 
     folder = tmp_path_factory.mktemp("model")
     recipe = WarmStart(hidden_size=64, num_layers=1)

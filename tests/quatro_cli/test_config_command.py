@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from evals.errors import UsageError
 from quatro.config import load_config, shipped_configs
-from quatro.rundir import RunDir
+from quatro.runs.directory import RunDir
 from quatro_cli.app import app as main_app
 from quatro_cli.commands import config as config_command
 from quatro_cli.commands import runs as runs_command

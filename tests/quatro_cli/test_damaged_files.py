@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from evals.results import Result, Row
-from evals.sample_types import Sample
+from evals.results.document import Result, Row
+from evals.samples.types import Sample
 from quatro.config import load_config
-from quatro.rundir import RunDir
-from quatro.sweep import Axis, plan_sweep, write_plan
+from quatro.runs.directory import RunDir
+from quatro.sweep.run import Axis, plan_sweep, write_plan
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -209,7 +209,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs/a, two steps of three, and sweep/ with two points that are copies of it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    from quatro.warmstart import WarmStart, make_model, make_tokenizer
+    from quatro.policy.embedded import WarmStart, make_model, make_tokenizer
 
     root = tmp_path_factory.mktemp("trained")
     recipe = WarmStart(hidden_size=32, num_heads=1, mlp_size=64, num_layers=1)

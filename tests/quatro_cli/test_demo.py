@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quatro.config import load_config
-from quatro.rundir import RunDir
+from quatro.runs.directory import RunDir
 from quatro_cli.app import app
 
 

@@ -105,7 +105,7 @@ def test_a_broken_dual_is_found(monkeypatch):
 
 
 def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
-    from evals import reference
+    from evals.metrics import reference
 
     ours = reference.similarity_of_distinct
     monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)

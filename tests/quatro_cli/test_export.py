@@ -17,8 +17,8 @@ runner = CliRunner()
 
 @pytest.fixture
 def run(tmp_path: Path, tiny_config: Callable[..., Config]) -> Path:
-    from quatro.launch import launch
-    from quatro.rundir import RunDir
+    from quatro.run import launch
+    from quatro.runs.directory import RunDir
 
     path = tmp_path / "run"
     with RunDir.create(path, tiny_config("steps=2")) as opened:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from quatro.rundir import RunDir
+from quatro.runs.directory import RunDir
 from quatro_cli.app import app
 
 runner = CliRunner()

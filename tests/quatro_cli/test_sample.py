@@ -117,7 +117,7 @@ def test_options_that_cannot_be_met_are_refused(model, toy, tmp_path, more, said
 def test_an_engine_or_a_device_that_is_not_here_ends_with_3(model, toy, tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr("quatro.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for more, said in ((["--engine", "vllm"], "pip install 'quatro[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
         result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
@@ -182,7 +182,7 @@ def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_pa
 
 def test_a_sigterm_while_the_engine_is_made_ends_as_ctrl_c_does(model, toy, tmp_path, monkeypatch):
     """What the engine has opened by then, such as the folder of a merged model, is closed."""
-    from quatro import sample_engine
+    from quatro.sample import engines
 
     closed = []
 
@@ -195,7 +195,7 @@ def test_a_sigterm_while_the_engine_is_made_ends_as_ctrl_c_does(model, toy, tmp_
         finally:
             closed.append(recipe)
 
-    monkeypatch.setattr(sample_engine, "open_sampler", opening)
+    monkeypatch.setattr(engines, "open_sampler", opening)
     result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1"))
     assert result.exit_code == 143
     assert len(closed) == 1

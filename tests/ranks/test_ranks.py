@@ -10,8 +10,8 @@ import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.prepare import check_ranks
-from quatro.ranks import Launch, launched
+from quatro.launch.prepare import check_ranks
+from quatro.processes.launcher import Launch, launched
 
 # Each test starts processes that import torch anew.
 pytestmark = pytest.mark.slow

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 
 from quatro.config import load_config
-from quatro.followed import FollowedRun
-from quatro.launch import launch
 from quatro.policy import deepspeed
 from quatro.policy.base import Policy
-from quatro.ranks import joined, launched
+from quatro.processes.launcher import joined, launched
+from quatro.processes.stop import StopRequest
+from quatro.processes.world import World
 from quatro.rollout.transformers import TransformersEngine
-from quatro.rundir import RunDir
-from quatro.stop import StopRequest
+from quatro.run import launch
+from quatro.runs.directory import RunDir
+from quatro.runs.followed import FollowedRun
 from quatro.train import train
-from quatro.world import World
 from quatro_cli import errors
 
 deepspeed.WHOLE_ELEMENTS = 0

@@ -139,9 +139,9 @@ rank = torch.distributed.get_rank()
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import LocalPolicy
-from quatro.setup import make_engine
+from quatro.launch.assemble import make_engine
 from quatro.types import Prompt, Sampling
-from quatro.world import World
+from quatro.processes.world import World
 folder = sys.argv[1]
 config = load_config("quickstart", overrides=[f"model={folder}", "rollout.engine=vllm"])
 model = load_model(folder, torch.float32, "cpu")

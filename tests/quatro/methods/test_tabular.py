@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from quatro import ops
-from quatro.audit import audit
+from quatro.loop.audit import audit
 from quatro.methods import METHODS
 from quatro.types import Batch
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from quatro.config import load_config
+from quatro.loop.objective import make_objective
 from quatro.methods import METHODS
-from quatro.objective import make_objective
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
-from quatro.world import World
+from quatro.processes.world import World
 
 
 def stepped_weights(rows: Any, config: Any, world: World) -> torch.Tensor:

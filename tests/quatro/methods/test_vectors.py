@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from quatro import ops
-from quatro.draw import has_signal, overlong_penalty
 from quatro.dual import solve_dual
+from quatro.loop.draw import has_signal, overlong_penalty
 from quatro.methods import METHODS
 from quatro.types import Batch
 

@@ -1,0 +1,1 @@
+"""The benchmarks: which there are, their problems and prompts, and where they come from."""

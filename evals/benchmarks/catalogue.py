@@ -1,0 +1,221 @@
+"""The registry of benchmarks, ours and the user's.
+
+One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a user's own are in the file that
+`$QUATRO_BENCHMARKS` names, else in `./quatro-benchmarks.toml`, and look the same:
+
+    [gsm8k]
+    title = "GSM8K"
+    file = "data/gsm8k.jsonl"        # beside this TOML file; or hub = [{ id = "...", config = "...", split = "..." }]
+    problem_field = "question"
+    answer_field = "answer"
+    answer_after = "####"            # the answer is what follows the last of these
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from evals.benchmarks.problems import Columns
+from evals.benchmarks.prompts import TEMPLATES
+from evals.errors import UsageError
+from evals.files.strict_json import shown
+
+logger = logging.getLogger(__name__)
+
+USER_FILE = "quatro-benchmarks.toml"
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class HubSource(_Entry):
+    """A data set of the Hugging Face Hub. An empty ``config`` or ``split`` is looked up when it is fetched."""
+
+    id: _Text
+    config: str = ""
+    split: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(
+            [self.id, *(f"{key} {value}" for key, value in (("config", self.config), ("split", self.split)) if value)]
+        )
+
+
+class Benchmark(_Entry):
+    """A registry entry.
+
+    ``count`` rows (0: unknown) before ``skip_empty_answer`` drops the ``num_empty`` without a reference answer; ``hub``
+    in order of preference; the answer comes from ``answer_field``, there from behind ``answer_after`` if that is set,
+    or from the last box of ``solution_field``; ``sha256`` as of `content_hash`, after these fixes of rows; ``verified``
+    says that count and hash were computed from the data, not copied from somewhere. What the grader reads of an
+    answer's form (leading zeros, several answers in one string) is the grader's business and not here.
+    """
+
+    name: str
+    title: str = ""
+    count: int = Field(0, ge=0)
+    licence: str = ""
+    verified: bool = False
+    sha256: str = Field("", pattern="^([0-9a-f]{64})?$")
+    hub: tuple[HubSource, ...] = ()
+    file: str = ""
+    problem_field: str = ""
+    answer_field: str = ""
+    solution_field: str = ""
+    id_field: str = ""
+    answer_after: str = ""
+    skip_empty_answer: bool = False
+    num_empty: int = Field(0, ge=0)
+    grader: Literal["math", "countdown"] = "math"
+    template: str = "qwen-boxed"
+    note: str = ""
+    defined_in: Path | None = None
+
+    @property
+    def source(self) -> Literal["built-in", "file", "hub"]:
+        return "file" if self.file else "hub" if self.hub else "built-in"
+
+    @property
+    def path(self) -> Path:
+        """The user's file, relative to the TOML file that names it."""
+        return (self.defined_in.parent if self.defined_in else Path()) / self.file
+
+    def columns(self, *, of_a_copy: bool = False) -> Columns:
+        """Where rows keep what. Of a local copy of a Hub data set the usual names are accepted too."""
+        usual = Columns()
+
+        def names(given: str, default: tuple[str, ...]) -> tuple[str, ...]:
+            if not given:
+                return default
+            return tuple(dict.fromkeys((given, *default))) if of_a_copy else (given,)
+
+        has_own_answer = bool(self.answer_field or self.solution_field) and not of_a_copy
+        return Columns(
+            problem=names(self.problem_field, usual.problem),
+            answer=names(self.answer_field, () if has_own_answer else usual.answer),
+            solution=names(self.solution_field, () if has_own_answer else usual.solution),
+            id=names(self.id_field, usual.id if of_a_copy or self.file else ()),
+            answer_after=self.answer_after,
+            skip_empty_answer=self.skip_empty_answer,
+        )
+
+    @field_validator("hub", mode="before")
+    @classmethod
+    def _hub_is_a_tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value  # TOML has lists only
+
+    @field_validator("template")
+    @classmethod
+    def _template_exists(cls, value: str) -> str:
+        if value not in TEMPLATES:
+            raise ValueError(f"no such prompt template; there are {', '.join(TEMPLATES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Benchmark:
+        if self.file and self.hub:
+            raise ValueError("names both a `file` and a `hub` data set; keep one")
+        if self.answer_field and self.solution_field:
+            raise ValueError("names both an `answer_field` and a `solution_field`; keep one")
+        if self.verified and not (self.sha256 and self.count):
+            raise ValueError("verified = true needs the count and sha256 that were computed")
+        return self
+
+
+def registry() -> Mapping[str, Benchmark]:
+    """The benchmarks by name: ours, then the user's.
+
+    Raises:
+        UsageError: the user's file cannot be read, or an entry of it is wrong (file, entry and key are named).
+    """
+    path = user_file()
+    if path is None:
+        _note_misnamed(Path("benchmarks.toml").absolute())
+        return _ours()
+    try:
+        stamp = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"{path} (QUATRO_BENCHMARKS) cannot be read: {error.strerror}") from error
+    return _with_users(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+def user_file() -> Path | None:
+    """The TOML file with the user's own benchmarks: ``$QUATRO_BENCHMARKS``, else ``./quatro-benchmarks.toml``."""
+    named = os.environ.get("QUATRO_BENCHMARKS")
+    if named:
+        return Path(named).absolute()
+    return Path(USER_FILE).absolute() if os.path.isfile(USER_FILE) else None
+
+
+@cache
+def _note_misnamed(path: Path) -> None:
+    """Warns of a file of our form whose name has no ``quatro-``; one of another project is none of our business."""
+    try:
+        is_ours = os.path.isfile(path) and len(_with_users(path, 0, 0)) > len(_ours())
+    except UsageError:
+        return
+    if is_ours:
+        logger.warning("%s is not read: rename it to %s, or let QUATRO_BENCHMARKS name it", path, USER_FILE)
+
+
+@cache
+def _ours() -> Mapping[str, Benchmark]:
+    tables = tomllib.loads(resources.files("evals.benchmarks").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
+    return MappingProxyType({name: Benchmark(name=name, **table) for name, table in tables.items()})
+
+
+@lru_cache(maxsize=8)
+def _with_users(path: Path, modified_ns: int, size: int) -> Mapping[str, Benchmark]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not readable as TOML ({error})") from error
+    known = {name.casefold() for name in _ours()}
+    entries = {}
+    for name, table in tables.items():
+        at = f"{path}: [{name}]"
+        if name.casefold() in known:
+            raise UsageError(f"{at}: a benchmark of that name exists already; choose another name")
+        known.add(name.casefold())
+        if name != name.strip() or not name.isprintable() or "," in name or name.endswith((".jsonl", ".jsonl.gz")):
+            raise UsageError(f"{at}: a name has no comma, no space at an end and no .jsonl at its end")
+        entries[name] = _user_entry(name, table, path, at)
+    return MappingProxyType({**_ours(), **entries})
+
+
+def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
+    if not isinstance(table, dict):
+        raise UsageError(f"{at}: expected a table [{name}] of keys, found {shown(table)}")
+    own = sorted(set(Benchmark.model_fields) - {"name", "defined_in", "verified"})
+    unknown = [key for key in table if key not in own]
+    if unknown:
+        raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")
+    if not table.get("file") and not table.get("hub"):
+        raise UsageError(
+            f'{at}: says nowhere where its problems are; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]'
+        )
+    if table.get("grader") == "countdown":
+        table = {"template": "plain", **table}
+    try:
+        entry = Benchmark(name=name, defined_in=path, **table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        found = "" if not key else f", found {shown(first['input'])}"
+        raise UsageError(
+            f"{at}{' ' if key else ''}{key}: {first['msg'].removeprefix('Value error, ')}{found}"
+        ) from None
+    # Whoever wrote a hash down has computed it: it is checked on every load.
+    return entry.model_copy(update={"title": entry.title or name, "verified": bool(entry.sha256 and entry.count)})

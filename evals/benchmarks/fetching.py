@@ -1,0 +1,236 @@
+"""Benchmarks from the Hugging Face Hub or a local file into the cache, each with a lock that fixes what they are.
+
+    $QUATRO_CACHE/benchmarks/NAME.jsonl       {"id", "problem", "answer"} a line, rows already fixed
+    $QUATRO_CACHE/benchmarks/NAME.lock.json   where they came from (the Hub's commit), how many, their hash
+
+The first fetch writes the lock; every later one, and every use of the copy, must match it. `datasets` and the Hub
+client are imported only where something is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from evals.benchmarks.catalogue import Benchmark, HubSource
+from evals.benchmarks.problems import (
+    Columns,
+    Problem,
+    ReadProblems,
+    Row,
+    content_hash,
+    problems_of,
+    read_problem_file,
+)
+from evals.errors import DataError, MissingError, UsageError
+from evals.files.whole import file_stem, write_whole
+
+logger = logging.getLogger(__name__)
+
+
+class Lock(BaseModel):
+    """What the first fetch found. ``commit`` null: from a local file; ``same_as_registry`` null: nothing to compare."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    benchmark: str
+    hub: HubSource | None
+    commit: str | None
+    file: str | None
+    num_problems: int
+    sha256: str
+    same_as_registry: bool | None
+
+
+class Fetched(NamedTuple):
+    problems: list[Problem]
+    lock: Lock
+    path: Path
+
+
+def cache_folder() -> Path:
+    """``$QUATRO_CACHE/benchmarks``, by default in ``~/.cache/quatro``."""
+    return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro") / "benchmarks"
+
+
+def cached_path(entry: Benchmark) -> Path:
+    return cache_folder() / f"{file_stem(entry.name)}.jsonl"
+
+
+def lock_path(entry: Benchmark) -> Path:
+    return cache_folder() / f"{file_stem(entry.name)}.lock.json"
+
+
+def cached_problems(entry: Benchmark) -> list[Problem] | None:
+    """The problems of the copy in the cache, None without one.
+
+    Raises:
+        DataError: the copy is not what its lock says, or has none.
+    """
+    path = cached_path(entry)
+    if not path.exists():
+        return None
+    lock = read_lock(entry)
+    if lock is None:
+        raise DataError(
+            f"{path} has no lock file beside it; move it away and type: "
+            f"quatro benchmarks fetch {entry.name} --from FILE"
+        )
+    problems = read_problem_file(path, entry.name, Columns()).problems
+    digest = content_hash(problems)
+    if digest != lock.sha256:
+        raise DataError(
+            f"{path} was changed after it was fetched: its content has SHA-256 {digest}, {lock_path(entry).name} says "
+            f"{lock.sha256}; delete {path} and fetch it again: quatro benchmarks fetch {entry.name}"
+        )
+    return problems
+
+
+def read_lock(entry: Benchmark) -> Lock | None:
+    """The lock of a benchmark, None before its first fetch; raises DataError if it cannot be read."""
+    path = lock_path(entry)
+    if not path.exists():
+        return None
+    try:
+        return Lock.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # ValidationError is a ValueError
+        reason = f"{error.error_count()} wrong keys" if isinstance(error, ValidationError) else str(error)
+        raise DataError(f"{path} cannot be read ({reason}); delete it and fetch {entry.name} again") from error
+
+
+def fetch(
+    entry: Benchmark, *, file: Path | None = None, hub: HubSource | None = None, accept_count: bool = False
+) -> Fetched:
+    """Copy a benchmark into the cache, from ``file`` or the Hub (``hub`` in place of the entry's own data sets).
+
+    Once there is a lock, the Hub is asked for the commit that it names. ``accept_count``: take rows although there
+    are more or fewer than the registry says.
+
+    Raises:
+        UsageError: the benchmark is built in or a user's file, or it cannot be told which config or split is meant.
+        MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
+        DataError: the content differs from the lock, the number of rows from the registry, or a row is bad.
+    """
+    if entry.source == "built-in":
+        raise UsageError(f"{entry.name} is built in: there is nothing to fetch")
+    if entry.source == "file":
+        raise UsageError(f"{entry.name} is read from {entry.path} each time: there is nothing to fetch")
+    lock = read_lock(entry)
+    source, commit = None, None
+    if file is not None:
+        found = read_problem_file(file, entry.name, entry.columns(of_a_copy=True))
+    else:
+        found, source, commit = _from_hub(entry, hub, lock)
+    where = str(file) if file is not None else f"{source} at commit {commit}"
+    digest = content_hash(found.problems)
+    if lock is not None and digest != lock.sha256:
+        raise DataError(
+            f"{entry.name}: {where} has content of SHA-256 {digest}, but the first fetch locked {lock.sha256}; "
+            f"results of both must not be mixed. To begin anew, delete {lock_path(entry)} and {cached_path(entry)}"
+        )
+    if entry.count and found.num_rows != entry.count and not accept_count and lock is None:
+        raise DataError(
+            f"{entry.name}: {where} has {found.num_rows} rows, expected {entry.count}; a local file can be used with "
+            f"`quatro benchmarks fetch {entry.name} --from FILE`, or add --accept-count to take these rows"
+        )
+    same = digest == entry.sha256 if entry.sha256 else None
+    if same is False and lock is None:
+        logger.warning(
+            "%s: %s differs from the copy that the registry's hash was computed from (SHA-256 %s, there %s): "
+            "compare results only with others of the same hash",
+            *(entry.name, where, digest, entry.sha256),
+        )
+    if lock is None:
+        lock = Lock(
+            benchmark=entry.name,
+            hub=source,
+            commit=commit,
+            file=file.name if file is not None else None,
+            num_problems=len(found.problems),
+            sha256=digest,
+            same_as_registry=same,
+        )
+    # A copy that is there stays: equal content may come with other ids, and samples are kept by id.
+    problems = cached_problems(entry) if cached_path(entry).exists() and lock_path(entry).exists() else None
+    if problems is None:
+        _store(entry, problems := found.problems, lock)
+    return Fetched(problems, lock, cached_path(entry))
+
+
+def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
+    """The data first: a copy without a lock is refused, a lock without a copy only asks to fetch again."""
+    rows = ({"id": row.id, "problem": row.problem, "answer": row.answer} for row in problems)
+    try:
+        write_whole(cached_path(entry), (_line(row) for row in rows))
+        document = {"schema": 1, **lock.model_dump()}
+        write_whole(lock_path(entry), [(json.dumps(document, indent=2, ensure_ascii=True) + "\n").encode()])
+    except OSError as error:
+        raise MissingError(
+            f"the cache folder {cache_folder()} cannot be written ({error.strerror}); set QUATRO_CACHE to one that can"
+        ) from error
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return (json.dumps(row, ensure_ascii=True) + "\n").encode("ascii")
+
+
+def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tuple[ReadProblems, HubSource, str]:
+    """Rows of the first data set that can be had, where exactly they are, and their commit."""
+    try:
+        import datasets
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise MissingError(
+            f"fetching {entry.name!r} from the Hugging Face Hub needs the package `datasets` "
+            f"(`pip install 'quatro[hub]'`); or {_instead(entry)}"
+        ) from error
+    candidates: list[tuple[HubSource, str | None]] = [(source, None) for source in ((hub,) if hub else entry.hub)]
+    if hub is None and lock is not None and lock.hub is not None:
+        candidates = [(lock.hub, lock.commit)]
+    reasons = []
+    for source, pinned in candidates:
+        try:
+            commit = pinned or str(HfApi().dataset_info(source.id).sha)
+            resolved, rows = _load(datasets, source, commit, entry.count)
+        except UsageError:
+            raise
+        except Exception as error:  # whatever the Hub client raises offline; there are many kinds of it
+            reasons.append(f"{source}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            continue
+        numbered = (Row(i, f"{source.id}, row {i}", dict(row)) for i, row in enumerate(rows))
+        return problems_of(numbered, entry.name, entry.columns(), id_prefix=f"{entry.name}/"), resolved, commit
+    raise MissingError(
+        f"cannot fetch {entry.name!r} from the Hugging Face Hub ({'; '.join(reasons)}); {_instead(entry)}"
+    )
+
+
+def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[HubSource, list[Any]]:
+    """Rows of a data set, and ``source`` with the config and the split that it turned out to have."""
+    config = source.config
+    if not config:
+        configs = list(datasets.get_dataset_config_names(source.id, revision=commit))
+        if len(configs) != 1:
+            raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one with --config")
+        config = configs[0]
+    splits = [source.split] if source.split else datasets.get_dataset_split_names(source.id, config, revision=commit)
+    rows_of = {
+        split: list(datasets.load_dataset(source.id, name=config, split=split, revision=commit)) for split in splits
+    }
+    # Of several splits, the registry's number of rows may tell which one is meant.
+    fitting = list(rows_of) if len(rows_of) == 1 else [split for split, rows in rows_of.items() if len(rows) == count]
+    if len(fitting) != 1:
+        there = ", ".join(f"{split} ({len(rows)} rows)" for split, rows in rows_of.items())
+        raise UsageError(f"{source} has the splits {there}; choose one with --split")
+    return source.model_copy(update={"config": config, "split": fitting[0]}), rows_of[fitting[0]]
+
+
+def _instead(entry: Benchmark) -> str:
+    return (
+        f"use a local file instead: `quatro benchmarks fetch {entry.name} --from FILE`, "
+        f"or for training `-s data.prompts={entry.name}.jsonl`"
+    )

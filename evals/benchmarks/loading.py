@@ -1,0 +1,98 @@
+"""The problems of a benchmark: made, read from a file or the cache, or fetched; and what of it is on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from evals.benchmarks import countdown
+from evals.benchmarks.catalogue import USER_FILE, Benchmark, registry
+from evals.benchmarks.fetching import Lock, cached_path, cached_problems, fetch, read_lock
+from evals.benchmarks.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
+from evals.errors import DataError, UsageError
+
+
+def load_problems(source: str, *, split: Literal["train", "test"] | None = None) -> list[Problem]:
+    """Problems of a registry name, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
+
+    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. A benchmark of the Hub is read
+    from the cache, and fetched if it is not there. A row of a file needs one of problem, question, prompt; `answer`,
+    or a `solution` whose last box is the answer; and may have an `id` (otherwise its line number). A file named like
+    a benchmark gets its fixes of rows.
+
+    Raises:
+        UsageError: ``source`` is neither a benchmark nor the name of a `.jsonl` file, or has no such ``split``.
+        MissingError: the benchmark must be fetched and cannot be.
+        DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
+    """
+    if source == "countdown":
+        problems = countdown.problems(split or "test")
+        return [Problem("countdown", problem.id, problem.prompt, problem.prompt) for problem in problems]
+    if split is not None:
+        raise UsageError(
+            f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out"
+        )
+    if source.endswith((".jsonl", ".jsonl.gz")):
+        name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
+        entry = registry().get(name)
+        columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
+        return read_problem_file(Path(source), name, columns).problems
+    if source not in registry():
+        raise UsageError(
+            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file "
+            f"(own benchmarks: entries of ./{USER_FILE} or of the file that QUATRO_BENCHMARKS names)"
+        )
+    entry = registry()[source]
+    if entry.source == "file":
+        return read_own_file(entry).problems
+    return cached_problems(entry) or fetch(entry).problems
+
+
+def read_own_file(entry: Benchmark) -> ReadProblems:
+    """Problems of an entry with a `file`; raises DataError where it is not the one of its count or hash."""
+    found = read_problem_file(entry.path, entry.name, entry.columns())
+    says = f"[{entry.name}] in {entry.defined_in} says"
+    if entry.count and found.num_rows != entry.count:
+        raise DataError(f"{entry.path}: {found.num_rows} rows, but {says} {entry.count}")
+    digest = content_hash(found.problems)
+    if entry.sha256 and digest != entry.sha256:
+        raise DataError(f"{entry.path}: its content has SHA-256 {digest}, but {says} {entry.sha256}")
+    return found
+
+
+@dataclass(frozen=True)
+class LocalCopy:
+    """What of a benchmark is on this machine; ``same_as_registry`` null: the registry has no hash to compare with."""
+
+    path: Path | None
+    problems: list[Problem]
+    num_missing: int
+    sha256: str
+    same_as_registry: bool | None
+    lock: Lock | None = None
+
+
+def is_here(entry: Benchmark) -> bool:
+    """Whether problems could be read without a network; what is in the file is not looked at."""
+    if entry.source == "built-in":
+        return True
+    return (entry.path if entry.source == "file" else cached_path(entry)).exists()
+
+
+def local_copy(entry: Benchmark) -> LocalCopy | None:
+    """The problems that are here, None if they are not; raises DataError where they are not what they should be."""
+    if not is_here(entry):
+        return None
+    lock, path = None, None
+    if entry.source == "hub":
+        lock, path = read_lock(entry), cached_path(entry)
+        problems = cached_problems(entry) or []
+    else:
+        path = entry.path if entry.source == "file" else None
+        problems = load_problems(entry.name)
+    digest = content_hash(problems)
+    same = digest == entry.sha256 if entry.sha256 else None
+    # Of the verified rows none is missing, however few are usable (two of math_train have no answer).
+    missing = 0 if same else max(0, entry.count - len(problems))
+    return LocalCopy(path, problems, missing, digest, same, lock)

@@ -1,0 +1,162 @@
+"""Problems of a benchmark, read from rows that name their columns in different ways."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evals.errors import DataError
+from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.grading.extraction import last_boxed
+
+PROBLEM_FIELDS = ("problem", "question", "prompt")
+_ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem. ``answer`` is the raw reference answer (its form is the grader's business); None only for code."""
+
+    benchmark: str
+    id: str
+    problem: str
+    answer: str | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a row keeps what: of each, the first name that the row has.
+
+    ``solution``: a text whose last box is the answer, for rows without an answer column. ``answer_after``: the answer
+    is what follows the last occurrence of this text in its column. ``skip_empty_answer`` leaves rows without a
+    reference answer out; otherwise they are an error.
+    """
+
+    problem: tuple[str, ...] = PROBLEM_FIELDS
+    answer: tuple[str, ...] = ("answer",)
+    solution: tuple[str, ...] = ("solution",)
+    id: tuple[str, ...] = ("id",)
+    answer_after: str = ""
+    skip_empty_answer: bool = False
+
+
+class Row(NamedTuple):
+    """One row of a source: its number there, `file:line` or the like for messages, and its values."""
+
+    number: int
+    at: str
+    values: dict[str, Any]
+
+
+class ReadProblems(NamedTuple):
+    """Usable problems, and how many rows there were before those without an answer were left out."""
+
+    problems: list[Problem]
+    num_rows: int
+
+
+def content_hash(problems: Iterable[Problem]) -> str:
+    """SHA-256 over the sorted (problem, answer) pairs with white space collapsed: the order of rows is left out."""
+    pairs = sorted(f"{' '.join(row.problem.split())}\x1f{' '.join((row.answer or '').split())}" for row in problems)
+    return hashlib.sha256("\x1e".join(pairs).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProblems:
+    """Problems of a `.jsonl`/`.jsonl.gz` file; a row without an id is called by its line number.
+
+    Raises:
+        DataError: the file is missing, empty or holds a bad row (`file:line`).
+    """
+
+    def rows() -> Iterable[Row]:
+        for number, line, _ in read_lines(file):
+            at = f"{file}:{number}"
+            values = parse_row(line, at)
+            assert values is not None  # only a reader that allows a torn last line gets None
+            yield Row(number, at, values)
+
+    found = problems_of(rows(), benchmark, columns)
+    if not found.problems:
+        raise DataError(f"{file}: no problems; expected one JSON object a line with `problem` and `answer`")
+    return found
+
+
+def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_prefix: str = "") -> ReadProblems:
+    """The rows as problems; rows without an id are called ``id_prefix`` and their number.
+
+    Raises:
+        DataError: a row lacks a column, or an id stands twice; the message starts with the row's `at`.
+    """
+    problems: list[Problem] = []
+    line_of: dict[str, int] = {}
+    num_rows = 0
+    for number, at, values in rows:
+        num_rows += 1
+        problem = _problem_of(values, benchmark, f"{id_prefix}{number}", at, columns)
+        if problem.id in line_of:
+            refuse(at, f"id {shown(problem.id)} was already used on line {line_of[problem.id]}")
+        line_of[problem.id] = number
+        if problem.answer == "":
+            if columns.skip_empty_answer:
+                continue
+            refuse(at, "the reference answer is empty; remove the row, or give its `answer`")
+        problems.append(problem)
+    return ReadProblems(problems, num_rows)
+
+
+def _problem_of(row: dict[str, Any], benchmark: str, default_id: str, at: str, columns: Columns) -> Problem:
+    field = _first(columns.problem, row)
+    if field is None:
+        refuse(at, f"lacks the problem; expected a field named {', '.join(columns.problem)}, found {_keys(row)}")
+    text = row[field]
+    if type(text) is not str:
+        refuse(at, f"{field} must be a string, found {shown(text)}")
+    if not text.strip():
+        refuse(at, f"{field} is empty")
+    id_field = _first(columns.id, row)
+    id = default_id if id_field is None else row[id_field]
+    if type(id) not in (str, int):
+        refuse(at, f"id must be a string or an integer, found {shown(id)}")
+    id = str(id)
+    if not id or id != id.strip() or _ZERO_WIDTH.search(id):
+        refuse(at, f"id {shown(id)} is empty, has white space at an end or holds a zero-width character")
+    return Problem(benchmark, id, text, _answer_of(row, at, columns))
+
+
+def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> str | None:
+    field = _first(columns.answer, row)
+    if field is not None:
+        answer = row[field]
+        if answer is not None and type(answer) not in (str, int, float):
+            refuse(at, f"{field} must be a string or a number, found {shown(answer)}")
+        if answer is None:
+            return None
+        text = str(answer)
+        if columns.answer_after:
+            _, mark, text = text.rpartition(columns.answer_after)
+            text = text if mark else ""
+        return text.strip()
+    field = _first(columns.solution, row)
+    if field is None:
+        wanted = " or ".join(
+            [
+                *(f"`{name}`" for name in columns.answer),
+                *(f"a `{name}` with a last \\boxed" for name in columns.solution),
+            ]
+        )
+        refuse(at, f"lacks {wanted}, found {_keys(row)}")
+    if type(row[field]) is not str:
+        refuse(at, f"{field} must be a string, found {shown(row[field])}")
+    return last_boxed(row[field]) or ""
+
+
+def _first(names: tuple[str, ...], row: dict[str, Any]) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _keys(row: dict[str, Any]) -> str:
+    return shown(list(row))

@@ -1,0 +1,1 @@
+"""Figures, one file each, and the style that they share."""

@@ -1,0 +1,122 @@
+"""Flips by difficulty: bars for each bucket of the base's counts, one panel a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from evals.errors import DataError, UsageError
+from evals.figures.panels import (
+    GREY,
+    add_legend,
+    bar_look,
+    check_bar_labels,
+    new_grid,
+    shortened,
+    styled,
+    whiskers,
+)
+from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
+from evals.results.document import AVERAGE, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_UNSOLVED = "never"
+_GROUP_WIDTH = 0.8
+_LINE_POINTS = 11.5
+
+
+def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
+    """For each benchmark: reading 1 (of problems the base never solved) and flip@k of every bucket, one bar a label.
+
+    ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
+
+    Raises:
+        DataError: there is no flip@k, or two labels disagree on a bucket's number of problems.
+        UsageError: no row has this ``k``, or there are more labels than can be told apart.
+    """
+    labels = list(rows_of)
+    check_bar_labels(labels)
+    rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
+    names = list(dict.fromkeys(row.benchmark for found in rows.values() for row in found if row.k == k))
+    benchmarks = [name for name in names if name != AVERAGE]
+    if not benchmarks:
+        held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
+        if not held:
+            raise DataError("no flip@k in these files; make them with `quatro eval flips BASE TUNED -o FILE`")
+        raise UsageError(
+            f"--k {k}: no flip@{k} in these files, only k = {', '.join(map(str, held))}; choose one of these, or make "
+            f"them with `quatro eval flips BASE TUNED --k {k} -o FILE`"
+        )
+    with styled():
+        grid = new_grid(len(benchmarks), num_columns=2, size=(4.3, 2.5), labels=labels, parts=(1.0, 3.2))
+        for place, benchmark in enumerate(benchmarks):
+            left, right = grid.axes[2 * place : 2 * place + 2]
+            own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
+            n = next(row.n for found in own.values() for row in found)
+            first = {_UNSOLVED: {label: _only(found, FLIP, BUCKETS[0].name) for label, found in own.items()}}
+            second = {
+                bucket.name: {label: _only(found, FLIP_AT_K, bucket.name) for label, found in own.items()}
+                for bucket in BUCKETS
+            }
+            _draw_groups(left, first, ["0"])
+            _draw_groups(right, second, list(bucket_bounds(n).values()))
+            left.set_title(shortened(benchmark, 24))
+            right.set_ylabel(f"flip@{k} (reading 2), %")
+            left.set_ylabel("solved at last (reading 1), %")
+            for line, head in enumerate(("", f"base, of {n}", "problems")):
+                _write_below(left, -0.12, line, head, xcoords="axes fraction", ha="right")
+        add_legend(grid.figure, labels, bars=True)
+    return grid.figure
+
+
+def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
+    return next((row for row in rows if row.metric == metric and (row.model_extra or {}).get("bucket") == bucket), None)
+
+
+def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bounds: Sequence[str]) -> None:
+    """A group of bars a bucket; below it the base's counts and the number of problems."""
+    for place, (bucket, rows) in enumerate(groups.items()):
+        found = {label: row for label, row in rows.items() if row is not None}
+        num_problems = {row.num_problems for row in found.values()}
+        if len(num_problems) > 1:
+            raise DataError(
+                f"{', '.join(rows)} hold {', '.join(map(str, sorted(num_problems)))} problems in {bucket!r}: these "
+                "flips start from different bases; draw them apart"
+            )
+        width = _GROUP_WIDTH / len(rows)
+        for position, row in enumerate(rows.values()):
+            if row is not None:
+                _draw_bar(axis, row, place + (position - (len(rows) - 1) / 2) * width, width * 0.92, position)
+        for line, text in enumerate((bucket, bounds[place], str(max(num_problems, default=0)))):
+            _write_below(axis, place, line, text)
+    axis.set_xticks([])
+    axis.grid(visible=False, axis="x")
+    axis.set_xlim(-0.5, len(groups) - 0.5)
+    axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
+
+
+def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "data", ha: str = "center") -> None:
+    """One line of text under the axis. Not one tick label of three lines: its first would stand higher where it has no
+    tall letters."""
+    axis.annotate(
+        text,
+        xy=(x, 0),
+        xycoords=(xcoords, "axes fraction"),
+        xytext=(0, -_LINE_POINTS * (line + 1)),
+        textcoords="offset points",
+        ha=ha,
+        fontsize=7.5,
+        color=GREY if line else "#333333",
+        annotation_clip=False,
+    )
+
+
+def _draw_bar(axis: Axes, row: Row, middle: float, width: float, position: int) -> None:
+    ends = (None if end is None else 100 * end for end in (row.ci_low, row.ci_high))
+    axis.bar(middle, 100 * row.value, width, **bar_look(position))
+    error = whiskers(100 * row.value, *ends)
+    if error is not None:
+        axis.errorbar(middle, 100 * row.value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.8, capsize=1.8)

@@ -1,0 +1,101 @@
+"""Figures in one style: a palette that survives colour blindness, markers that survive a black-and-white printer.
+
+matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from evals.errors import UsageError
+from evals.files.whole import write_whole
+from evals.text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+
+# Okabe and Ito, "Color Universal Design" (2008), strongest contrast on white first.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+# The colour of a method wherever colour tells methods apart.
+METHOD_COLORS: Mapping[str, str] = {"quatro": PALETTE[0], "gspo": PALETTE[1]}
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
+    "font.size": 8.5,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.5,
+    "axes.labelcolor": "#333333",
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.solid_capstyle": "round",
+    "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
+    "svg.fonttype": "path",
+    "svg.hashsalt": "quatro",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
+
+    Raises:
+        UsageError: another ending.
+    """
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise UsageError(f"a figure ends in .png, .svg or .pdf, not {path.name!r}; for example -o {path.stem}.pdf")
+    import matplotlib
+
+    metadata: dict[str, dict[str, str | None]] = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    drawn = io.BytesIO()
+    with matplotlib.rc_context(cast("Any", STYLE)):
+        figure.savefig(drawn, format=kind, metadata=metadata[kind])
+    write_whole(path, [drawn.getvalue()])
+
+
+def make_logarithmic(axis: Axes) -> None:
+    """A logarithmic y axis of at least a decade, with plain numbers at its ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
+    axis.set_ylim(low / widen, high * widen)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legible(label: str) -> str:
+    """``label`` as matplotlib can show it: on one line, and not dropped from a legend."""
+    shown = visible(label, keep="")
+    # matplotlib drops labels that start with an underscore.
+    return f" {shown}" if shown.startswith("_") else shown

@@ -1,0 +1,167 @@
+"""Training curves: metrics of several runs over steps, a panel a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from evals.errors import DataError
+from evals.figures.style import MARKERS, PALETTE, STYLE, legible, make_logarithmic
+from evals.files.training_metrics import Rows, is_finite, running_mean, series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """``rows`` of one run's metrics.jsonl, in order of "step"; ``delta`` its KL radius in nats, if it has one."""
+
+    label: str
+    rows: Rows
+    delta: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a metric over steps."""
+
+    title: str
+    unit: str
+    metric: str
+    is_log: bool = False
+    is_share: bool = False
+
+
+TRAINING_PANELS = (
+    Panel("Reward", "mean of the iteration", "reward/mean"),
+    Panel("Entropy", "nats per token", "entropy/token_mean"),
+    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
+    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
+    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
+    Panel("Response length", "tokens", "length/mean"),
+)
+
+
+def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TRAINING_PANELS) -> Figure:
+    """Curves over steps, one colour and marker a run: faint every step, bold the running mean.
+
+    On a logarithmic axis it is the geometric mean. A panel that no run has numbers for is left out. Dashed horizontal
+    lines in the KL panel are the runs' delta.
+
+    Raises:
+        DataError: a run has no rows, or no panel has a single finite number.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    for run in runs:
+        if not run.rows:
+            raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
+    drawn = [panel for panel in panels if any(_has_numbers(run.rows, panel) for run in runs)]
+    if not drawn:
+        wanted = ", ".join(panel.metric for panel in panels)
+        raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
+    with matplotlib.rc_context(cast("Any", STYLE)):
+        num_columns = min(3, len(drawn))
+        num_rows = math.ceil(len(drawn) / num_columns)
+        has_free_cell = len(drawn) < num_rows * num_columns
+        legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(len(runs) / num_columns)
+        figure = Figure(
+            figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches),
+            layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
+        )
+        axes = list(figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).flat)
+        for position, axis in enumerate(axes):
+            if position >= len(drawn):
+                axis.set_axis_off()
+                continue
+            _draw_panel(axis, drawn[position], runs)
+            if position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
+                axis.set_xlabel("step")
+                axis.tick_params(labelbottom=True)
+        _draw_legend(figure, axes[-1] if has_free_cell else None, runs, num_columns)
+    return figure
+
+
+def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
+    axis.set_title(panel.title)
+    axis.set_ylabel(panel.unit)
+    for position, run in enumerate(runs):
+        _draw_curve(axis, panel, run.rows, position)
+    if panel.metric == "kl/new_old":
+        _draw_radii(axis, runs)
+    if panel.is_log:
+        make_logarithmic(axis)
+    if panel.is_share:
+        axis.set_ylim(bottom=0)
+
+
+def _draw_curve(axis: Axes, panel: Panel, rows: Rows, position: int) -> None:
+    steps, values = series(rows, panel.metric)
+    if panel.is_log:
+        positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
+        steps, values = [step for step, _ in positive], [value for _, value in positive]
+    if not steps:
+        return
+    color = PALETTE[position % len(PALETTE)]
+    width = 2 * (len(values) // 24) + 1
+    if width > 1:
+        axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
+    if panel.is_log:  # the mean of logarithms: one spike must not lift its whole neighbourhood
+        means = [math.exp(mean) for mean in running_mean([math.log(value) for value in values], width)]
+    else:
+        means = running_mean(values, width)
+    # Markers of different runs stand at different steps, so that equal curves do not cover each other.
+    every = max(1, len(steps) // 6)
+    marker: dict[str, Any] = {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
+    marker |= {"markeredgecolor": "white", "markeredgewidth": 0.4}
+    axis.plot(steps, means, color=color, linewidth=1.6, markevery=(position * every // 4 % every, every), **marker)
+
+
+def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
+    """A dashed line at each delta; in the run's colour where only one run has it, else in grey."""
+    colors: dict[float, str] = {}
+    for position, run in enumerate(runs):
+        if run.delta is not None:
+            colors[run.delta] = "#666666" if run.delta in colors else PALETTE[position % len(PALETTE)]
+    for delta, color in colors.items():
+        axis.axhline(delta, color=color, linewidth=1.0, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
+        axis.annotate(
+            f"δ {delta:g}",
+            xy=(1, delta),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            fontsize=7.5,
+            color=color,
+            annotation_clip=False,
+        )
+
+
+def _draw_legend(figure: Figure, free_cell: Axes | None, runs: Sequence[TrainingRun], num_columns: int) -> None:
+    """Below the panels, or in the cell that no panel needs."""
+    keys = [_key(position) for position in range(len(runs))]
+    labels = [legible(run.label) for run in runs]
+    if free_cell is not None:
+        free_cell.legend(keys, labels, loc="center left", labelspacing=0.8, fontsize=9)
+    else:
+        figure.legend(keys, labels, loc="outside lower center", ncols=min(num_columns, len(keys)))
+
+
+def _key(position: int) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    marker = MARKERS[position % len(MARKERS)]
+    return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
+
+
+def _has_numbers(rows: Rows, panel: Panel) -> bool:
+    return any(is_finite(row.get(panel.metric)) for row in rows)

@@ -1,0 +1,1 @@
+"""Files on disk: strict JSON lines, whole-file writing, locks."""

@@ -1,0 +1,71 @@
+"""Rows of a training run's metrics.jsonl: read, averaged over the last iterations, as the series of one metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.files.strict_json import parse_row, read_lines, refuse, shown
+
+Rows = Sequence[Mapping[str, Any]]
+
+LAST_ITERATIONS = 10
+_MOST = 1e300  # no measurement is larger, and sums of what is not stay finite
+
+
+def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """``file:line`` and row of each iteration. A last line that is being written is left out.
+
+    Raises:
+        DataError: another line is not a JSON object of numbers and nulls with the number of its step; names it.
+    """
+    for number, line, is_whole in read_lines(file):
+        at = f"{file}:{number}"
+        row = metric_row(line, at, may_be_torn=not is_whole)
+        if row is not None:
+            yield at, row
+
+
+def metric_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:
+    """One line as in `metric_rows`; None if it is torn."""
+    row = parse_row(line, at, may_be_torn=may_be_torn)
+    if row is None:
+        return None
+    for key, value in row.items():
+        if value is not None and not (type(value) in (int, float) and abs(value) < _MOST):
+            refuse(at, f"{shown(key)} is {shown(value)}, expected a number or null")
+    step = row.get("step")
+    if step is None or step < 0 or step % 1:
+        refuse(at, f"step is {shown(step)}, expected the number of an iteration")
+    return row
+
+
+def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+    """The mean of ``metric`` over the last rows; None where one of them lacks it or has it null.
+
+    A mean over the others would hide that an iteration went wrong.
+    """
+    values = [row.get(metric) for row in rows[-LAST_ITERATIONS:]]
+    known = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
+    """Steps and values where the metric is a finite number."""
+    pairs = [(row["step"], row[metric]) for row in rows if "step" in row and is_finite(row.get(metric))]
+    finite = [(float(step), float(value)) for step, value in pairs]
+    return [step for step, _ in finite], [value for _, value in finite]
+
+
+def running_mean(values: Sequence[float], width: int) -> list[float]:
+    """Mean of the ``width`` (odd) values around each one, of those that exist at the ends."""
+    half = width // 2
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [math.fsum(window) / len(window) for window in windows]
+
+
+def is_finite(value: object) -> bool:
+    """Whether ``value`` is a number that can be drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

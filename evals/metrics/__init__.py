@@ -1,0 +1,1 @@
+"""From samples with verdicts to numbers: counts, estimates, comparisons."""

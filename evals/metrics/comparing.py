@@ -1,0 +1,147 @@
+"""Two sets of samples of the same problems: by how much does the second do better, and could that be chance?
+
+Differences are taken problem by problem before anything is averaged: most of the spread between problems (some are
+easy, some are not) is common to both and cancels.
+"""
+
+# Axes: P problems, K values of k.
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from evals.bootstrap import PairedDifference, average_paired_differences
+from evals.errors import DataError
+from evals.files.strict_json import shown
+from evals.metrics.counting import clustering_settings, count_clusters
+from evals.metrics.estimates import Estimate, resolve_ks
+from evals.metrics.passk_ucc import check_beside_pass, passk_counts, passk_estimates, ucc_estimates
+from evals.results.comparison import Comparison, DifferenceRow
+from evals.results.document import AVERAGE
+from evals.samples.types import Judged, Samples
+
+
+def compare_passk(
+    a: Samples,
+    b: Samples,
+    *,
+    names: tuple[str, str],
+    ks: Sequence[int] | None = None,
+    also: Sequence[str] = (),
+    taus: Sequence[float] = (0.5,),
+    seed: int = 0,
+) -> Comparison:
+    """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
+
+    Raises:
+        DataError: the two hold different problems, or different numbers of samples of one; see also `passk_result`.
+        UsageError: as `passk_result`.
+    """
+    check_beside_pass(also, taus)
+    judged_a, judged_b = a.judged(), b.judged()
+    check_comparable(judged_a, judged_b, names=names)
+    ks = resolve_ks(judged_a, ks)
+    counts_a, counts_b = passk_counts(a, judged_a, also=also), passk_counts(b, judged_b, also=also)
+    estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
+    estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
+    return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
+
+
+def compare_ucc(
+    a: Samples,
+    b: Samples,
+    *,
+    names: tuple[str, str],
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+    ks: Sequence[int] | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """UCC@k, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
+
+    ``on_progress`` counts the problems of ``a``, then those of ``b``.
+
+    Raises: as `compare_passk` and `ucc_result`.
+    """
+    settings_of = {
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
+        for name in dict.fromkeys(row.benchmark for row in (*a.rows, *b.rows))
+    }
+    judged_a, judged_b = a.judged(), b.judged()
+    check_comparable(judged_a, judged_b, names=names)
+    ks = resolve_ks(judged_a, ks)
+    counts_a, counts_b = (
+        count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress) for judged in (judged_a, judged_b)
+    )
+    return _comparison("ucc@k", names, ucc_estimates(counts_a, ks), ucc_estimates(counts_b, ks), seed, a, b)
+
+
+def check_comparable(a: Sequence[Judged], b: Sequence[Judged], *, names: tuple[str, str]) -> None:
+    """Raises DataError naming the first problem that only one side has, or that has another n on the other side."""
+    n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
+    n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
+    for here, there, (name, other) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
+        missing = [key for key in here if key not in there]
+        if missing:
+            benchmark, id = missing[0]
+            raise DataError(
+                f"{name} holds {shown(id)} of {benchmark} and {other} does not ({len(missing)} such problem(s)); a "
+                "comparison needs the same problems on both sides: sample what is missing, or choose with -b"
+            )
+    for (benchmark, id), n in n_a.items():
+        if n != n_b[benchmark, id]:
+            raise DataError(
+                f"{shown(id)} of {benchmark} has n = {n} samples in {names[0]} and n = {n_b[benchmark, id]} in "
+                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`"
+            )
+
+
+def _comparison(
+    metric: str,
+    names: tuple[str, str],
+    estimates_a: Sequence[Estimate],
+    estimates_b: Sequence[Estimate],
+    seed: int,
+    a: Samples,
+    b: Samples,
+) -> Comparison:
+    rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
+    warnings = list(dict.fromkeys([*a.warnings, *b.warnings]))
+    return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
+
+
+def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
+    assert (a.metric, a.extra) == (b.metric, b.extra)
+    blocks: Mapping[str, list[str]] = {name: [name] for name in a.groups}
+    if a.is_averaged and len(a.groups) > 1:
+        blocks = {**blocks, AVERAGE: list(a.groups)}
+    rows = []
+    for name, members in blocks.items():
+        values_a, values_b = [a.values[member] for member in members], [b.values[member] for member in members]
+        differences = average_paired_differences(values_a, values_b, seed=seed)
+        mean_aK, mean_bK = (np.mean([one.mean(axis=0) for one in values], axis=0) for values in (values_a, values_b))
+        group = [problem for member in members for problem in a.groups[member]]
+        for k, mean_a, mean_b, difference in zip(a.ks, mean_aK, mean_bK, differences, strict=True):
+            rows.append(
+                DifferenceRow(
+                    metric=a.metric,
+                    benchmark=name,
+                    k=k,
+                    a=float(mean_a),
+                    b=float(mean_b),
+                    **_named(difference),
+                    num_problems=len(group),
+                    n=min(problem.n for problem in group),
+                    **a.extra,
+                )
+            )
+    return rows
+
+
+def _named(difference: PairedDifference) -> dict[str, float]:
+    return {"difference": difference.mean, "ci_low": difference.low, "ci_high": difference.high, "p": difference.p}

@@ -1,0 +1,186 @@
+"""From judged samples to counts: all that the estimators need of a problem, whatever the texts were."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
+from evals.errors import UsageError
+from evals.estimators import vendi_score
+from evals.samples.graders import is_countdown
+from evals.samples.types import Judged
+from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
+from evals.similarity.setting import Setting
+from evals.similarity.tokens import check_tokens
+
+# Similarities with a Vendi score: cosines, and the identity.
+POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
+
+
+class Counts(NamedTuple):
+    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.metrics.majority`),
+    ``num_ties`` as in `Partition`."""
+
+    benchmark: str
+    id: str
+    n: int
+    correct: int
+    sizes: tuple[int, ...] | None = None
+    found_share: float | None = None
+    wrong: tuple[int, ...] | None = None
+    vendi: float | None = None
+    num_ties: int = 0
+
+
+def clustering_settings(
+    benchmark: str,
+    similarities: Sequence[str] | None,
+    thresholds: Sequence[float] | None,
+    linkage: str,
+    tokens: str,
+) -> list[Setting]:
+    """Every combination asked for, with defaults resolved for ``benchmark``; raises UsageError as `cluster` does.
+
+    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default.
+    """
+    check_linkage(linkage)
+    check_tokens(tokens)
+    settings: list[Setting] = []
+    for similarity in similarities or (["exact"] if is_countdown(benchmark) else ["tfidf"]):
+        if similarity not in SIMILARITIES:
+            raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
+        if similarity == "exact" and thresholds and not similarities:
+            raise UsageError(
+                f"{benchmark} is clustered by `exact` unless told otherwise, which has no threshold (found "
+                f"{thresholds[0]}); add --similarity tfidf or leave --threshold out"
+            )
+        resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
+        for threshold in resolved or [resolve_threshold(similarity, None)]:
+            settings.append(Setting(similarity, threshold, linkage, tokens))
+    return list(dict.fromkeys(settings))
+
+
+def solutions(problem: Judged) -> Distinct:
+    """The correct completions of a problem, as they are compared with one another."""
+    texts = problem.completions
+    if is_countdown(problem.benchmark):  # white space around a chain is not another solution
+        texts = [text.strip() for text in texts]
+    return distinct(texts)
+
+
+def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, list[int]]:
+    """The cluster of each text under each setting; the thresholds of one measure share its work."""
+    labels: dict[Setting, list[int]] = {}
+    for measure in dict.fromkeys(setting._replace(threshold=None) for setting in settings):
+        thresholds = [one.threshold for one in settings if one._replace(threshold=None) == measure]
+        found = partitions(
+            unique,
+            similarity=measure.similarity,
+            thresholds=thresholds,
+            linkage=measure.linkage,
+            tokens=measure.tokens,
+        )
+        labels.update({measure._replace(threshold=threshold): found[threshold] for threshold in thresholds})
+    return {setting: labels[setting] for setting in settings}
+
+
+class Partition(NamedTuple):
+    """The cluster of each text, and how many pairs are so close to the threshold that rounding decides (if counted)."""
+
+    labels: list[int]
+    num_ties: int = 0
+
+
+class Backend(NamedTuple):
+    """Who computes: ``similarity(name, unique, tokens=...)`` returns a (U, U) matrix, ``partitions(unique, settings)``
+    the clusters under each setting. `FAST` is ours, `evals.metrics.reference.REFERENCE` checks it."""
+
+    similarity: Callable[..., Floats]
+    partitions: Callable[[Distinct, Sequence[Setting]], Mapping[Setting, Partition]]
+
+
+def _partitions(unique: Distinct, settings: Sequence[Setting]) -> Mapping[Setting, Partition]:
+    return {setting: Partition(labels) for setting, labels in labels_by_setting(unique, settings).items()}
+
+
+FAST = Backend(similarity_of_distinct, _partitions)
+
+
+def cluster_counts(
+    problem: Judged, settings: Sequence[Setting], *, with_vendi: bool = False, backend: Backend = FAST
+) -> dict[Setting, Counts]:
+    """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
+    counts = {}
+    unique = solutions(problem)
+    vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
+    for setting, partition in backend.partitions(unique, settings).items():
+        sizes = cluster_sizes(partition.labels)
+        is_share_known = setting.similarity == "exact" and is_countdown(problem.benchmark)
+        found_share = _found_share(problem, len(sizes)) if is_share_known else None
+        counts[setting] = Counts(
+            problem.benchmark,
+            problem.id,
+            problem.n,
+            problem.correct,
+            sizes,
+            found_share,
+            vendi=vendi.get((setting.similarity, setting.tokens)),
+            num_ties=partition.num_ties,
+        )
+    return counts
+
+
+def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backend) -> dict[tuple[str, str], float]:
+    """By similarity and tokens, which are all that it depends on."""
+    return {
+        (name, tokens): vendi_score(backend.similarity(name, unique, tokens=tokens), unique.count_U.tolist())
+        for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
+        if name in POSITIVE_SEMIDEFINITE
+    }
+
+
+def count_clusters(
+    problems: Sequence[Judged],
+    settings_of: Mapping[str, Sequence[Setting]],
+    *,
+    jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+    with_vendi: bool = False,
+    backend: Backend = FAST,
+) -> dict[Setting, list[Counts]]:
+    """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
+
+    ``on_progress(done, total)`` counts problems.
+    """
+    tasks = [(problem, settings_of[problem.benchmark], with_vendi, backend) for problem in problems]
+    tell = on_progress or (lambda done, total: None)
+    found: list[dict[Setting, Counts]] = []
+    if jobs > 1:
+        # A fork would copy the samples into every worker as soon as it counts its references to them.
+        with multiprocessing.get_context("spawn").Pool(min(jobs, max(len(tasks), 1))) as pool:
+            for one in pool.imap(_cluster_counts, tasks, chunksize=4):
+                found.append(one)
+                tell(len(found), len(tasks))
+    else:
+        for task in tasks:
+            found.append(_cluster_counts(task))
+            tell(len(found), len(tasks))
+    counts: dict[Setting, list[Counts]] = {}
+    for by_setting in found:
+        for setting, count in by_setting.items():
+            counts.setdefault(setting, []).append(count)
+    return counts
+
+
+def _cluster_counts(task: tuple[Judged, Sequence[Setting], bool, Backend]) -> dict[Setting, Counts]:
+    problem, settings, with_vendi, backend = task
+    return cluster_counts(problem, settings, with_vendi=with_vendi, backend=backend)
+
+
+def _found_share(problem: Judged, num_found: int) -> float:
+    from evals.benchmarks.countdown import count_solutions, parse_prompt
+
+    num_solutions = count_solutions(*parse_prompt(str(problem.answer)))
+    return num_found / num_solutions if num_solutions else 0.0

@@ -1,0 +1,189 @@
+"""Which problems training turned: the base policy failed on them, the tuned one succeeds. By difficulty.
+
+A problem's difficulty is the base policy's number of correct samples c0; the tuned policy has c1 of as many. Two
+readings of the paper's flip rate:
+
+- reading 1, its words: the share of the problems with c0 = 0 that have c1 > 0. Only the first bucket can hold any.
+- reading 2, what a figure with four buckets needs: the chance that k samples of the base all fail and k samples of
+  the tuned policy hold a success, unbiased from counts and averaged over the problems of a bucket:
+
+      flip@k = mean of C(n-c0, k) / C(n, k) * (1 - C(n-c1, k) / C(n, k)).
+
+  At k = n it is reading 1 with the bucket's problems as the denominator.
+"""
+
+# Axes: P problems, K values of k.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from evals.estimators import fail_table, hit_table
+from evals.metrics.comparing import check_comparable
+from evals.metrics.counting import Counts
+from evals.metrics.estimates import Estimate, head_of, resolve_ks, rows_of, warnings_of
+from evals.results.document import About, ProblemEntry, Result, Row
+from evals.samples.types import Samples
+
+FLIP = "flip"
+FLIP_AT_K = "flip@k"
+DEFAULT_K = 16
+
+
+class Bucket(NamedTuple):
+    """Problems of which the base solves more than ``above`` of 256 samples, and at most ``upto``."""
+
+    name: str
+    above: int
+    upto: int
+
+
+BUCKETS = (
+    Bucket("very hard", -1, 8),
+    Bucket("hard", 8, 32),
+    Bucket("medium", 32, 128),
+    Bucket("easy", 128, 256),
+)
+
+
+class Pair(NamedTuple):
+    """One problem: ``base`` of its n samples are correct before training, ``tuned`` of n after."""
+
+    benchmark: str
+    id: str
+    n: int
+    base: int
+    tuned: int
+
+    @property
+    def bucket(self) -> str:
+        return bucket_of(self.n, self.base)
+
+
+def bucket_of(n: int, correct: int) -> str:
+    """The bucket of a problem by the base's count; for n other than 256 by its share: hard is 1/32 < c/n <= 1/8.
+
+    Raises:
+        ValueError: ``correct`` is not in 0..n, or n < 1.
+    """
+    if n < 1 or not 0 <= correct <= n:
+        raise ValueError(f"c = {correct} correct samples of n = {n}: n is at least 1, c lies between 0 and n")
+    return next(bucket.name for bucket in BUCKETS if 256 * correct <= bucket.upto * n)
+
+
+def bucket_bounds(n: int) -> dict[str, str]:
+    """The base's counts of n that each bucket takes, such as `9-32` of 256; a dash where it takes none."""
+    members: dict[str, list[int]] = {bucket.name: [] for bucket in BUCKETS}
+    for count in range(n + 1):
+        members[bucket_of(n, count)].append(count)
+    return {name: _span(counts) if counts else "-" for name, counts in members.items()}
+
+
+def _span(counts: Sequence[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+
+
+def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:
+    """The chance that k of the base's n samples all fail and k of the tuned policy's n hold a correct one.
+
+    Raises:
+        ValueError: n < 1, k outside 1..n, or a count outside 0..n.
+    """
+    for count in (base_correct, tuned_correct):
+        if not 0 <= count <= n:
+            raise ValueError(f"c = {count} correct samples of n = {n}: c lies between 0 and n")
+    return float(fail_table(n, [k])[0, base_correct] * hit_table(n, [k])[0, tuned_correct])
+
+
+def flips_result(
+    base: Samples,
+    tuned: Samples,
+    *,
+    names: tuple[str, str],
+    ks: Sequence[int] | None = None,
+    ci: bool = False,
+    seed: int = 0,
+    per_problem: bool = False,
+    **about: Unpack[About],
+) -> Result:
+    """Both readings for each benchmark and bucket, and means over benchmarks; a bucket without problems has no row.
+
+    ``flip`` rows (k null) are reading 1: `num_problems` is how many the base never solved. ``flip@k`` rows are reading
+    2, for ``ks`` (None: 16, or n where that is smaller); their bucket "all" is every problem of the benchmark. ``ci``
+    adds bootstrap intervals over the problems of a row. ``names`` are those of the two sides, for messages.
+
+    Raises:
+        DataError: the two hold different problems, or different numbers of samples of one; or a sample has no verdict.
+        UsageError: a k is larger than some problem's n.
+    """
+    judged_base, judged_tuned = base.judged(), tuned.judged()
+    check_comparable(judged_base, judged_tuned, names=names)
+    if ks is None:
+        ks = [min([DEFAULT_K, *(problem.n for problem in judged_base)])]
+    ks = resolve_ks(judged_base, ks)
+    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in judged_tuned}
+    pairs = [
+        Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
+        for problem in judged_base
+    ]
+    ci_seed = seed if ci else None
+    rows = flip_rows(pairs, ks, ci_seed=ci_seed)
+    problems = [_entry(pair) for pair in pairs] if per_problem else None
+    warnings = list(dict.fromkeys([*warnings_of(base), *warnings_of(tuned)]))
+    return Result(
+        metric=FLIP_AT_K,
+        rows=rows,
+        problems=problems,
+        warnings=warnings,
+        **head_of(about, tuned),
+        base=names[0],
+        tuned=names[1],
+    )
+
+
+def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci_seed: int | None = None) -> list[Row]:
+    """Rows of `flips_result` from counts."""
+    unsolved = [pair for pair in pairs if pair.base == 0]
+    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, _is_solved, ci_seed)
+    for bucket in BUCKETS:
+        members = [pair for pair in pairs if pair.bucket == bucket.name]
+        rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, _flip, ci_seed)
+    return rows + _rows(pairs, pairs, FLIP_AT_K, ks, "all", _flip, ci_seed)
+
+
+def _rows(
+    everyone: Sequence[Pair],
+    members: Sequence[Pair],
+    metric: str,
+    ks: Sequence[int | None],
+    bucket: str,
+    value: Callable[[Pair, int | None], float],
+    ci_seed: int | None,
+) -> list[Row]:
+    if not members:
+        return []
+    groups = {name: list(group) for name, group in groupby(members, key=lambda pair: pair.benchmark)}
+    # A mean over the benchmarks that have such problems would pass for the mean over all.
+    is_averaged = {pair.benchmark for pair in everyone} == set(groups)
+    counts = {
+        name: [Counts(pair.benchmark, pair.id, pair.n, pair.tuned) for pair in group] for name, group in groups.items()
+    }
+    values = {name: np.array([[value(pair, k) for k in ks] for pair in group]) for name, group in groups.items()}
+    return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci_seed=ci_seed)
+
+
+def _is_solved(pair: Pair, k: int | None) -> float:
+    return float(pair.tuned > 0)
+
+
+def _flip(pair: Pair, k: int | None) -> float:
+    assert k is not None
+    return flip_at_k(pair.n, pair.base, pair.tuned, k)
+
+
+def _entry(pair: Pair) -> ProblemEntry:
+    known: dict[str, Any] = {"base_correct": pair.base, "bucket": pair.bucket}
+    return ProblemEntry(benchmark=pair.benchmark, id=pair.id, n=pair.n, correct=pair.tuned, **known)

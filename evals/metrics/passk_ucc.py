@@ -1,0 +1,274 @@
+"""Pass@k and UCC@k, from samples with verdicts to the result document.
+
+    verdicts.read_judged -> Samples.judged() -> Judged -> Counts -> Estimate -> Row -> Result
+
+Everything after `Judged` (who is correct) is a function of counts: n samples, c correct, cluster sizes s_j. Means run
+over all problems of a benchmark; an unsolved one counts 0.
+"""
+
+# Axes: P problems, K values of k.
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Unpack
+
+import numpy as np
+
+from evals import estimators
+from evals.errors import UsageError
+from evals.estimators import Floats
+from evals.metrics.counting import FAST, POSITIVE_SEMIDEFINITE, Backend, Counts, clustering_settings, count_clusters
+from evals.metrics.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
+from evals.results.document import About, ProblemEntry, Result, Row
+from evals.samples.types import Judged, Samples
+from evals.similarity.setting import Setting
+
+BESIDE_PASS = ("maj", "g-pass", "cover")
+BESIDE_UCC = ("vendi", "distinct")
+BACKENDS = ("fast", "reference")
+
+
+def passk_result(
+    samples: Samples,
+    *,
+    ks: Sequence[int] | None = None,
+    also: Sequence[str] = (),
+    taus: Sequence[float] = (0.5,),
+    ci: bool = False,
+    seed: int = 0,
+    per_problem: bool = False,
+    **about: Unpack[About],
+) -> Result:
+    """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), and at each of ``taus`` g-pass
+    (G-Pass@k) and cover (Cover@tau).
+
+    ``ks`` None means 1, 2, 4, ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with
+    ``seed``. ``about`` goes into the document's head: see `About`.
+
+    Raises:
+        UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
+        DataError: a sample has no verdict.
+    """
+    check_beside_pass(also, taus)
+    judged = samples.judged()
+    ks = resolve_ks(judged, ks)
+    counts = passk_counts(samples, judged, also=also)
+    estimates = passk_estimates(counts, ks, also=also, taus=taus)
+    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    problems = [_entry(problem, {}) for problem in counts] if per_problem else None
+    return _result("pass@k", samples, rows, problems, about)
+
+
+def ucc_result(
+    samples: Samples,
+    *,
+    also: Sequence[str] = (),
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+    ks: Sequence[int] | None = None,
+    ci: bool = False,
+    seed: int = 0,
+    per_problem: bool = False,
+    backend: str = "fast",
+    jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+    **about: Unpack[About],
+) -> Result:
+    """UCC@k, UCR, clusters and their effective number under every setting (similarity x threshold), and averages.
+
+    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
+    ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
+    ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the rules as they are stated.
+    ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are
+    those of `passk_result`.
+
+    Raises:
+        UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`.
+        DataError: a sample has no verdict.
+    """
+    settings_of = {
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
+        for name in dict.fromkeys(row.benchmark for row in samples.rows)
+    }
+    judged = samples.judged()
+    ks = resolve_ks(judged, ks)
+    counts = count_clusters(
+        judged,
+        settings_of,
+        jobs=jobs,
+        on_progress=on_progress,
+        with_vendi="vendi" in also,
+        backend=backend_named(backend),
+    )
+    estimates = ucc_estimates(counts, ks, also=also)
+    rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
+    problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
+    result = _result("ucc@k", samples, rows, problems if per_problem else None, about)
+    num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
+    if num_ties:
+        result.warnings.append(
+            f"{num_ties} similarities lie within 1e-12 of their threshold: the backends may round them differently"
+        )
+    return result
+
+
+def backend_named(name: str) -> Backend:
+    """What computes similarities and clusters; raises UsageError for an unknown ``name``."""
+    if name not in BACKENDS:
+        raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
+    if name == "reference":
+        from evals.metrics.reference import REFERENCE
+
+        return REFERENCE
+    return FAST
+
+
+def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
+    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
+    unknown = [name for name in also if name not in BESIDE_PASS]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
+    outside = [tau for tau in taus if not 0 <= tau <= 1]
+    if outside:
+        raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
+
+
+def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
+    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
+    unknown = [name for name in also if name not in BESIDE_UCC]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
+    if "vendi" in also and similarities and not set(similarities) & set(POSITIVE_SEMIDEFINITE):
+        raise UsageError(
+            f"the Vendi score needs a positive semi-definite similarity, {' or '.join(POSITIVE_SEMIDEFINITE)}; found "
+            f"{', '.join(similarities)}"
+        )
+
+
+def passk_counts(samples: Samples, judged: Sequence[Judged], *, also: Sequence[str] = ()) -> list[Counts]:
+    """The counts of every problem, with the wrong answers' votes where maj@k is among ``also``."""
+    votes: list[tuple[int, ...] | None] = [None] * len(judged)
+    if "maj" in also:
+        from evals.metrics.majority import wrong_votes
+
+        votes = [wrong_votes(*pair) for pair in zip(samples.problems(), judged, strict=True)]
+    return [
+        Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
+        for problem, wrong in zip(judged, votes, strict=True)
+    ]
+
+
+def passk_estimates(
+    counts: Sequence[Counts], ks: Sequence[int], *, also: Sequence[str] = (), taus: Sequence[float] = ()
+) -> list[Estimate]:
+    """Pass@k of every problem, then maj@k and G-Pass@k where asked for."""
+    groups = by_benchmark(counts)
+    passed = {
+        name: estimators.pass_at_ks([p.n for p in group], [p.correct for p in group], ks)
+        for name, group in groups.items()
+    }
+    estimates = [Estimate("pass@k", ks, groups, passed, {})]
+    if "maj" in also:
+        maj = cache(estimators.maj_at_k)
+        values = _of_each(groups, ks, lambda p, k: maj(p.n, p.correct, p.wrong or (), k))
+        estimates.append(Estimate("maj@k", ks, groups, values, {}))
+    if "g-pass" in also:
+        estimates += [_g_pass_estimate(groups, ks, tau) for tau in dict.fromkeys(taus)]
+    if "cover" in also:
+        estimates += [_cover_estimate(groups, tau) for tau in dict.fromkeys(taus)]
+    return estimates
+
+
+def ucc_estimates(
+    counts: Mapping[Setting, Sequence[Counts]], ks: Sequence[int], *, also: Sequence[str] = ()
+) -> list[Estimate]:
+    """Under each setting UCC@k and what cluster sizes say besides (UCR, number of clusters, Hill's effective number of
+    order 1), then what ``also`` names."""
+    num_benchmarks = len({problem.benchmark for group in counts.values() for problem in group})
+    estimates: list[Estimate] = []
+    with_vendi: set[tuple[str, str]] = set()
+    for setting, found in counts.items():
+        groups = by_benchmark(found)
+        is_averaged = len(groups) == num_benchmarks
+        extra = setting._asdict()
+        ucc = {name: _checked_ucc(group, ks) for name, group in groups.items()}
+        estimates.append(Estimate("ucc@k", ks, groups, ucc, extra, is_averaged))
+        for metric, value in _WITHOUT_K.items():
+            values = {name: np.array([[value(problem)] for problem in group], float) for name, group in groups.items()}
+            estimates.append(Estimate(metric, [None], groups, values, extra, is_averaged))
+        if "distinct" in also:
+            estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
+        measure = (setting.similarity, setting.tokens)
+        if "vendi" in also and setting.similarity in POSITIVE_SEMIDEFINITE and measure not in with_vendi:
+            with_vendi.add(measure)  # no threshold changes it
+            vendi = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
+            of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}
+            estimates.append(Estimate("vendi", [None], groups, vendi, of_measure, is_averaged))
+    return estimates
+
+
+_WITHOUT_K: Mapping[str, Callable[[Counts], float]] = {
+    "ucr": lambda problem: estimators.ucr(problem.n, problem.sizes or ()),
+    "num_clusters": lambda problem: len(problem.sizes or ()),
+    "effective_number": lambda problem: estimators.effective_number(problem.sizes or (), 1),
+}
+
+
+def _g_pass_estimate(groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], tau: float) -> Estimate:
+    g_pass = cache(estimators.g_pass_at_k)
+    values = _of_each(groups, ks, lambda problem, k: g_pass(problem.n, problem.correct, k, tau))
+    return Estimate("g-pass@k", ks, groups, values, {"tau": tau})
+
+
+def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estimate:
+    values = {
+        name: np.array([[estimators.cover(p.n, p.correct, tau)] for p in group]) for name, group in groups.items()
+    }
+    return Estimate("cover", [None], groups, values, {"tau": tau})
+
+
+def _distinct_estimates(
+    counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
+) -> list[Estimate]:
+    """Clusters among k draws from the correct answers alone, over the problems that have k of them."""
+    estimates = []
+    for k in ks:
+        groups = by_benchmark([problem for problem in counts if problem.correct >= k])
+        values = {
+            name: estimators.ucc_at_ks([p.correct for p in group], [p.sizes or () for p in group], [k])
+            for name, group in groups.items()
+        }
+        estimates.append(Estimate("distinct@k", [k], groups, values, extra, len(groups) == num_benchmarks))
+    return estimates
+
+
+def _of_each(
+    groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
+) -> dict[str, Floats]:
+    return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
+
+
+def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
+    n_P = [problem.n for problem in group]
+    c_P = [problem.correct for problem in group]
+    sizes_P = [problem.sizes or () for problem in group]
+    ucc_PK = estimators.ucc_at_ks(n_P, sizes_P, ks)
+    estimators.check_identities(n_P, c_P, sizes_P, ks, estimators.pass_at_ks(n_P, c_P, ks), ucc_PK)
+    return ucc_PK
+
+
+def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:
+    optional = dict(setting)
+    if problem.sizes is not None:
+        optional["clusters"] = list(problem.sizes)
+    return ProblemEntry(benchmark=problem.benchmark, id=problem.id, n=problem.n, correct=problem.correct, **optional)
+
+
+def _result(
+    metric: str, samples: Samples, rows: list[Row], problems: list[ProblemEntry] | None, about: About
+) -> Result:
+    head = head_of(about, samples)
+    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=warnings_of(samples))

@@ -1,0 +1,261 @@
+"""A report as plain JSON values, small enough for a page: long curves are thinned, numbers rounded, all counted."""
+
+# Axes: S seeds, P problems.
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evals.estimators import pass_at_ks, ucc_at_ks
+from evals.figures.training import Panel
+from evals.files.training_metrics import LAST_ITERATIONS, Rows, last_mean
+from evals.report.model import Report, ReportRun, ReportSamples
+from evals.report.problems import Json, problem_sets
+from evals.report.samples import LONGEST_NAME, capped, setting_text
+from evals.results.document import AVERAGE, Row
+from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
+from evals.similarity.setting import Setting
+from evals.text import visible
+
+MOST_POINTS = 400
+
+PANELS = (
+    Panel("Reward", "mean of the iteration", "reward/mean"),
+    Panel("Entropy", "nats per token", "entropy/token_mean"),
+    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
+    Panel("Realised KL over δ", "kl/new_old divided by delta", "kl/ratio_to_delta", is_log=True),
+    Panel("Gradient norm", "before clipping", "grad/norm", is_log=True),
+    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
+    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
+    Panel("Response length", "tokens", "length/mean"),
+)
+EVAL_PREFIX = "eval/"
+EVAL_COUNTS = ("eval/problems", "eval/n")
+LAST_METRICS = {
+    "reward": "reward/mean",
+    "entropy": "entropy/token_mean",
+    "KL new‖old": "kl/new_old",
+    "KL / δ": "kl/ratio_to_delta",
+    "grad norm": "grad/norm",
+    "λ": "dual/lam_mean",
+    "s / step": "perf/step_s",
+}
+
+
+class Document(NamedTuple):
+    """JSON values of a page, and notes on what they leave out (they stand in the page too)."""
+
+    values: Json
+    notes: list[str]
+
+
+def document(report: Report, *, num_problems: int | None = None) -> Document:
+    """Everything a page shows; the same report gives the same values."""
+    groups = list(dict.fromkeys(run.group for run in report.runs))
+    sets, left_out = problem_sets(report, num_problems=num_problems)
+    charts, thinned = _charts(report.runs)
+    notes = [*map(visible, report.notes), *thinned, *left_out]
+    values = {
+        "schema": 1,
+        "title": visible(report.title),
+        "sources": [visible(source) for source in report.sources],
+        "latest": max((run.updated for run in report.runs), default="") or None,
+        "statuses": dict(Counter(run.status for run in report.runs if run.config)),
+        "notes": notes,
+        "hints": {key: visible(hint) for key, hint in report.hints.items()},
+        "last_steps": LAST_ITERATIONS,
+        "last_metrics": list(LAST_METRICS),
+        "groups": [_group(name, report.runs) for name in groups],
+        "runs": [_run(run, groups) for run in report.runs],
+        "config": _config_table(report.runs),
+        "charts": charts,
+        "results": _results(report.runs, groups),
+        "problems": sets,
+    }
+    return Document(values, notes)
+
+
+def rounded(value: object) -> float | int | None:
+    """Five significant digits; None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    short = float(f"{value:.5g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _name(text: str) -> str:
+    return capped(text, LONGEST_NAME).text
+
+
+def _group(name: str, runs: Sequence[ReportRun]) -> Json:
+    members = [index for index, run in enumerate(runs) if run.group == name]
+    first = runs[members[0]]
+    return {"label": _name(name), "cell": _name(first.cell), "delta": rounded(first.delta), "runs": members}
+
+
+def _run(run: ReportRun, groups: Sequence[str]) -> Json:
+    return {
+        "name": _name(run.name),
+        "group": groups.index(run.group),
+        "seed": run.seed,
+        "method": _name(run.method),
+        "status": _name(run.status),
+        "reason": _name(run.reason),
+        "step": run.step,
+        "steps": run.steps,
+        "has_config": bool(run.config),
+        "settings": [[_name(key), _name(value)] for key, value in run.settings.items()],
+        "last": [rounded(last_mean(run.metrics, metric)) for metric in LAST_METRICS.values()],
+    }
+
+
+def _config_table(runs: Sequence[ReportRun]) -> Json:
+    """Keys on which two runs disagree, each with a value a run (None: the run has no such key), and all other keys."""
+    known = [(index, run) for index, run in enumerate(runs) if run.config]
+    keys = dict.fromkeys(key for _, run in known for key in run.config)
+    differing = [key for key in keys if len({run.config.get(key) for _, run in known}) > 1]
+    columns = [
+        [None if (value := run.config.get(key)) is None else _name(value) for _, run in known] for key in differing
+    ]
+    shared = [[key, _name(known[0][1].config[key])] for key in keys if key not in set(differing)]
+    return {"keys": differing, "runs": [index for index, _ in known], "columns": columns, "shared": shared}
+
+
+# ---- curves over steps
+
+
+def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
+    longest = max((len(run.metrics) for run in runs), default=0)
+    width = max(1, math.ceil(longest / MOST_POINTS))
+    charts = []
+    for panel in (*PANELS, *_eval_panels(runs)):
+        curves = [_curve(index, run.metrics, panel.metric, width) for index, run in enumerate(runs)]
+        drawn = [curve for curve in curves if curve is not None]
+        if drawn:
+            look = {"is_log": panel.is_log, "is_share": panel.is_share}
+            head = {"title": panel.title, "unit": panel.unit, "metric": panel.metric}
+            charts.append({**head, **look, "curves": drawn})
+    notes = [f"curves of {longest} steps: each point is the mean of {width} steps"] if width > 1 else []
+    return charts, notes
+
+
+def _eval_panels(runs: Sequence[ReportRun]) -> list[Panel]:
+    names = dict.fromkeys(key for run in runs for row in run.metrics for key in row if key.startswith(EVAL_PREFIX))
+    wanted = [name for name in names if name not in EVAL_COUNTS][:4]
+    return [Panel(_name(name.removeprefix(EVAL_PREFIX)), "during training", name) for name in wanted]
+
+
+def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:
+    """Steps and values where the metric is a finite number, means of ``width`` rows each."""
+    xs, ys = [], []
+    for start in range(0, len(rows), width):
+        found = [
+            (float(row["step"]), float(row[metric]))
+            for row in rows[start : start + width]
+            if rounded(row.get("step")) is not None and rounded(row.get(metric)) is not None
+        ]
+        if found:
+            xs.append(rounded(math.fsum(step for step, _ in found) / len(found)))
+            ys.append(rounded(math.fsum(value for _, value in found) / len(found)))
+    return {"run": run, "x": xs, "y": ys} if ys else None
+
+
+# ---- Pass@k and UCC@k
+
+
+def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
+    """One entry for each sampling, benchmark, metric and clustering: curves of runs, and of the seeds of groups."""
+    found: dict[tuple[str, str, str, str], dict[int, list[Row]]] = {}
+    for index, run in enumerate(runs):
+        for samples in run.samples:
+            is_alone = len({row.benchmark for row in samples.rows} - {AVERAGE}) == 1
+            for row in samples.rows:
+                if row.k is None or (row.benchmark == AVERAGE and is_alone):
+                    continue
+                key = (samples.sampling, row.benchmark, row.metric, setting_text(Setting.of(row)))
+                found.setdefault(key, {}).setdefault(index, []).append(row)
+    results = []
+    for (sampling, benchmark, metric, setting), by_run in found.items():
+        head = {"sampling": visible(sampling), "benchmark": _name(benchmark), "metric": metric, "setting": setting}
+        curves = [_result_curve(index, rows) for index, rows in by_run.items()]
+        means = [
+            mean
+            for position, group in enumerate(groups)
+            if (mean := _seed_curve(position, [i for i in by_run if runs[i].group == group], runs, by_run, head))
+        ]
+        results.append({**head, "curves": curves, "seeds": means})
+    return results
+
+
+def _result_curve(run: int, rows: Sequence[Row]) -> Json:
+    rows = sorted(rows, key=lambda row: row.k or 0)
+    return {
+        "run": run,
+        "k": [row.k for row in rows],
+        "v": [rounded(row.value) for row in rows],
+        "low": [rounded(row.ci_low) for row in rows],
+        "high": [rounded(row.ci_high) for row in rows],
+        "n": rows[0].n,
+        "problems": rows[0].num_problems,
+    }
+
+
+def _seed_curve(
+    group: int, members: Sequence[int], runs: Sequence[ReportRun], by_run: dict[int, list[Row]], head: Json
+) -> Json | None:
+    """Mean and 95 % interval over the seeds of a group at each k that all of them have; None for a single one."""
+    if len(members) < 2:
+        return None
+    rows_of = [{row.k: row for row in by_run[index]} for index in members]
+    ks = sorted(k for k in rows_of[0] if k is not None and all(k in rows for rows in rows_of))
+    ks = [k for k in ks if len({rows[k].n for rows in rows_of}) == 1]
+    if not ks:
+        return None
+    tables = _values_SPK([_samples_of(runs[index], head["sampling"]) for index in members], head, ks)
+    means: list[SeedMean] = []
+    for position, k in enumerate(ks):
+        if tables is not None:
+            means.append(mean_over_seeds_and_problems(tables[:, :, position]))
+        else:
+            means.append(mean_over_seeds([rows[k].value for rows in rows_of]))
+    return {
+        "group": group,
+        "k": ks,
+        "v": [rounded(mean.mean) for mean in means],
+        "low": [rounded(mean.low) for mean in means],
+        "high": [rounded(mean.high) for mean in means],
+        "n": rows_of[0][ks[0]].n,
+        "problems": rows_of[0][ks[0]].num_problems,
+        "num_seeds": len(members),
+        "over_problems": tables is not None,
+    }
+
+
+def _samples_of(run: ReportRun, sampling: str) -> ReportSamples:
+    return next(samples for samples in run.samples if visible(samples.sampling) == sampling)
+
+
+def _values_SPK(several: Iterable[ReportSamples], head: Json, ks: Sequence[int]) -> np.ndarray | None:
+    """The metric of every problem by seed, problem and k; None where seeds were not sampled on the same problems."""
+    tables, ids = [], []
+    for samples in several:
+        view = next((view for view in samples.views if _name(view.benchmark) == head["benchmark"]), None)
+        if view is None:
+            return None
+        counts = [problem.counts for problem in view.problems]
+        ids.append([count.id for count in counts])
+        n = [count.n for count in counts]
+        if head["metric"] == "pass@k":
+            tables.append(pass_at_ks(n, [count.correct for count in counts], ks))
+        else:
+            tables.append(ucc_at_ks(n, [count.sizes or () for count in counts], ks))
+    return np.stack(tables) if all(one == ids[0] for one in ids) else None
+
+
+def size_text(num_bytes: int) -> str:
+    """`1.2 MB`."""
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.0f} kB"

@@ -1,0 +1,158 @@
+"""The problems of a report as JSON values: counts of all of them, answers of a spread of them that fits the page."""
+
+# Axes: P problems of a benchmark under one sampling, S runs that were sampled on it.
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from evals.report.model import Report
+from evals.report.samples import LONGEST_NAME, MOST_SIZES, ProblemView, Shown, Text, capped, setting_text
+from evals.text import visible
+
+DEFAULT_PROBLEMS = 100
+ANSWER_BYTES = 8 * 1024 * 1024
+MOST_CELLS = 1_000_000
+
+Json = dict[str, Any]
+
+
+class _Sampled(NamedTuple):
+    """One run's samples of one benchmark, by problem id."""
+
+    run: int
+    tag: str
+    setting: str
+    problems: dict[str, ProblemView]
+
+
+def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json], list[str]]:
+    """One entry for each sampling and benchmark, and notes on what was left out.
+
+    Answers are embedded for ``num_problems`` of each, or for up to `DEFAULT_PROBLEMS` while all of them together stay
+    below `ANSWER_BYTES`. Those are spread evenly over the problems from the hardest to the easiest.
+    """
+    groups: dict[tuple[str, str], list[_Sampled]] = {}
+    for index, run in enumerate(report.runs):
+        for samples in run.samples:
+            for view in samples.views:
+                by_id = {problem.counts.id: problem for problem in view.problems}
+                setting = setting_text(view.setting)
+                one = _Sampled(index, samples.tag, setting, by_id)
+                groups.setdefault((samples.sampling, view.benchmark), []).append(one)
+    sets, notes = [], []
+    for (sampling, benchmark), members in groups.items():
+        budget = None if num_problems is not None else ANSWER_BYTES // len(groups)
+        wanted = DEFAULT_PROBLEMS if num_problems is None else num_problems
+        made, remarks = _problem_set(benchmark, members, wanted, budget)
+        sets.append({"sampling": visible(sampling), "benchmark": visible(benchmark)[:LONGEST_NAME], **made})
+        notes += [f"{visible(benchmark)[:LONGEST_NAME]}, {visible(sampling)}: {remark}" for remark in remarks]
+    return sets, notes
+
+
+def _problem_set(
+    benchmark: str, members: Sequence[_Sampled], num_problems: int, budget: int | None
+) -> tuple[Json, list[str]]:
+    notes = []
+    ids = list(dict.fromkeys(id for one in members for id in one.problems))
+    most = max(1, MOST_CELLS // len(members))
+    order = spread([_difficulty(members, id) for id in ids])
+    if len(ids) > most:
+        notes.append(f"{most} of {len(ids)} problems are listed, spread from the hardest to the easiest")
+        kept = set(order[:most])
+        order = [position for position in order if position in kept]
+        places = {old: new for new, old in enumerate(sorted(kept))}
+        ids, order = [ids[old] for old in sorted(kept)], [places[old] for old in order]
+    texts = _Texts()
+    answers: Json = {}
+    spent = 0
+    for position in order[:num_problems]:
+        mark = len(texts.texts)
+        entry = _answers(members, ids[position], texts)
+        spent += len(json.dumps([entry, texts.texts[mark:]]))
+        if budget is not None and spent > budget:
+            texts.cut_back(mark)
+            break
+        answers[str(position)] = entry
+    if len(answers) < len(ids):
+        notes.append(
+            f"answers of {len(answers)} of {len(ids)} problems are in this page, spread from the hardest to the "
+            "easiest; `--problems N` changes how many"
+        )
+    runs = [
+        {
+            "run": one.run,
+            "tag": visible(one.tag),
+            "setting": one.setting,
+            "n": [_count(one, id, "n") for id in ids],
+            "c": [_count(one, id, "correct") for id in ids],
+            "clusters": [None if id not in one.problems else len(one.problems[id].counts.sizes or ()) for id in ids],
+        }
+        for one in members
+    ]
+    return {"ids": [list(capped(id, LONGEST_NAME)) for id in ids], "runs": runs, "answers": answers} | {
+        "texts": texts.texts
+    }, notes
+
+
+def spread(difficulty: Sequence[float]) -> list[int]:
+    """Positions in an order of which every beginning is spread evenly over the values (bit-reversed ranks)."""
+    by_value = sorted(range(len(difficulty)), key=lambda position: (difficulty[position], position))
+    num_bits = max(1, (len(by_value) - 1).bit_length())
+    ranks = (int(f"{rank:0{num_bits}b}"[::-1], 2) for rank in range(2**num_bits))
+    return [by_value[rank] for rank in ranks if rank < len(by_value)]
+
+
+def _difficulty(members: Sequence[_Sampled], id: str) -> float:
+    """Share of correct samples over all runs that have the problem."""
+    counts = [one.problems[id].counts for one in members if id in one.problems]
+    return sum(count.correct for count in counts) / sum(count.n for count in counts)
+
+
+def _count(one: _Sampled, id: str, name: str) -> int | None:
+    return getattr(one.problems[id].counts, name) if id in one.problems else None
+
+
+@dataclass
+class _Texts:
+    """Each text once: runs that learn the same task give the same answers."""
+
+    texts: list[list[Any]] = field(default_factory=list)
+    places: dict[Text, int] = field(default_factory=dict)
+
+    def place(self, text: Text) -> int:
+        if text not in self.places:
+            self.places[text] = len(self.texts)
+            self.texts.append([text.text, text.num_cut] if text.num_cut else [text.text])
+        return self.places[text]
+
+    def cut_back(self, size: int) -> None:
+        del self.texts[size:]
+        self.places = {text: place for text, place in self.places.items() if place < size}
+
+
+def _answers(members: Sequence[_Sampled], id: str, texts: _Texts) -> Json:
+    present = [(position, one.problems[id]) for position, one in enumerate(members) if id in one.problems]
+    prompt = next((problem.prompt for _, problem in present if problem.prompt is not None), None)
+    return {
+        "prompt": None if prompt is None else texts.place(prompt),
+        "answer": texts.place(present[0][1].answer),
+        "runs": [
+            {
+                "member": position,
+                "sizes": list((problem.counts.sizes or ())[:MOST_SIZES]),
+                "clusters": [_shown(one, texts) for one in problem.clusters],
+                "wrong": [_shown(one, texts) for one in problem.wrong],
+                "distinct_wrong": problem.num_distinct_wrong,
+                "truncated": problem.num_truncated,
+            }
+            for position, problem in present
+        ],
+    }
+
+
+def _shown(one: Shown, texts: _Texts) -> list[int]:
+    """[size, distinct texts, times, place of the text]."""
+    return [one.size, one.num_distinct, one.times, texts.place(one.text)]

@@ -1,0 +1,1 @@
+"""Result documents: what they hold, and tables read from them or from the paper."""

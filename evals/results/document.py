@@ -1,0 +1,154 @@
+"""The result document: what `quatro eval ... --json` prints, `-o` writes and `quatro table` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evals.errors import DataError
+from evals.files.strict_json import parse_row, read_document, read_lines, shown
+from evals.files.whole import write_whole
+
+AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
+
+
+class Document(BaseModel):
+    """A frozen JSON document: no coercion, no NaN, and keys that it does not know are kept."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
+
+
+class SamplingInfo(Document):
+    """How the samples were drawn; null is unknown."""
+
+    n: int | None = Field(None, description="samples per problem")
+    temperature: float | None = Field(None, description="softmax temperature")
+    top_p: float | None = Field(None, description="nucleus mass, 1 for none")
+    top_k: int | None = Field(None, description="most likely tokens kept, 0 for all")
+    max_tokens: int | None = Field(None, description="longest response in tokens, the stop token included")
+    prompt: str | None = Field(None, description="name of the prompt template")
+
+
+class GraderInfo(Document):
+    """Who said which sample is correct; null where the rows came with `correct`."""
+
+    version: str | None = Field(None, description="version of the grader")
+    policy: str | None = Field(None, description="strict or simko")
+
+
+class About(TypedDict, total=False):
+    """The head of a result, for whoever makes one; `sample_seed` becomes the document's `seed`."""
+
+    label: str | None
+    model: str | None
+    method: str | None
+    sample_seed: int | None
+    sampling: SamplingInfo
+    grader: GraderInfo
+
+
+class Row(Document):
+    """One number: a metric of a benchmark at one k."""
+
+    metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
+    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
+    k: int | None = Field(description="draws, null where the metric has none")
+    value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
+    num_problems: int = Field(description="problems averaged over, unsolved ones included")
+    n: int = Field(description="samples per problem, the smallest where they differ")
+    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    linkage: str | None = Field(None, description="components, complete, average or greedy")
+    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+    tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
+    ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
+    ci_high: float | None = Field(None, description="upper end of it")
+    share_of_all_solutions: float | None = Field(
+        None, description="countdown, exact: mean share of a problem's distinct solutions that the samples found"
+    )
+
+
+class ProblemEntry(Document):
+    """One problem under one setting."""
+
+    benchmark: str
+    id: str
+    n: int = Field(description="samples")
+    correct: int = Field(description="correct samples")
+    clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
+    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    linkage: str | None = Field(None, description="components, complete, average or greedy")
+    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+
+
+class Result(Document):
+    """A result document. ``warnings`` are for the caller to print and are not part of the document."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    metric: str
+    label: str | None = Field(None, description="name of the result in tables; null: the file's stem")
+    model: str | None = None
+    method: str | None = None
+    seed: int | None = Field(None, description="seed of the samples")
+    sampling: SamplingInfo = SamplingInfo()
+    grader: GraderInfo = GraderInfo()
+    rows: list[Row]
+    problems: list[ProblemEntry] | None = Field(None, description="with --per-problem")
+    warnings: list[str] = Field([], exclude=True)
+
+    def document(self) -> dict[str, Any]:
+        """The document as plain JSON values; optional keys that were never set are left out."""
+        head = self.model_dump(by_alias=True, exclude={"rows", "problems"})
+        head["rows"] = [row.model_dump(exclude_unset=True) for row in self.rows]
+        if self.problems is not None:
+            head["problems"] = [problem.model_dump(exclude_unset=True) for problem in self.problems]
+        return head
+
+    def to_json(self) -> str:
+        # Plain ASCII: whatever an id holds, neither a terminal nor a locale can trip over it.
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def write(self, path: str | Path) -> None:
+        """Writes the document under a temporary name and renames it: readers see the old file or the new one."""
+        write_whole(Path(path), [self.to_json().encode("utf-8")])
+
+
+def read_result(path: str | Path) -> Result:
+    """The result document in ``path``; raises DataError naming the file and the first key that is wrong."""
+    try:
+        document = read_document(Path(path))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error})") from error
+    except DataError:
+        _refuse_samples(Path(path))
+        raise
+    if "rows" not in document:
+        _refuse_samples(Path(path))
+        raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        raise DataError(f"{path}: {first_error(error)}") from None
+
+
+def _refuse_samples(path: Path) -> None:
+    """Raises DataError if ``path`` is a samples file."""
+    try:
+        first = next((parse_row(line, str(path)) for _, line, _ in read_lines(path)), None)
+    except DataError:
+        return
+    if first is not None and {"completion", "sample_index"} <= first.keys():
+        raise DataError(
+            f"{path} holds samples, not a result: measure them with `quatro eval passk {path} -o passk.json` (or `eval "
+            "ucc` and so on), and give that file"
+        )
+
+
+def first_error(error: ValidationError) -> str:
+    """The first key that is wrong, what is wrong with it and what was found, in one line."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, found {shown(first['input'])}"

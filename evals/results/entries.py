@@ -1,0 +1,261 @@
+"""What tables show of one policy: its label, its model and its numbers, from result files, runs or the paper.
+
+An entry is everything that carries the same label and model. Files that hold different benchmarks complete one
+another; files that hold the same numbers again are several seeds, if their label was given on purpose, and are
+averaged; otherwise they are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.files.strict_json import shown
+from evals.files.training_metrics import LAST_ITERATIONS, metric_rows
+from evals.results.comparison import DifferenceRow
+from evals.results.document import AVERAGE, Row
+from evals.results.paper import paper
+from evals.results.reading import Labelled, Sources
+from evals.seeds import mean_over_seeds
+from evals.similarity.setting import Setting
+from evals.text import visible
+
+ENTROPY = "entropy"
+ENTROPY_METRIC = "entropy/token_mean"
+MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
+# Metrics that count solutions, up to k or up to n; the others but entropy are shares.
+COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
+COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
+
+
+class Key(NamedTuple):
+    """Which number; ``setting`` says what counted as the same solution, which tau or which bucket; else empty."""
+
+    metric: str
+    benchmark: str | None
+    k: int | None
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A share, a count or nats, as result documents hold them; ``misprint`` says what is wrong with a printed one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    misprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All numbers of one policy; ``num_results`` result files were averaged (1: none)."""
+
+    label: str
+    model: str | None
+    numbers: Mapping[Key, Number]
+    is_ours: bool = False
+    is_published: bool = False
+    num_results: int = 1
+
+    def number(self, metric: str, benchmark: str | None, k: int | None, setting: str = "") -> Number | None:
+        """The number, if there is one. The paper does not state its clustering: its numbers fit any setting."""
+        return self.numbers.get(Key(metric, benchmark, k, "" if self.is_published else setting))
+
+    def benchmarks(self, metric: str) -> list[str]:
+        """Names in order of appearance, without the average."""
+        found = (key.benchmark for key in self.numbers if key.metric == metric)
+        return list(dict.fromkeys(name for name in found if name is not None and name != AVERAGE))
+
+    def average(self, metric: str, k: int | None, setting: str = "") -> Number | None:
+        """The unweighted mean over the entry's benchmarks; None where one of them lacks this k."""
+        known = self.number(metric, AVERAGE, k, setting)
+        if known is not None:
+            return known
+        found = [self.number(metric, name, k, setting) for name in self.benchmarks(metric)]
+        parts = [number for number in found if number is not None]
+        if not parts or len(parts) < len(found):
+            return None
+        misprint = next((part.misprint for part in parts if part.misprint), None)
+        return Number(sum(part.value for part in parts) / len(parts), misprint=misprint)
+
+
+def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
+    """An entry for each label and model that has ``metric``, and warnings.
+
+    Raises:
+        UsageError: two files hold the same number under a label that was only made of their names.
+        DataError: a file has no row of the metric or one that cannot be true; files of several seeds do not match.
+    """
+    groups: dict[tuple[str, str | None], list[Labelled]] = {}
+    for one in sources.results:
+        if any(row.metric == metric for row in one.result.rows):
+            groups.setdefault((one.label, one.result.model), []).append(one)
+        elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
+            held = ", ".join(map(visible, dict.fromkeys(row.metric for row in one.result.rows)))
+            raise DataError(
+                f"{one.path}: no {metric} in it, only {held or 'no row at all'}; leave it out of this table"
+            )
+    entries = [_merged(label, model, group, metric) for (label, model), group in groups.items()]
+    warnings = [
+        f"{entry.label}: mean of {entry.num_results} results with this label"
+        for entry in entries
+        if entry.num_results > 1
+    ]
+    if metric == ENTROPY:
+        for run in sources.runs:
+            number, remarks = _final_entropy(run)
+            head = sources.heads[run]
+            label = visible(run.resolve().name)
+            is_ours = _is_ours(label, head.method)
+            entries.append(Entry(label, _model(head.model), {Key(ENTROPY, None, None): number}, is_ours=is_ours))
+            warnings += remarks
+    return entries, warnings
+
+
+def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
+    """The paper's methods with their numbers of ``metric`` in these tables, Pass@k as shares."""
+    wanted = set(tables)
+    scale = 0.01 if metric == "pass@k" else 1.0
+    groups: dict[tuple[str, str | None, bool], dict[Key, Number]] = {}
+    for series in paper().of(metric):
+        if series.table not in wanted:
+            continue
+        numbers = groups.setdefault((series.label, series.model, series.is_ours), {})
+        misprints = {k: flag for flag in series.flags if flag.kind == "misprint" for k in flag.k}
+        for k, value in series.values().items():
+            reason = misprints[k].reason if k in misprints else None
+            numbers[Key(metric, series.benchmark, k)] = Number(value * scale, misprint=reason)
+    return [
+        Entry(f"{label} (paper)", model, numbers, is_ours=is_ours, is_published=True)
+        for (label, model, is_ours), numbers in groups.items()
+    ]
+
+
+def _merged(label: str, model: str | None, group: Sequence[Labelled], metric: str) -> Entry:
+    parts = [_numbers(one, metric) for one in group]
+    holders: dict[Key, list[int]] = {}
+    for position, numbers in enumerate(parts):
+        for key in numbers:
+            if key.benchmark != AVERAGE:
+                holders.setdefault(key, []).append(position)
+    if not holders:  # averages only
+        holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
+    num_results = _num_results(label, group, holders)
+    merged = {key: _mean([parts[i][key] for i in where]) for key, where in holders.items()}
+    # A file's own average, which has an interval, is the entry's only if the file holds all of its benchmarks.
+    names = {key.benchmark for key in holders}
+    if all(names <= {key.benchmark for key in numbers} for numbers in parts):
+        for key in parts[0]:
+            if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
+                merged[key] = _mean([numbers[key] for numbers in parts])
+    is_ours = _is_ours(label, group[0].result.method)
+    return Entry(visible(label), _model(model), merged, is_ours=is_ours, num_results=num_results)
+
+
+def _num_results(label: str, group: Sequence[Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
+    """How many files hold each number: the same for all of them, or the files do not belong together."""
+    most, least = max(holders, key=lambda key: len(holders[key])), min(holders, key=lambda key: len(holders[key]))
+    num_most, num_least = len(holders[most]), len(holders[least])
+    if num_most > 1:
+        first, second = (group[i] for i in holders[most][:2])
+        if not (first.was_given and second.was_given):
+            raise UsageError(
+                f"{first.path} and {second.path} both hold {_named(most)} and have no label to tell them apart; "
+                "give each one with `quatro eval ... --label NAME -o FILE`"
+            )
+    if num_most != num_least:
+        raise DataError(
+            f"the files labelled {shown(label)} do not match: {num_most} hold {_named(most)}, but {num_least} hold "
+            f"{_named(least)}; a mean over seeds needs the same numbers in every file, other files another --label"
+        )
+    return num_most
+
+
+def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
+    numbers: dict[Key, Number] = {}
+    for row in one.result.rows:
+        if row.metric != metric:
+            continue
+        benchmark = None if metric == ENTROPY else row.benchmark
+        # A temperature study repeats Pass@1 beside every setting, which has no say in it.
+        setting = "" if metric == "pass@k" else setting_of(row)
+        key = Key(metric, benchmark if benchmark == AVERAGE else benchmark and visible(benchmark), row.k, setting)
+        if key in numbers and row.similarity is not None and numbers[key].value == row.value:
+            continue
+        if key in numbers:
+            raise DataError(f"{one.path}: {_named(key)} stands twice in it")
+        limit = _limit(row)
+        if row.value < 0 or (limit is not None and row.value > limit):
+            raise DataError(f"{one.path}: {_named(key)} is {row.value}, expected a number in [0, {limit}]")
+        numbers[key] = Number(row.value, row.ci_low, row.ci_high, row.n)
+    return numbers
+
+
+def _limit(row: Row) -> int | None:
+    """The largest value that a row can hold; shares are the rule."""
+    if row.metric == ENTROPY:
+        return MOST_ENTROPY
+    if row.metric in COUNTS_OF_K:
+        return row.k
+    return row.n if row.metric in COUNTS_OF_N else 1
+
+
+def _mean(numbers: Sequence[Number]) -> Number:
+    if len(numbers) == 1:
+        return numbers[0]
+    mean = mean_over_seeds([number.value for number in numbers])
+    return Number(mean.mean, mean.low, mean.high, min(number.n or 0 for number in numbers) or None)
+
+
+def setting_of(row: Row | DifferenceRow) -> str:
+    """What counted as the same solution, which tau or which bucket of difficulty, as tables say it; often empty."""
+    setting = Setting.of(row)
+    if setting is not None:
+        return visible(str(setting))
+    tau, bucket = (getattr(row, name, None) for name in ("tau", "bucket"))
+    return f"tau = {tau:g}" if isinstance(tau, float) else visible(bucket) if isinstance(bucket, str) else ""
+
+
+def _named(key: Key) -> str:
+    name = key.metric if key.k is None else key.metric.replace("@k", f"@{key.k}")
+    name += f" of {shown(key.benchmark)}" if key.benchmark is not None else ""
+    return f"{name} ({key.setting})" if key.setting else name
+
+
+def _is_ours(label: str, method: str | None) -> bool:
+    return label.lower().startswith("ours") or (method or "").split(" ")[0] == "quatro"
+
+
+def _model(model: str | None) -> str | None:
+    """A path or Hub id of one of the paper's models as the paper calls it; others as they are."""
+    if model is None:
+        return None
+    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    known = {series.model.lower(): series.model for series in paper().series if series.model is not None}
+    return known.get(last.lower(), visible(model))
+
+
+def _final_entropy(run: Path) -> tuple[Number, list[str]]:
+    """Mean entropy of the run's last iterations, in nats per token, and warnings."""
+    file = run / "metrics.jsonl"
+    if not file.exists():
+        raise DataError(f"{file} does not exist: the run has not begun; `quatro train {run} --resume` continues it")
+    last: deque[tuple[str, object]] = deque(maxlen=LAST_ITERATIONS)
+    for at, row in metric_rows(file):
+        last.append((at, row.get(ENTROPY_METRIC)))
+    if not last:
+        raise DataError(f"{file}: no iteration in it yet")
+    values = []
+    for at, value in last:
+        if not (isinstance(value, (int, float)) and 0 <= value <= MOST_ENTROPY):
+            raise DataError(f"{at}: {ENTROPY_METRIC} is {shown(value)}; the mean of the last iterations needs it")
+        values.append(float(value))
+    few = f"{shown(run.name)}: only {len(values)} iterations to average, {LAST_ITERATIONS} are usual"
+    return Number(sum(values) / len(values)), [few] if len(values) < LAST_ITERATIONS else []

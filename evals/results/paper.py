@@ -1,0 +1,102 @@
+"""The paper's published numbers, with what is known to be wrong in them (`paper_results.json`).
+
+Every value stands as printed: Pass@k in percent, UCC@k as a count. Tables are named by their LaTeX label.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Literal
+
+BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # of its average, in its order
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What is wrong with some values of a `Series`: the number (``expected`` instead), or only its bold print.
+
+    An `inconsistent` value contradicts another table of the paper; which of the two is wrong is not known.
+    """
+
+    kind: Literal["misprint", "inconsistent", "bold"]
+    reason: str
+    k: tuple[int, ...]
+    printed: tuple[float, ...]
+    expected: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One method's values over k in one table.
+
+    ``benchmark`` is a name of the registry or `average`; it, ``model`` and ``delta`` are None where the paper does
+    not say; ``k`` is (None,) for the final entropy.
+    """
+
+    table: str
+    metric: str
+    benchmark: str | None
+    model: str | None
+    method: str
+    delta: float | None
+    k: tuple[int | None, ...]
+    value: tuple[float, ...]
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.method if self.delta is None else f"{self.method} delta={self.delta:g}"
+
+    @property
+    def is_ours(self) -> bool:
+        return self.method == "Ours"
+
+    def values(self) -> Mapping[int | None, float]:
+        return dict(zip(self.k, self.value, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """All published series; ``remarks`` are about whole tables: label -> what to know before comparing with it."""
+
+    series: tuple[Series, ...]
+    remarks: Mapping[str, tuple[str, ...]]
+
+    def of(self, metric: str) -> tuple[Series, ...]:
+        return tuple(series for series in self.series if series.metric == metric)
+
+
+@cache
+def paper() -> Paper:
+    """The published numbers, read once."""
+    text = resources.files("evals.results").joinpath("paper_results.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    place = ("table", "metric", "benchmark", "model", "method", "delta")
+    flags: dict[tuple[object, ...], list[Flag]] = {}
+    for found in document["flags"]:
+        flag = Flag(
+            kind=found["kind"],
+            reason=found["reason"],
+            k=tuple(found["k"]),
+            printed=tuple(found["printed"]),
+            expected=tuple(found["expected"]) if found["expected"] is not None else None,
+        )
+        flags.setdefault(tuple(found[key] for key in place), []).append(flag)
+    series = []
+    for found in document["series"]:
+        where = tuple(found[key] for key in place)
+        head = {key: found[key] for key in place}
+        series.append(
+            Series(**head, k=tuple(found["k"]), value=tuple(found["value"]), flags=tuple(flags.pop(where, ())))
+        )
+    assert not flags, f"paper_results.json flags a series that it does not hold: {list(flags)}"
+    remarks: dict[str, tuple[str, ...]] = {}
+    for remark in document["remarks"]:
+        for table in remark["tables"]:
+            remarks[table] = (*remarks.get(table, ()), remark["text"])
+    return Paper(tuple(series), MappingProxyType(remarks))

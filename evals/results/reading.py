@@ -1,0 +1,102 @@
+"""Results as they are given to tables and figures: result documents, and run and sweep directories that hold some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.results.document import AVERAGE, Result, read_result
+
+
+class RunHead(NamedTuple):
+    """What a run's configuration says about it."""
+
+    model: str | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A result and its label. ``was_given``: the label stands in the document, it was not made of a file name."""
+
+    result: Result
+    label: str
+    was_given: bool
+    path: Path
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Result documents and run directories, before it is known which of their numbers are wanted."""
+
+    results: Sequence[Labelled]
+    runs: Sequence[Path]
+    heads: Mapping[Path, RunHead] = field(default_factory=dict)
+    sweeps: Sequence[Path] = ()
+
+    @property
+    def metrics(self) -> list[str]:
+        return list(dict.fromkeys(one.result.metric for one in self.results))
+
+    @property
+    def benchmarks(self) -> list[str]:
+        rows = (row for one in self.results for row in one.result.rows)
+        return list(dict.fromkeys(row.benchmark for row in rows if row.benchmark != AVERAGE))
+
+
+def read_sources(
+    paths: Sequence[Path],
+    *,
+    describe: Callable[[Path], RunHead] | None = None,
+    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
+) -> Sources:
+    """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
+
+    ``describe`` reads a run's configuration, which this package cannot; ``expand`` the labelled results of a sweep
+    and the files that they come from.
+
+    Raises:
+        UsageError: a path stands twice.
+        DataError: a file is not a result document; a folder is not a run.
+    """
+    results, runs, heads, sweeps = [], [], {}, []
+    counts = Counter(path.resolve() for path in paths)
+    for path in paths:
+        if counts[path.resolve()] > 1:
+            raise UsageError(f"{path} is given {counts[path.resolve()]} times; give it once")
+        if not path.is_dir():
+            results += _labelled(read_result(path), path.stem, path)
+            continue
+        if expand is not None and (path / "sweep.yaml").is_file():
+            sweeps.append(path)
+            results += [Labelled(result, str(result.label), True, file) for result, file in expand(path)]
+            continue
+        if not (path / "config.yaml").is_file():
+            raise DataError(f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
+        runs.append(path)
+        heads[path] = describe(path) if describe is not None else RunHead()
+        for file in sorted((path / "results").glob("*.json")):
+            results += _labelled(read_result(file), path.resolve().name, file)
+    return Sources(results, runs, heads, sweeps)
+
+
+def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:
+    """The result under its label or else ``name``; one for each label of its rows where those have their own."""
+    labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
+    if not any(isinstance(label, str) for label in labels):
+        return [Labelled(result, result.label or name, result.label is not None, path)]
+    return [
+        Labelled(
+            result.model_copy(
+                update={"rows": [row for row in result.rows if (row.model_extra or {}).get("label") == label]}
+            ),
+            str(label or name),
+            label is not None,
+            path,
+        )
+        for label in labels
+    ]

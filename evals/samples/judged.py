@@ -1,0 +1,172 @@
+"""Samples with a verdict on each, and who gave it: a graded copy of the file, the rows themselves, or a grader here.
+
+A file of a run is replaced by its graded copy (`quatro eval grade RUN`) wherever that copy was made of these samples.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from evals.errors import DataError, UsageError
+from evals.grading import GRADER_VERSION
+from evals.grading.compare import Policy
+from evals.grading.extraction import ExtractionPolicy
+from evals.results.document import GraderInfo
+from evals.samples.graded import Note, graded_copy, note_of
+from evals.samples.graders import (
+    GradingSettings,
+    Judgement,
+    judge_rows,
+    log_failures,
+    missing_box_hint,
+    refuse_infra_errors,
+)
+from evals.samples.reading import read_samples, sample_files
+from evals.samples.types import Sample, Samples
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How to grade; None: as graded copies were, else the default. ``regrade``: whatever copies and rows say."""
+
+    policy: Policy | None = None
+    extraction: ExtractionPolicy | None = None
+    grader: str | None = None
+    regrade: bool = False
+
+    def given(self) -> dict[str, str]:
+        """The settings that were asked for by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(GradingSettings)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def settings(self) -> GradingSettings:
+        return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader)
+
+    def differs_from(self, grader: Mapping[str, str | None]) -> str:
+        """The first setting asked for that ``grader`` had otherwise, in words; empty where there is none."""
+        for name, value in self.given().items():
+            if grader.get(name) != value:
+                return f"{name} {grader.get(name) or 'by benchmark'}, not {value}"
+        return ""
+
+
+def read_judged(
+    paths: Sequence[Path],
+    *,
+    benchmarks: Sequence[str] | None = None,
+    asked: Asked | None = None,
+    id: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[Samples, GraderInfo]:
+    """Samples with `correct` in every row, and who said so: unknown (None) where the rows came with it.
+
+    ``id`` leaves the rows of other problems unjudged; ``on_progress(done, total)`` counts what computer algebra judges.
+
+    Raises:
+        UsageError: ``asked`` names a setting although no row is left to judge; or as `read_samples`.
+        DataError: files were judged by different graders, a sample cannot be judged; or as `read_samples`.
+    """
+    asked = asked or Asked()
+    copies, notes, warnings = ({}, [], []) if asked.regrade else _graded_copies(paths, asked)
+    samples = read_samples(paths, benchmarks=benchmarks, instead=copies)
+    said_by = {str(note.file): _info(note.grader) for note in notes if note.file in samples.files}
+    unjudged = [file for file in samples.files if str(file) not in said_by]
+    chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
+    open_places = [place for place in chosen if asked.regrade or samples.rows[place].correct is None]
+    open_rows = [samples.rows[place] for place in open_places]
+    if not asked.regrade:
+        refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
+    if not open_rows:
+        _refuse_idle(asked, unjudged, [note for note in notes if note.file in samples.files])
+        grader = GraderInfo() if unjudged else agreed_grader(said_by)
+        return replace(samples, warnings=[*samples.warnings, *warnings]), grader
+    judgements = judge_rows(open_rows, **vars(asked.settings()), on_progress=on_progress)
+    refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, judgements, strict=True))
+    log_failures(judgements)
+    hints = _hints(open_rows, judgements, asked.settings().extraction)
+    rows = list(samples.rows)
+    for place, found in zip(open_places, judgements, strict=True):
+        rows[place] = _with_verdict(rows[place], found)
+    here = f"{unjudged[0] if unjudged else samples.files[0]}, graded here"
+    grader = agreed_grader({**said_by, here: _info({"version": GRADER_VERSION, **vars(asked.settings())})})
+    return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
+
+
+def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
+    """The one grader of all files (by name); those of whom it is unknown are passed over.
+
+    Raises:
+        DataError: two differ; both files and what they say are named.
+    """
+    known = [(file, grader) for file, grader in said_by.items() if grader.version is not None]
+    for file, grader in known[1:]:
+        if grader != known[0][1]:
+            raise DataError(
+                f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were judged differently, so "
+                "their numbers do not compare; grade them alike with `quatro eval grade`, or add --regrade"
+            )
+    return known[0][1] if known else GraderInfo()
+
+
+def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
+    """Graded copies by samples file, notes of all graded files to be read, and warnings about those that are not."""
+    copies: dict[Path, Path] = {}
+    notes: list[Note] = []
+    warnings: list[str] = []
+    for file in dict.fromkeys(file for path in paths for file in sample_files(Path(path))):
+        own = note_of(file)
+        if own is not None and own.stale:
+            warnings.append(f"{file} {own.stale}: what its rows say is used, and who judged them is unknown")
+        elif own is not None:
+            notes.append(own)
+        copy = graded_copy(file)
+        if copy is None:
+            continue
+        difference = asked.differs_from(copy.grader)
+        if copy.stale or difference:
+            reason = copy.stale or f"was graded with {difference}"
+            warnings.append(f"{copy.file} {reason}: it is left aside, and {file} is graded anew")
+        else:
+            copies[file] = copy.file
+            notes.append(copy)
+    return copies, notes, warnings
+
+
+def _refuse_idle(asked: Asked, unjudged: Sequence[Path], notes: Sequence[Note]) -> None:
+    """Raises UsageError if settings were asked for that nothing here was or will be judged by."""
+    if not asked.given():
+        return
+    options = " ".join(f"--{name} {value}" for name, value in asked.given().items())
+    for note in notes:
+        if difference := asked.differs_from(note.grader):
+            raise UsageError(f"{options}: {note.file} was graded with {difference}; add --regrade to judge it again")
+    if unjudged:
+        raise UsageError(f"{options}: every row of {unjudged[0]} says `correct`; add --regrade to judge it again")
+
+
+def _hints(rows: Sequence[Sample], judgements: Sequence[Judgement], extraction: str) -> list[str]:
+    outcomes: dict[str, Counter[str]] = {}
+    for row, found in zip(rows, judgements, strict=True):
+        outcomes.setdefault(row.benchmark, Counter())[found.outcome] += 1
+    found_hints = {name: missing_box_hint(counts, extraction) for name, counts in outcomes.items()}
+    return [f"{name}: {hint}" for name, hint in found_hints.items() if hint is not None]
+
+
+def _with_verdict(row: Sample, found: Judgement) -> Sample:
+    # An outcome from an earlier grading would contradict the verdict.
+    extra = {**row.extra, "outcome": found.outcome} if "outcome" in row.extra else row.extra
+    return replace(row, correct=found.is_correct, extra=extra)
+
+
+def _info(grader: Mapping[str, str | None]) -> GraderInfo:
+    """The head's entry: what is not the default stands there besides version and policy."""
+    defaults = {"extraction": "boxed", "grader": None}
+    unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
+    return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
+
+
+def _words(grader: GraderInfo) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grader.model_dump().items())

@@ -1,0 +1,261 @@
+"""Samples files: strict reading with file:line errors.
+
+One JSON object a line, described by `Sample`. A reader skips nothing silently: whatever could change a number
+(a duplicate, a second reference answer, a misspelt benchmark) is an error that names the line, and what is merely odd
+(a missing index, a torn last line) is a warning in `Samples.warnings` for the caller to print.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError, UsageError
+from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
+
+CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
+_ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
+_DIGITS = re.compile("([0-9]+)")
+
+
+def read_samples(
+    paths: Sequence[str | Path],
+    *,
+    benchmarks: Collection[str] | None = None,
+    keep_extra: bool = True,
+    instead: Mapping[Path, Path] | None = None,
+) -> Samples:
+    """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
+
+    ``benchmarks`` keeps only those, and `Samples.files` the files that hold them. ``keep_extra`` False forgets the
+    unknown keys of a row, which saves memory. ``instead`` maps a samples file to the one to be read in its place.
+
+    Raises:
+        DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message).
+        UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for.
+    """
+    reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
+    for path in map(Path, paths):
+        files = [(instead or {}).get(file, file) for file in sample_files(path)]
+        for file in files:
+            if file in reader.found:
+                raise UsageError(f"{file} is named twice; name each samples file once")
+            reader.read(file)
+        if benchmarks is not None:
+            _refuse_other_benchmarks(str(path), {name for file in files for name in reader.found[file]}, benchmarks)
+    for name in benchmarks or ():
+        _refuse_other_benchmarks(
+            ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
+        )
+    reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
+    files = [file for file, names in reader.found.items() if benchmarks is None or not names.isdisjoint(benchmarks)]
+    return Samples(reader.rows, files, reader.warnings + _reader_warnings(reader))
+
+
+def sample_files(path: Path) -> list[Path]:
+    """The samples files that ``path`` names: itself, or those of a run directory or folder.
+
+    Raises:
+        DataError: ``path`` does not exist or holds none.
+    """
+    if path.is_file():
+        return [path]
+    if not path.exists():
+        raise DataError(f"{path}: no such file or run directory")
+    if not path.is_dir():
+        raise DataError(f"{path} is neither a file nor a directory")
+    folder = path / "samples"
+    if not folder.is_dir():
+        if (path / "config.yaml").exists():
+            raise DataError(f"{path} holds no samples; draw some with `quatro sample {path} -b BENCHMARK`")
+        folder = path
+    files = sorted(file for file in folder.rglob("*") if file.name.endswith((".jsonl", ".jsonl.gz")))
+    if not files:
+        raise DataError(f"{folder}: no samples (no .jsonl or .jsonl.gz file below it)")
+    return files
+
+
+def _refuse_other_benchmarks(where: str, found: set[str], wanted: Collection[str]) -> None:
+    if found.isdisjoint(wanted):
+        raise UsageError(
+            f"{where} holds samples of {shown(sorted(found))}, none of {shown(sorted(wanted))}; "
+            "change -b, or name the files of that benchmark"
+        )
+
+
+def _reader_warnings(reader: SamplesReader) -> list[str]:
+    warnings = []
+    if reader.invisible:
+        count, first_at = len(reader.invisible), reader.invisible[0]
+        warnings.append(f"{count} id(s) hold an invisible character, first {first_at}: one problem under two ids?")
+    gaps = [problem for problem in reader.problems.values() if problem.kept and max(problem.where) + 1 != problem.kept]
+    if gaps:
+        first = gaps[0]
+        missing = next(index for index in range(first.kept) if index not in first.where)
+        warnings.append(
+            f"{len(gaps)} problem(s) have indices that are not contiguous; the first is {shown(first.id)} of "
+            f"{first.benchmark}, which lacks sample_index {missing}: is a shard missing?"
+        )
+    counts = {problem.kept for problem in reader.problems.values() if problem.kept}
+    if len(counts) > 1:
+        warnings.append(
+            f"problems hold unequal numbers of samples: smallest n = {min(counts)}, largest n = {max(counts)}; "
+            "k can be at most the smallest"
+        )
+    return warnings
+
+
+class _Seen:
+    """What was read of one problem so far: its reference answer, its prompt, and where each index stands."""
+
+    __slots__ = ("answer", "answer_at", "benchmark", "id", "kept", "prompt", "prompt_at", "where")
+
+    def __init__(self, benchmark: str, id: str, answer: str | int | float | None, answer_at: str) -> None:
+        self.benchmark = benchmark
+        self.id = id
+        self.answer = answer
+        self.answer_at = answer_at
+        self.prompt: str | None = None
+        self.prompt_at = ""
+        self.where: dict[int, tuple[Path, int]] = {}
+        self.kept = 0
+
+
+class SamplesReader:
+    """Reads and judges rows one after the other; ``rows`` are those kept, ``found`` the benchmarks in each file."""
+
+    def __init__(self, *, benchmarks: Collection[str] | None, keep_extra: bool) -> None:
+        self.benchmarks = benchmarks
+        self.keep_extra = keep_extra
+        self.rows: list[Sample] = []
+        self.warnings: list[str] = []
+        self.found: dict[Path, set[str]] = {}
+        self.problems: dict[tuple[str, str], _Seen] = {}
+        self.order: dict[str, tuple[Any, ...]] = {}
+        self.spelling: dict[str, tuple[str, str]] = {}
+        self.composed: dict[tuple[str, str], tuple[str, str]] = {}
+        self.invisible: list[str] = []
+
+    def read(self, file: Path, *, may_be_empty: bool = False) -> None:
+        """Takes in a file; raises DataError with file:line, or without where there is no row at all."""
+        self.found[file] = names = set()
+        for number, line, ends_in_newline in read_lines(file):
+            row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
+            if row is None:
+                self.warnings.append(torn_line_warning(file, number))
+                break
+            sample = self.check(row, file, number)
+            names.add(sample.benchmark)
+            if self.benchmarks is None or sample.benchmark in self.benchmarks:
+                self.rows.append(sample)
+                self.problems[sample.benchmark, sample.id].kept += 1
+        if not names and not may_be_empty:
+            raise DataError(f"{file}: no samples")
+
+    def check(self, row: dict[str, Any], file: Path, number: int) -> Sample:
+        """The row as a Sample, after comparing it with every row before it; raises DataError."""
+        at = f"{file}:{number}"
+        _check_fields(row, at)
+        answer, prompt, index = row["answer"], row.get("prompt"), row["sample_index"]
+        seen = self.problems.get((row["benchmark"], row["id"]))
+        if seen is None:
+            seen = self.add_problem(row, at)
+        # Types are compared too: to a grader "1" and 1 may differ, and 1 == 1.0 would hide it.
+        if answer != seen.answer or type(answer) is not type(seen.answer):
+            refuse(at, f"answer {shown(answer)} contradicts {shown(seen.answer)} of the same id at {seen.answer_at}")
+        if prompt is not None and seen.prompt is None:
+            seen.prompt, seen.prompt_at = prompt, at
+        if prompt is not None and prompt != seen.prompt:
+            refuse(at, f"prompt {shown(prompt)} contradicts {shown(seen.prompt)} of the same id at {seen.prompt_at}")
+        first = seen.where.setdefault(index, (file, number))
+        if first != (file, number):
+            refuse(
+                at,
+                f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; each (benchmark, "
+                "id, sample_index) may stand once (two tags of one run? name the files of one)",
+            )
+        extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
+        # The strings of the problem, not of the row: one copy of a prompt for all of its samples.
+        return Sample(
+            seen.benchmark,
+            seen.id,
+            index,
+            row["completion"],
+            seen.answer,
+            seen.prompt if prompt is not None else None,
+            row.get("finish_reason"),
+            row.get("correct"),
+            extra or NO_EXTRA,
+        )
+
+    def add_problem(self, row: dict[str, Any], at: str) -> _Seen:
+        benchmark, id = row["benchmark"], row["id"]
+        _check_name(benchmark, "benchmark", at)
+        _check_name(id, "id", at)
+        key = _composed(_composed(benchmark).casefold())
+        spelling, first_at = self.spelling.setdefault(key, (benchmark, at))
+        if spelling != benchmark:
+            how = "case" if _composed(benchmark) != _composed(spelling) else "Unicode form"
+            refuse(at, f"benchmark {shown(benchmark)} differs only in {how} from {shown(spelling)} at {first_at}")
+        first_id, first_at = self.composed.setdefault((benchmark, _composed(id)), (id, at))
+        if first_id != id:
+            refuse(at, f"id {shown(id)} is {shown(first_id)} at {first_at} in another Unicode form; write one of them")
+        # Legal and escaped wherever it is printed, but to the eye it is another id.
+        if not id.isascii() and any(unicodedata.category(character) == "Cf" for character in id):
+            self.invisible.append(f"{shown(id)} at {at}")
+        self.order.setdefault(id, _natural_order(id))
+        seen = self.problems[benchmark, id] = _Seen(spelling, id, row["answer"], at)
+        return seen
+
+
+def _check_fields(row: dict[str, Any], at: str) -> None:
+    for name in REQUIRED_FIELDS:
+        if name not in row:
+            refuse(at, f"lacks {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
+    for name in ("benchmark", "id", "completion"):
+        if type(row[name]) is not str:
+            refuse(at, f"{name} must be a string, found {shown(row[name])}")
+    index = row["sample_index"]
+    if type(index) is not int or index < 0:  # type() because a bool is an int to isinstance
+        refuse(at, f"sample_index must be an integer of at least 0, found {shown(index)}")
+    answer = row["answer"]
+    if answer is None:
+        if row.get("correct") is None and not row["benchmark"].lower().startswith(CODE_BENCHMARKS):
+            refuse(at, "answer is null, which only code benchmarks may have")
+    elif type(answer) not in (str, int, float):
+        refuse(at, f"answer must be a string or a number, found {shown(answer)}")
+    if type(row.get("prompt")) not in (str, type(None)):
+        refuse(at, f"prompt must be a string, found {shown(row['prompt'])}")
+    if type(row.get("correct")) not in (bool, type(None)):
+        refuse(at, f"correct must be true or false, found {shown(row['correct'])}")
+    if row.get("finish_reason") not in ("stop", "length", None):
+        refuse(at, f"finish_reason must be 'stop' or 'length', found {shown(row['finish_reason'])}")
+
+
+def _check_name(name: str, which: str, at: str) -> None:
+    if not name:
+        refuse(at, f"{which} is empty")
+    if name != name.strip():
+        refuse(at, f"{which} {shown(name)} has white space at an end")
+    if _ZERO_WIDTH.search(name):
+        refuse(at, f"{which} {shown(name)} holds a zero-width character")
+
+
+def _composed(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _natural_order(id: str) -> tuple[Any, ...]:
+    """A sort key that puts `p9` before `p10`: digits compare by value (without int(), which refuses 4,300 of them)."""
+    parts = _DIGITS.split(id)
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    return tuple((text, len(value), value) for text, value in zip(parts[::2], [*digits, ""], strict=True)), id
+
+
+def torn_line_warning(file: Path, number: int) -> str:
+    """What is said of a last line that a crash cut off."""
+    return f"{file}:{number}: the last line is cut off (a crash while writing?) and was dropped"

@@ -1,0 +1,112 @@
+"""Samples: one response, all responses to a problem, and those of many problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.files.strict_json import shown
+
+FinishReason = Literal["stop", "length"]
+
+FIELDS = ("benchmark", "id", "sample_index", "prompt", "completion", "answer", "finish_reason", "correct")
+REQUIRED_FIELDS = ("benchmark", "id", "sample_index", "completion", "answer")
+
+NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled response. ``correct`` None means not judged yet; ``extra`` holds every other key of the row."""
+
+    benchmark: str
+    id: str
+    sample_index: int
+    completion: str
+    answer: str | int | float | None
+    prompt: str | None = None
+    finish_reason: FinishReason | None = None
+    correct: bool | None = None
+    extra: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA)
+
+    def to_json_line(self) -> bytes:
+        """The row as UTF-8 JSON with its newline; raises ValueError for a non-finite number in ``extra``."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        row = {name: value for name, value in values.items() if value is not None or name in REQUIRED_FIELDS}
+        row.update(self.extra)
+        try:
+            return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+        except UnicodeEncodeError:  # half a surrogate pair has no UTF-8 form, but it has a JSON escape
+            return json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
+
+
+class Problem(NamedTuple):
+    """All samples of one (benchmark, id), by ascending ``sample_index``."""
+
+    benchmark: str
+    id: str
+    samples: Sequence[Sample]
+
+
+class Judged(NamedTuple):
+    """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
+
+    benchmark: str
+    id: str
+    answer: str | int | float | None
+    n: int
+    completions: list[str]
+
+    @property
+    def correct(self) -> int:
+        return len(self.completions)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows sorted by benchmark, id (numbers inside an id by value) and index, so that file order changes no result."""
+
+    rows: Sequence[Sample]
+    files: Sequence[Path]
+    warnings: Sequence[str] = ()
+
+    def problems(self) -> list[Problem]:
+        groups = groupby(self.rows, key=lambda row: (row.benchmark, row.id))
+        return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
+
+    def judged(self) -> list[Judged]:
+        """Every problem with its correct completions, as `evals.samples.judged.read_judged` left it.
+
+        Raises:
+            DataError: a row has no verdict.
+        """
+        for row in self.rows:
+            if row.correct is None:
+                raise DataError(
+                    f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no verdict; grade the samples "
+                    "with `quatro eval grade`"
+                )
+        return [
+            Judged(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
+            for benchmark, id, group in self.problems()
+        ]
+
+    def of_problem(self, id: str) -> Samples:
+        """The samples of the problem called ``id``, in every benchmark that has one.
+
+        Raises:
+            UsageError: there is none; similar ids are named.
+        """
+        chosen = [row for row in self.rows if row.id == id]
+        if not chosen:
+            ids = list(dict.fromkeys(row.id for row in self.rows))
+            close = get_close_matches(id, ids, n=3) or ids[:3]
+            raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
+        return replace(self, rows=chosen)

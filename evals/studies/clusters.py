@@ -1,0 +1,84 @@
+"""What the clusters of one problem look like: a text that stands for each of the largest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from evals.metrics.counting import clustering_settings, labels_by_setting, solutions
+from evals.samples.types import Judged, Samples
+from evals.similarity.setting import Setting
+
+
+class Cluster(NamedTuple):
+    """``text`` is the completion that occurs most often in the cluster (the first such), ``times`` how often."""
+
+    size: int
+    num_distinct: int
+    times: int
+    text: str
+
+
+class Clusters(NamedTuple):
+    """The clusters of one problem's correct completions under one setting, largest first."""
+
+    benchmark: str
+    id: str
+    n: int
+    correct: int
+    setting: Setting
+    clusters: list[Cluster]
+
+    def document(self, *, largest: int) -> dict[str, Any]:
+        """Plain JSON values; ``largest`` clusters are described, the sizes are all there."""
+        return {
+            "benchmark": self.benchmark,
+            "id": self.id,
+            "n": self.n,
+            "correct": self.correct,
+            **self.setting._asdict(),
+            "sizes": [cluster.size for cluster in self.clusters],
+            "clusters": [cluster._asdict() for cluster in self.clusters[:largest]],
+        }
+
+
+def clusters_of_problem(
+    samples: Samples,
+    id: str,
+    *,
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+) -> list[Clusters]:
+    """The clusters of the problem called ``id`` (in every benchmark that has one) under each setting, as `ucc_result`.
+
+    Raises:
+        UsageError: no problem has that id (similar ones are named), or as `ucc_result`.
+        DataError: a sample of it has no verdict.
+    """
+    return [
+        clusters
+        for problem in samples.of_problem(id).judged()
+        for clusters in clusters_of_judged(
+            problem, clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
+        )
+    ]
+
+
+def clusters_of_judged(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
+    """The clusters of a problem's correct completions under each of ``settings``, largest first."""
+    unique = solutions(problem)
+    described = []
+    for setting, labels in labels_by_setting(unique, settings).items():
+        members: dict[int, Counter[str]] = {}
+        for label, place in zip(labels, unique.which_N.tolist(), strict=True):
+            members.setdefault(label, Counter())[unique.texts[place]] += 1
+        clusters = []
+        for texts in members.values():
+            text, times = texts.most_common(1)[0]
+            clusters.append(Cluster(texts.total(), len(texts), times, text))
+        clusters.sort(key=lambda cluster: -cluster.size)
+        described.append(Clusters(problem.benchmark, problem.id, problem.n, problem.correct, setting, clusters))
+    return described

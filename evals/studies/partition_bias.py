@@ -1,0 +1,104 @@
+"""How far UCC@k depends on the threshold, and on clustering n answers rather than k: the numbers behind two figures.
+
+UCC@k is unbiased given the partition, but the partition is made of all n answers: more answers bridge more gaps
+(components chain), and TF-IDF weighs words by all texts. Clustering k drawn answers afresh shows the size of that.
+"""
+
+# Axes: P problems, K values of k, U distinct texts.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Unpack
+
+import numpy as np
+
+from evals.clustering import check_linkage, cluster_distinct
+from evals.estimators import Floats
+from evals.metrics.counting import count_clusters, solutions
+from evals.metrics.estimates import head_of, resolve_ks, rows_of, warnings_of
+from evals.metrics.passk_ucc import ucc_estimates
+from evals.results.document import About, Result
+from evals.samples.types import Judged, Samples
+from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
+from evals.similarity.setting import Setting
+from evals.similarity.tokens import Integers
+from evals.studies.similarity import problem_key
+
+RECLUSTERED = "ucc@k reclustered"
+
+
+def reclustered_result(
+    samples: Samples,
+    *,
+    setting: Setting,
+    seed: int,
+    ks: Sequence[int] | None = None,
+    num_draws: int = 20,
+    on_progress: Callable[[int, int], None] | None = None,
+    **about: Unpack[About],
+) -> Result:
+    """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
+
+    The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
+    fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree. The
+    draws of a problem depend on ``seed``, the problem and k only.
+    ``on_progress(done, total)`` counts problems.
+
+    Raises:
+        UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
+        DataError: a sample has no verdict.
+    """
+    judged = samples.judged()
+    ks = resolve_ks(judged, ks)
+    settings_of = {problem.benchmark: [setting] for problem in judged}
+    estimated = ucc_estimates(count_clusters(judged, settings_of), ks)[0]
+    values: dict[str, list[Floats]] = {}
+    for done, problem in enumerate(judged, start=1):
+        values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
+        if on_progress is not None:
+            on_progress(done, len(judged))
+    reclustered = estimated._replace(
+        metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
+    )
+    rows = [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
+    return Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
+
+
+def reclustered_ucc(problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
+    """The mean number of clusters among the correct ones of k drawn samples, for each k."""
+    unique = solutions(problem)
+    num_clusters = _subset_clusters(unique, setting)
+    mean_K = np.zeros(len(ks))
+    for position, k in enumerate(ks):
+        rng = np.random.default_rng([seed, problem_key(problem), k])
+        for _ in range(num_draws):
+            # The samples that are wrong count as those numbered from `correct` on: only how many are drawn matters.
+            drawn = np.sort(rng.choice(problem.n, size=k, replace=False))
+            mean_K[position] += num_clusters(unique.which_N[drawn[drawn < problem.correct]]) / num_draws
+    return mean_K
+
+
+def _subset_clusters(unique: Distinct, setting: Setting) -> Callable[[Integers], int]:
+    """A function from drawn texts (their places among the distinct ones, repeated and in order) to their clusters."""
+    if setting.threshold is None:
+        return lambda drawn: len(np.unique(drawn))
+    threshold = setting.threshold
+    check_linkage(setting.linkage)
+    is_fitted = setting.similarity == "tfidf"
+    counts_UV = unique.token_counts(setting.tokens) if is_fitted else None
+    similarity_UU = None if is_fitted else similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
+
+    def num_clusters(drawn: Integers) -> int:
+        if not len(drawn):
+            return 0
+        places, which, count = np.unique(drawn, return_inverse=True, return_counts=True)
+        subset = Distinct([unique.texts[place] for place in places], which, count)
+        if similarity_UU is not None:
+            similarity = similarity_UU[np.ix_(places, places)]
+        else:
+            assert counts_UV is not None
+            similarity = tfidf_of_counts(counts_UV[places], count)
+            np.fill_diagonal(similarity, 1.0)
+        return max(cluster_distinct(subset, similarity, threshold=threshold, linkage=setting.linkage)) + 1
+
+    return num_clusters

@@ -1,0 +1,190 @@
+"""How alike the correct answers to a problem are: the distribution of the similarity of pairs, benchmark by benchmark.
+
+A pair is two correct samples of one problem; samples with the same text make pairs of similarity 1. A problem with
+256 correct samples has 32,640 pairs: where there are more than ``max_pairs``, so many are drawn from them without
+replacement, with a generator that depends on the seed and the problem only. Problems are pooled pair by pair.
+"""
+
+# Axes: M pairs, U distinct texts.
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Unpack
+
+import numpy as np
+from rapidfuzz.distance import LCSseq, Levenshtein
+from rapidfuzz.process import cpdist
+
+from evals.errors import DataError, UsageError
+from evals.estimators import Floats
+from evals.files.strict_json import shown
+from evals.metrics.counting import solutions
+from evals.metrics.estimates import head_of, warnings_of
+from evals.results.document import About, Result, Row
+from evals.samples.types import Judged, Samples
+from evals.similarity.measures import SIMILARITIES, Distinct, similarity_of_distinct
+from evals.similarity.tokens import Integers, check_tokens
+
+METRIC = "similarity"
+STUDIED = ("tfidf", "rouge-l", "jaccard", "edit")
+NUM_BINS = 50
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+DEFAULT_MAX_PAIRS = 1000
+
+
+def similarity_result(
+    samples: Samples,
+    *,
+    similarities: Sequence[str] = STUDIED,
+    tokens: str = "math",
+    max_pairs: int = DEFAULT_MAX_PAIRS,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+    **about: Unpack[About],
+) -> Result:
+    """A row for each benchmark and similarity: ``value`` is the median, and its extra keys hold the distribution.
+
+    They are ``mean``, ``quantiles`` (by probability), ``histogram`` (pairs in 50 equal bins of [0, 1], the last one
+    closed), ``equal_share`` (pairs with similarity 1), ``num_pairs`` of ``num_pairs_total`` and ``max_pairs`` of a
+    problem. `num_problems` counts those with two correct samples; a benchmark without any has no row but a warning.
+    ``on_progress(done, total)`` counts problems.
+
+    Raises:
+        UsageError: an unknown name, or ``max_pairs`` < 1.
+        DataError: no problem at all has two correct samples, or a sample has no verdict.
+    """
+    check_study(similarities, tokens)
+    if max_pairs < 1:
+        raise UsageError(f"max_pairs is a number of pairs of a problem, at least 1; found {max_pairs}")
+    groups: dict[str, list[Judged]] = {}
+    for problem in samples.judged():
+        groups.setdefault(problem.benchmark, []).append(problem)
+    rows: list[Row] = []
+    warnings = warnings_of(samples)
+    total, done = sum(map(len, groups.values())), 0
+    for benchmark, problems in groups.items():
+        compared = [problem for problem in problems if problem.correct > 1]
+        if not compared:
+            warnings.append(f"{shown(benchmark)}: no problem has two correct samples, so there is no pair to compare")
+            continue
+        tell = (lambda at, before=done: on_progress(before + at, total)) if on_progress else None
+        rows += _rows(benchmark, compared, similarities, tokens, max_pairs, seed, tell)
+        done += len(problems)
+    if not rows:
+        raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
+    return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, samples))
+
+
+def check_study(similarities: Sequence[str], tokens: str) -> None:
+    """Raises UsageError for a name that is not known."""
+    check_tokens(tokens)
+    for name in similarities:
+        if name not in SIMILARITIES:
+            raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
+
+
+def problem_key(problem: Judged) -> int:
+    """What tells a problem's random stream from that of any other, whatever stands beside it in the file."""
+    return zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
+
+
+def chosen_pairs(num_texts: int, max_pairs: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """The pairs i < j of ``num_texts`` texts in order, at most ``max_pairs``, drawn without replacement if need be."""
+    total = num_texts * (num_texts - 1) // 2
+    if total <= max_pairs:
+        place_M = np.arange(total)
+    else:
+        place_M = np.sort(rng.choice(total, size=max_pairs, replace=False, shuffle=False))
+    # Row i of the strict upper triangle starts after the num_texts-1, num_texts-2, ... places of those before it.
+    starts = np.concatenate([[0], np.cumsum(np.arange(num_texts - 1, 0, -1))])
+    i_M = np.searchsorted(starts, place_M, side="right") - 1
+    return i_M, place_M - starts[i_M] + i_M + 1
+
+
+def pair_similarities(name: str, unique: Distinct, i_M: Integers, j_M: Integers, *, tokens: str = "math") -> Floats:
+    """The similarity ``name`` of the texts i and j of each pair; the values that `SIMILARITIES` have there."""
+    low_M, high_M = np.sort([unique.which_N[i_M], unique.which_N[j_M]], axis=0)
+    # Collapsed groups hold the same pair of texts over and over.
+    code_C, which_M = np.unique(low_M * len(unique.texts) + high_M, return_inverse=True)
+    low_C, high_C = np.divmod(code_C, max(len(unique.texts), 1))
+    if name == "edit":
+        distance_C = cpdist(*_sides(unique.texts, low_C, high_C), scorer=Levenshtein.distance, dtype=np.int32)
+        longest_C = np.maximum(*(_lengths(unique.texts, place_C) for place_C in (low_C, high_C)))
+        value_C = (longest_C - distance_C) / np.maximum(longest_C, 1.0)
+    elif name == "rouge-l":
+        common_C = cpdist(*_sides(unique.rouge_strings, low_C, high_C), scorer=LCSseq.similarity, dtype=np.int32)
+        total_C = _lengths(unique.rouge_strings, low_C) + _lengths(unique.rouge_strings, high_C)
+        value_C = 2 * common_C / np.maximum(total_C, 1.0)
+    else:  # one product gives all pairs at once
+        value_C = similarity_of_distinct(name, unique, tokens=tokens)[low_C, high_C]
+    value_C = np.where(low_C == high_C, 1.0, value_C)
+    return value_C[which_M]
+
+
+def _sides(texts: Sequence[str], low_C: Integers, high_C: Integers) -> tuple[list[str], list[str]]:
+    return [texts[place] for place in low_C.tolist()], [texts[place] for place in high_C.tolist()]
+
+
+def _lengths(texts: Sequence[str], place_C: Integers) -> Floats:
+    return np.array([len(texts[place]) for place in place_C.tolist()], dtype=np.float64)
+
+
+def _rows(
+    benchmark: str,
+    problems: Sequence[Judged],
+    similarities: Sequence[str],
+    tokens: str,
+    max_pairs: int,
+    seed: int,
+    tell: Callable[[int], None] | None,
+) -> list[Row]:
+    values: dict[str, list[Floats]] = {name: [] for name in similarities}
+    for done, problem in enumerate(problems, start=1):
+        i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, problem_key(problem)]))
+        unique = solutions(problem)
+        for name in values:
+            values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))
+        if tell is not None:
+            tell(done)
+    total = sum(problem.correct * (problem.correct - 1) // 2 for problem in problems)
+    return [
+        _row(benchmark, problems, name, tokens, np.concatenate(parts), total, max_pairs, seed)
+        for name, parts in values.items()
+    ]
+
+
+def _row(
+    benchmark: str,
+    problems: Sequence[Judged],
+    similarity: str,
+    tokens: str,
+    value_M: Floats,
+    num_pairs_total: int,
+    max_pairs: int,
+    seed: int,
+) -> Row:
+    quantiles = dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True))
+    # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at 0.58.
+    bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
+    distribution = {
+        "mean": float(value_M.mean()),
+        "quantiles": quantiles,
+        "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
+        "equal_share": float((value_M == 1.0).mean()),
+        "num_pairs": len(value_M),
+        "num_pairs_total": num_pairs_total,
+        "max_pairs": max_pairs,
+        "pairs_seed": seed,
+    }
+    return Row(
+        metric=METRIC,
+        benchmark=benchmark,
+        k=None,
+        value=float(np.median(value_M)),
+        num_problems=len(problems),
+        n=min(problem.n for problem in problems),
+        similarity=similarity,
+        tokens=tokens,
+        **distribution,
+    )

@@ -1,0 +1,154 @@
+"""Tables as CSV, Markdown and JSON. Every text is untrusted: none can become a formula, markup or another cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from evals.files.csv_cells import csv_text
+from evals.tables.parts import Cell, Section, Table, decimal_text
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
+
+
+def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+    """One table with a header line; lines of several tables with the same name are joined, absent values are empty.
+
+    Leading columns say which table and section, where there are several. Intervals have columns of their own.
+    """
+    named = len({table.name for table in tables}) > 1
+    titled = any(section.title for table in tables for section in table.sections)
+    section_kind = next((table.section_kind for table in tables if table.section_kind), "Section")
+    columns: dict[str, None] = {}
+    records: dict[tuple[str, str, str], dict[str, str]] = {}
+    for table in tables:
+        for section in table.sections:
+            names = [column.full_name for column in section.columns]
+            for line in section.lines:
+                record = records.setdefault((table.name, section.title, line.label), {})
+                for name, cell in zip(names, line.cells, strict=True):
+                    for suffix, value in _csv_values(cell, with_ci).items():
+                        columns[name + suffix] = None
+                        record[name + suffix] = "" if value is None else decimal_text(value, digits)
+    stub = tables[0].stub or "Metric"
+    kind = "Dataset" if stub != "Dataset" else "Setting"
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    head = [*([kind] if named else []), *([section_kind] if titled else []), stub, *columns]
+    writer.writerow([csv_text(name) for name in head])
+    for (name, title, label), record in records.items():
+        lead = [*([name] if named else []), *([title] if titled else []), label]
+        writer.writerow([*map(csv_text, lead), *(record.get(column, "") for column in columns)])
+    return stream.getvalue()
+
+
+def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, float | None]:
+    """Suffix of the column -> value."""
+    values = {"": cell.value if cell is not None else None}
+    if with_ci:
+        values |= {
+            " ci_low": cell.low if cell is not None else None,
+            " ci_high": cell.high if cell is not None else None,
+        }
+    return values
+
+
+def markdown_text(text: str) -> str:
+    """``text`` on one line with everything escaped that Markdown or HTML would act on."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def to_markdown(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+    """A title, a table padded to line up in a terminal, and its notes; the best in bold, a misprint with a dagger."""
+    blocks = []
+    for table in tables:
+        parts = [f"**{markdown_text(table.title)}**"]
+        same_columns = len({section.columns for section in table.sections}) == 1
+        groups = [list(table.sections)] if same_columns else [[section] for section in table.sections]
+        for group in groups:
+            if not same_columns and group[0].title:
+                parts.append(markdown_text(group[0].title))
+            parts.append(_markdown_table(table, group, same_columns, digits, with_ci))
+        parts += [markdown_text(note) for note in table.notes]
+        blocks.append("\n\n".join(parts))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, digits: int, with_ci: bool) -> str:
+    titled = is_joined and any(section.title for section in sections)
+    head = [*([table.section_kind] if titled else []), table.stub]
+    head += [column.full_name for column in sections[0].columns]
+    rows = [[markdown_text(name) for name in head]]
+    for section in sections:
+        for line in section.lines:
+            lead = [*([section.title] if titled else []), line.label]
+            rows.append([*map(markdown_text, lead), *(_markdown_cell(cell, digits, with_ci) for cell in line.cells)])
+    num_texts = len(head) - len(sections[0].columns)
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
+    rule = ["-" * width if i < num_texts else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    lines = [
+        "| " + " | ".join(_pad(text, widths[i], is_left=i < num_texts) for i, text in enumerate(row)) + " |"
+        for row in (rows[0], rule, *rows[1:])
+    ]
+    return "\n".join(lines)
+
+
+def _markdown_cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
+    if cell is None:
+        return "-"
+    text = decimal_text(cell.value, digits)
+    text = f"**{text}**" if cell.is_best else text
+    text += "†" if cell.is_misprint else ""
+    if with_ci and cell.low is not None and cell.high is not None:
+        text += f" \\[{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}\\]"
+    return text
+
+
+def _pad(text: str, width: int, *, is_left: bool) -> str:
+    return text.ljust(width) if is_left else text.rjust(width)
+
+
+def to_json(layout: str, tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+    """One ASCII document: ``value`` in full precision and the shown unit, ``text`` as the other formats show it."""
+    found = [_table_document(table, digits, with_ci) for table in tables]
+    return json.dumps({"schema": 1, "layout": layout, "tables": found}, indent=2, allow_nan=False) + "\n"
+
+
+def _table_document(table: Table, digits: int, with_ci: bool) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "name": table.name,
+        "unit": table.unit,
+        "notes": list(table.notes),
+        "sections": [
+            {
+                "title": section.title or None,
+                "columns": [{"name": column.name, "group": column.group or None} for column in section.columns],
+                "rows": [
+                    {
+                        "label": line.label,
+                        "is_ours": line.is_ours,
+                        "cells": [_cell_document(cell, digits, with_ci) for cell in line.cells],
+                    }
+                    for line in section.lines
+                ],
+            }
+            for section in table.sections
+        ],
+    }
+
+
+def _cell_document(cell: Cell | None, digits: int, with_ci: bool) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    document: dict[str, Any] = {
+        "value": cell.value,
+        "text": decimal_text(cell.value, digits),
+        "is_best": cell.is_best,
+        "is_misprint": cell.is_misprint,
+    }
+    return document | ({"ci_low": cell.low, "ci_high": cell.high} if with_ci else {})

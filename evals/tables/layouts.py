@@ -1,0 +1,235 @@
+"""The paper's tables as data: which numbers stand where, which are best, what must be said below them.
+
+`formats.py` and `latex.py` write them down. Values are in the unit that is shown: Pass@k in percent,
+UCC@k as a count, entropy in nats per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
+
+from evals.errors import DataError
+from evals.files.training_metrics import LAST_ITERATIONS
+from evals.results.document import AVERAGE
+from evals.results.entries import ENTROPY, Entry, Number
+from evals.results.paper import BENCHMARKS, paper
+from evals.tables.metric_tables import flips_tables, metric_tables
+from evals.tables.parts import (
+    CODE,
+    Cell,
+    Column,
+    Line,
+    Section,
+    Style,
+    Table,
+    cells_of,
+    column_names,
+    is_wrong,
+    ks_of,
+    method_table,
+    misprint_note,
+    title_of,
+)
+
+Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+SMALL_K = 32  # UCC@k below this has a table of its own, as in the paper
+PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
+    "average": ("tab:avg_passk", "tab:appendix_passk_all"),
+    "benchmarks": ("tab:appendix_passk_all",),
+    "ucc": ("tab:ucc_all2", "tab:ucc_all"),
+    "entropy": ("tab:final_entropy",),
+    "code": ("tab:code_generation",),
+    "flips": (),
+    "metric": (),
+}
+
+
+def build_tables(
+    layout: Layout, own: Sequence[Entry], published: Sequence[Entry] = (), *, metric: str, style: Style
+) -> list[Table]:
+    """The tables of ``layout``; published rows come first, restricted to what they have in common with one's own.
+
+    Raises:
+        UsageError: a k of ``style`` is in no entry.
+        DataError: no entry has a number for this layout.
+    """
+    entries = [*_comparable(own, published, metric), *own]
+    builders: Mapping[Layout, Callable[[Sequence[Entry], str, Style], list[Table]]] = {
+        "average": _average,
+        "benchmarks": _benchmarks,
+        "ucc": _ucc,
+        "entropy": _entropy,
+        "code": _code,
+        "flips": flips_tables,
+        "metric": metric_tables,
+    }
+    tables = builders[layout](entries, metric, style)
+    if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
+        raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
+    return tables
+
+
+def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -> list[Entry]:
+    """Published entries of one's own models and benchmarks, or all of them where nothing is in common."""
+    models = {entry.model for entry in own} & {entry.model for entry in published}
+    kept = [entry for entry in published if entry.model is None or not models or entry.model in models]
+    names = {name for entry in own for name in entry.benchmarks(metric)}
+    common = names & {name for entry in kept for name in entry.benchmarks(metric)}
+    if not common:
+        return kept
+    return [
+        Entry(
+            entry.label,
+            entry.model,
+            {key: number for key, number in entry.numbers.items() if key.benchmark in (*common, None, AVERAGE)},
+            is_ours=entry.is_ours,
+            is_published=True,
+        )
+        for entry in kept
+    ]
+
+
+def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    ks = ks_of(entries, metric, style)
+    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
+    complete = set(BENCHMARKS) <= set(names)
+
+    def average(entry: Entry, k: int | None) -> Number | None:
+        if entry.is_published and not complete:  # the printed mean is over six benchmarks, one's own over fewer
+            parts = [number for name in entry.benchmarks(metric) if (number := entry.number(metric, name, k))]
+            return Number(sum(part.value for part in parts) / len(parts)) if parts else None
+        return entry.average(metric, k)
+
+    notes = []
+    for entry in entries:
+        missing = [name for name in names if name not in entry.benchmarks(metric)]
+        if missing and entry.benchmarks(metric):
+            found = ", ".join(map(title_of, entry.benchmarks(metric)))
+            notes.append(f"{entry.label}: the mean is over {found} only, and not comparable with the others.")
+    over = f" over {', '.join(map(title_of, names))}" if names else ""
+    title = f"Average {_metric_title(metric)} (%){over}"
+    return [method_table(title, AVERAGE, entries, ks, average, style, notes)]
+
+
+def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    ks = ks_of(entries, metric, style)
+    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
+    return [
+        method_table(
+            f"{_metric_title(metric)} (%) on {title_of(name)}",
+            title_of(name),
+            [entry for entry in entries if name in entry.benchmarks(metric)],
+            ks,
+            lambda entry, k, name=name: entry.number(metric, name, k),  # type: ignore[misc]
+            style,
+            [],
+        )
+        for name in names
+    ]
+
+
+def _ucc(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    ks = ks_of(entries, metric, style)
+    own = [entry for entry in entries if not entry.is_published]
+    settings = list(dict.fromkeys(key.setting for entry in own for key in entry.numbers)) or [""]
+    groups = [ks] if style.ks else [[k for k in ks if k >= SMALL_K], [k for k in ks if k < SMALL_K]]
+    tables = []
+    for setting in settings:
+        for some_ks in groups:
+            table = _ucc_table(entries, metric, setting, some_ks, style)
+            if table.sections:
+                tables.append(table)
+    return tables
+
+
+def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence[int], style: Style) -> Table:
+    """Datasets x (k | methods inside); the best of each dataset and k."""
+    own = [entry for entry in entries if not entry.is_published]
+    elsewhere = {name for entry in own for name in entry.benchmarks(metric)}
+    elsewhere -= {key.benchmark for entry in own for key in entry.numbers if key.setting == setting and key.benchmark}
+    rows = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric) if name not in elsewhere))
+    rows += [AVERAGE] if style.with_average or not rows else []
+
+    def number(entry: Entry, name: str, k: int) -> Number | None:
+        return entry.average(metric, k, setting) if name == AVERAGE else entry.number(metric, name, k, setting)
+
+    shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
+    names = column_names(shown)
+    columns = tuple(Column(name, f"k = {k}") for k in ks for name in names)
+    lines, notes, sizes = [], [], set()
+    for name in rows:
+        cells: list[Cell | None] = []
+        for k in ks:
+            numbers = [number(entry, name, k) for entry in shown]
+            found = cells_of(numbers, style.digits, ours=[entry.is_ours for entry in shown])
+            cells += found
+            for entry, one in zip(shown, numbers, strict=True):
+                if is_wrong(one):
+                    notes.append(misprint_note(f"{entry.label}, {title_of(name)}, k = {k}", one))
+                if one is not None and one.n is not None:
+                    sizes.add(one.n)
+        if any(cells):
+            lines.append(Line(title_of(name), tuple(cells)))
+    if len(sizes) > 1:
+        notes.append(
+            f"n differs ({min(sizes)} to {max(sizes)} samples a problem): UCC@k is comparable at equal n only."
+        )
+    n = f", n = {next(iter(sizes))}" if len(sizes) == 1 else ""
+    title = f"UCC@k, the number of distinct correct solutions among k samples{f' ({setting})' if setting else ''}{n}"
+    if any(entry.is_published for entry in shown):
+        notes += [f"Paper: {remark}." for remark in paper().remarks["tab:ucc_all"]]
+    sections = (Section("", columns, tuple(lines)),) if lines else ()
+    return Table(title, setting or "UCC@k", "Dataset", "", "count", sections, tuple(notes))
+
+
+def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    """One row, baselines first."""
+    ordered = sorted(entries, key=lambda entry: entry.is_ours)
+    names = column_names(ordered)
+    groups = ["Ours" if entry.is_ours else "Baselines" for entry in ordered]
+    names = [name.removeprefix("Ours ") for name in names]
+    columns = tuple(Column(name, group) for name, group in zip(names, groups, strict=True))
+    cells = cells_of(
+        [entry.number(ENTROPY, None, None) for entry in ordered],
+        style.digits,
+        ours=[entry.is_ours for entry in ordered],
+    )
+    notes = [f"Nats per token; of a run: the mean over its last {LAST_ITERATIONS} iterations."]
+    if any(entry.is_published for entry in ordered):
+        notes += [f"Paper: {remark}." for remark in paper().remarks["tab:final_entropy"]]
+    section = Section("", columns, (Line("Entropy", tuple(cells)),))
+    return [Table("Final policy entropy", ENTROPY, "", "", "nats", (section,), tuple(notes))]
+
+
+def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    """A block a benchmark, one under the other; MBPP and MBPP+ side by side."""
+    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
+    names.sort(key=lambda name: list(CODE).index(name) if name in CODE else len(CODE))
+    blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
+    blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
+    labels = column_names(entries)
+    sections = []
+    for block in blocks:
+        columns, cell_columns = [], []
+        for name in block:
+            ks = sorted({key.k for e in entries for key in e.numbers if key.benchmark == name and key.k is not None})
+            for k in ks if style.ks is None else [k for k in style.ks if k in ks]:
+                columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
+                cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], style.digits, scale=100.0))
+        lines = [
+            Line(label, tuple(column[position] for column in cell_columns), is_ours=entry.is_ours)
+            for position, (label, entry) in enumerate(zip(labels, entries, strict=True))
+        ]
+        kept = tuple(line for line in lines if any(line.cells))
+        if kept:
+            sections.append(Section(" / ".join(map(title_of, block)), tuple(columns), kept))
+    is_published = any(entry.is_published for entry in entries)
+    notes = [f"Paper: {remark}." for remark in paper().remarks["tab:code_generation"]] if is_published else []
+    return [Table("Code: Pass@k (%)", "code", "Method", "Benchmark", "percent", tuple(sections), tuple(notes))]
+
+
+def _metric_title(metric: str) -> str:
+    return "Pass@k" if metric == "pass@k" else metric

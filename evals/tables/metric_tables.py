@@ -1,0 +1,139 @@
+"""Tables of any metric of ours that the paper has no table for: flips by difficulty, UCR, maj@k, Vendi score, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evals.results.comparison import Comparison, DifferenceRow
+from evals.results.document import AVERAGE
+from evals.results.entries import Entry, setting_of
+from evals.tables.parts import (
+    Cell,
+    Column,
+    Line,
+    Section,
+    Style,
+    Table,
+    cells_of,
+    column_names,
+    ks_of,
+    method_table,
+    title_of,
+)
+from evals.text import visible
+
+TITLES = {
+    "pass@k": "Pass@k",
+    "ucc@k": "UCC@k, the number of distinct correct solutions among k samples",
+    "ucc@k reclustered": "UCC@k, k samples clustered afresh",
+    "distinct@k": "Clusters among k correct answers",
+    "maj@k": "maj@k",
+    "g-pass@k": "G-Pass@k",
+    "cover": "Cover@tau",
+    "flip@k": "flip@k",
+    "flip": "Problems never solved before that are solved after",
+    "ucr": "UCR, the number of distinct correct solutions per sample",
+    "num_clusters": "Number of distinct correct solutions",
+    "effective_number": "Effective number of distinct correct solutions",
+    "vendi": "Vendi score of the correct answers",
+    "similarity": "Median similarity of two correct answers",
+}
+# Neither end of these is the better one.
+UNRANKED = ("similarity",)
+PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
+
+
+def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    """A table a benchmark: methods x (k | buckets inside)."""
+    ks = ks_of(entries, metric, style)
+    keys = [key for entry in entries for key in entry.numbers]
+    tables = []
+    for name in dict.fromkeys(key.benchmark for key in keys):
+        buckets = dict.fromkeys(key.setting for key in keys if key.benchmark == name)
+        places = [(k, bucket) for k in ks for bucket in buckets]
+        columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
+        grid = [
+            cells_of([entry.number(metric, name, k, bucket) for entry in entries], style.digits, scale=100.0)
+            for k, bucket in places
+        ]
+        rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
+        lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
+        place = title_of(name or "")
+        title = f"flip@k (%) on {place}, by the base's share of correct samples"
+        tables.append(Table(title, place, "Method", "", "percent", (Section("", columns, lines),)))
+    return tables
+
+
+def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
+    """With a k: a table a benchmark and setting, methods x k. Without: a table a setting, datasets x methods."""
+    keys = [key for entry in entries for key in entry.numbers]
+    tables: list[Table] = []
+    for setting in dict.fromkeys(key.setting for key in keys):
+        held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
+        found = dict.fromkeys(key.benchmark for key in keys if key.setting == setting and key.benchmark)
+        # The average of one benchmark is that benchmark.
+        names = [name for name in found if name != AVERAGE or len(found) != 2]
+        if any(key.k is not None for key in keys):
+            tables += [_over_k(held, metric, name, setting, style) for name in names]
+        else:
+            tables.append(_without_k(held, metric, names, setting, style))
+    return tables
+
+
+def _over_k(entries: Sequence[Entry], metric: str, name: str, setting: str, style: Style) -> Table:
+    place = title_of(name) + (f" ({setting})" if setting else "")
+    return method_table(
+        f"{_title(metric)} on {place}",
+        place,
+        [entry for entry in entries if any((key.benchmark, key.setting) == (name, setting) for key in entry.numbers)],
+        ks_of(entries, metric, style),
+        lambda entry, k: entry.number(metric, name, k, setting),
+        style,
+        [],
+        is_share=metric in PERCENT,
+    )
+
+
+def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], setting: str, style: Style) -> Table:
+    scale = 100.0 if metric in PERCENT else 1.0
+    lines = []
+    for name in names:
+        numbers = [entry.number(metric, name, None, setting) for entry in entries]
+        cells = cells_of(numbers, style.digits, scale=scale, ours=[entry.is_ours for entry in entries])
+        if metric in UNRANKED:
+            cells = [cell and replace(cell, is_best=False) for cell in cells]
+        lines.append(Line(title_of(name), tuple(cells)))
+    columns = tuple(Column(label) for label in column_names(entries))
+    title = _title(metric) + (f" ({setting})" if setting else "")
+    unit = "percent" if metric in PERCENT else "count"
+    return Table(title, setting or metric, "Dataset", "", unit, (Section("", columns, tuple(lines)),))
+
+
+def comparison_table(comparison: Comparison) -> list[Table]:
+    """`--compare A B`: a table a metric and setting, benchmarks and ks down; A, B, difference and p across."""
+    sides = [Path(comparison.a).stem, Path(comparison.b).stem]
+    if sides[0] == sides[1]:
+        sides = [comparison.a, comparison.b]
+    columns = tuple(Column(visible(name)) for name in (*sides, "difference", "p"))
+    groups: dict[tuple[str, str], list[DifferenceRow]] = {}
+    for row in comparison.rows:
+        groups.setdefault((row.metric, setting_of(row)), []).append(row)
+    tables = []
+    for (metric, setting), rows in groups.items():
+        scale = 100.0 if metric in PERCENT else 1.0
+        lines = []
+        for row in rows:
+            label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
+            difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high)
+            lines.append(Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p))))
+        title = _title(metric) + (f" ({setting})" if setting else "")
+        unit = "percent" if metric in PERCENT else "count"
+        name = f"{metric} ({setting})" if setting else metric
+        tables.append(Table(title, name, "Dataset", "", unit, (Section("", columns, tuple(lines)),)))
+    return tables
+
+
+def _title(metric: str) -> str:
+    return TITLES.get(metric, visible(metric)) + (" (%)" if metric in PERCENT else "")

@@ -1,0 +1,180 @@
+"""What every table is made of: cells with their best, lines, sections, and methods x k, the commonest table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from evals.benchmarks.catalogue import registry
+from evals.errors import UsageError
+from evals.results.document import AVERAGE
+from evals.results.entries import Entry, Number
+
+# What the paper calls them; `mbpp` stands beside `mbppplus`.
+CODE = {"humaneval": "HumanEval", "humanevalplus": "HumanEval+", "mbpp": "MBPP", "mbppplus": "MBPP+"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Columns next to one another with the same ``group`` stand under it."""
+
+    name: str
+    group: str = ""
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.group} {self.name}" if self.group else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value in the unit that is shown; ``is_misprint`` ones are never best."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    is_best: bool = False
+    is_ours: bool = False
+    is_misprint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    cells: tuple[Cell | None, ...]
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines under one heading (a model, a code benchmark) with the columns they share."""
+
+    title: str
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``name`` tells the tables of one document apart; ``stub`` and ``section_kind`` say what labels and titles are."""
+
+    title: str
+    name: str
+    stub: str
+    section_kind: str
+    unit: str
+    sections: tuple[Section, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """``digits`` after the point decide which numbers are equal, and so all of them best."""
+
+    digits: int = 2
+    ks: Sequence[int] | None = None
+    with_average: bool = False
+
+
+_EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
+
+
+def decimal_text(value: float, digits: int) -> str:
+    """``value`` with this many digits; what is a tie up to float noise is rounded up, as in the paper's means."""
+    exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
+
+
+def title_of(benchmark: str) -> str:
+    """The name for people: the registry's title, the paper's name of a code benchmark, else the name itself."""
+    known = registry().get(benchmark)
+    if benchmark == AVERAGE:
+        return "Average"
+    return known.title if known is not None else CODE.get(benchmark, benchmark)
+
+
+def method_table(
+    title: str,
+    name: str,
+    entries: Sequence[Entry],
+    ks: Sequence[int],
+    number_of: Callable[[Entry, int], Number | None],
+    style: Style,
+    notes: Sequence[str],
+    *,
+    is_share: bool = True,
+) -> Table:
+    """Methods x k in a section a model; the best of each column within its section."""
+    ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
+    columns = tuple(Column(str(k)) for k in ks)
+    models = list(dict.fromkeys(entry.model for entry in entries))
+    scale = 100.0 if is_share else 1.0
+    sections, all_notes = [], list(notes)
+    for model in models:
+        members = [entry for entry in entries if entry.model == model]
+        grid = [[number_of(entry, k) for k in ks] for entry in members]
+        best_columns = [cells_of(column, style.digits, scale=scale) for column in zip(*grid, strict=True)]
+        lines = []
+        for position, entry in enumerate(members):
+            cells = tuple(column[position] for column in best_columns)
+            if any(cells):
+                lines.append(Line(entry.label, cells, is_ours=entry.is_ours))
+                numbers = zip(ks, grid[position], strict=True)
+                all_notes += [
+                    misprint_note(f"{entry.label}, k = {k}", number) for k, number in numbers if is_wrong(number)
+                ]
+        heading = model or ("" if len(models) == 1 else "model not stated")
+        if lines:
+            sections.append(Section(heading, columns, tuple(lines)))
+    unit = "percent" if is_share else "count"
+    return Table(title, name, "Method", "Model", unit, tuple(sections), tuple(all_notes))
+
+
+def cells_of(
+    numbers: Sequence[Number | None], digits: int, *, scale: float = 1.0, ours: Sequence[bool] | None = None
+) -> list[Cell | None]:
+    """Cells that compete with one another: the highest as shown is best, if there are two to compare."""
+    texts = [None if number is None else Decimal(decimal_text(number.value * scale, digits)) for number in numbers]
+    rivals = [text for text, number in zip(texts, numbers, strict=True) if text is not None and not is_wrong(number)]
+    best = max(rivals) if len(rivals) > 1 else None
+    cells: list[Cell | None] = []
+    for position, number in enumerate(numbers):
+        if number is None:
+            cells.append(None)
+            continue
+        low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
+        is_best = texts[position] == best and not is_wrong(number)
+        is_ours = ours is not None and ours[position]
+        cells.append(Cell(number.value * scale, low, high, is_best, is_ours, is_wrong(number)))
+    return cells
+
+
+def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
+    found = {key.k for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None}
+    if style.ks is None:
+        return sorted(found)
+    for k in style.ks:
+        if k not in found:
+            raise UsageError(
+                f"--k {k}: no {metric} at k = {k} in the files, only at {', '.join(map(str, sorted(found)))}"
+            )
+    return list(dict.fromkeys(style.ks))
+
+
+def column_names(entries: Sequence[Entry]) -> list[str]:
+    """Labels, with the model where two models share one."""
+    labels = [entry.label for entry in entries]
+    return [
+        f"{entry.label} ({entry.model or 'model not stated'})" if labels.count(entry.label) > 1 else entry.label
+        for entry in entries
+    ]
+
+
+def is_wrong(number: Number | None) -> bool:
+    return number is not None and number.misprint is not None
+
+
+def misprint_note(where: str, number: Number | None) -> str:
+    assert number is not None
+    return f"† {where}: a misprint of the paper, left out of the comparison; {number.misprint}."

@@ -1,0 +1,91 @@
+"""The same benchmarks sampled several times, at several temperatures say: how right and how diverse, row by row.
+
+Hotter sampling raises the number of different answers and lowers the number of right ones. UCR, clusters of correct
+answers per sample drawn, counts only what is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from evals.errors import UsageError
+from evals.metrics.passk_ucc import ucc_result
+from evals.results.document import About, Result, Row, SamplingInfo
+from evals.samples.judged import agreed_grader
+from evals.samples.types import Samples
+
+METRIC = "ucr"
+SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")
+
+
+class Side(NamedTuple):
+    """One set of samples and what is known of how they were drawn."""
+
+    label: str
+    samples: Samples
+    about: About
+
+
+def temperature_result(
+    sides: Sequence[Side],
+    *,
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+    ci: bool = False,
+    seed: int = 0,
+    jobs: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """pass@1, UCR, clusters and effective number of each side and benchmark; rows carry ``label``, ``temperature``,
+    ``top_p`` and ``top_k`` besides, null where unknown. Options as in `ucc_result`.
+
+    The head names the grader that all sides share. UCR falls as n grows, so a warning names sides with unequal n, and
+    sides that hold different problems.
+
+    Raises:
+        UsageError: there is no side, or as `ucc_result`.
+        DataError: a sample has no verdict, or two sides were judged differently.
+    """
+    if not sides:
+        raise UsageError("no samples given; name one file or folder for each temperature")
+    rows: list[Row] = []
+    warnings: list[str] = []
+    for side in sides:
+        found = ucc_result(
+            side.samples,
+            similarities=similarities,
+            thresholds=thresholds,
+            linkage=linkage,
+            tokens=tokens,
+            ks=[1],
+            ci=ci,
+            seed=seed,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+        sampling = side.about.get("sampling", SamplingInfo())
+        drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+        for row in found.rows:
+            # UCC@1 = pass@1, which `ucc_result` has checked.
+            metric = "pass@k" if row.metric == "ucc@k" else row.metric
+            rows.append(row.model_copy(update={"metric": metric, "label": side.label, **drawn}))
+        warnings += found.warnings
+    warnings += _differences(sides)
+    grader = agreed_grader({side.label: side.about["grader"] for side in sides if "grader" in side.about})
+    return Result(metric=METRIC, label=None, grader=grader, rows=rows, warnings=list(dict.fromkeys(warnings)))
+
+
+def _differences(sides: Sequence[Side]) -> list[str]:
+    n_of = [
+        {(problem.benchmark, problem.id): len(problem.samples) for problem in side.samples.problems()} for side in sides
+    ]
+    first, warnings = n_of[0], []
+    for side, found in zip(sides[1:], n_of[1:], strict=True):
+        if found.keys() != first.keys():
+            warnings.append(f"{side.label} and {sides[0].label} hold different problems: their rows do not compare")
+        elif found != first:
+            warnings.append(f"{side.label} and {sides[0].label} have unequal n, and UCR falls as n grows: draw equal n")
+    return warnings

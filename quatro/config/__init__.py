@@ -1,0 +1,33 @@
+"""Configurations: what they hold, and how they are read, written, compared and explained."""
+
+from quatro.config.files import find_config, shipped_configs
+from quatro.config.load import (
+    Difference,
+    ResolvedConfig,
+    config_to_yaml,
+    diff_configs,
+    leaves,
+    load_config,
+    resolve_config,
+    value_texts,
+    with_absolute_paths,
+)
+from quatro.config.model import Config
+from quatro.config.schema import schema_json, schema_text
+
+__all__ = [
+    "Config",
+    "Difference",
+    "ResolvedConfig",
+    "config_to_yaml",
+    "diff_configs",
+    "find_config",
+    "leaves",
+    "load_config",
+    "resolve_config",
+    "schema_json",
+    "schema_text",
+    "shipped_configs",
+    "value_texts",
+    "with_absolute_paths",
+]

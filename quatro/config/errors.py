@@ -1,0 +1,165 @@
+"""From pydantic's errors to one line per problem: where, which key, what was found, what was expected."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from quatro.config.blocks import block_of
+from quatro.config.model import Config, ConfigProblems
+from quatro.config.yaml_reader import KeyPath
+from quatro.config.yaml_writer import scalar_text
+
+# Where each key was set: "file:line" or the option as typed.
+Locations = dict[KeyPath, str]
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "model_type": "a block of keys",
+    "dict_type": "a block of keys",
+    "finite_number": "a finite number",
+    "none_required": "null",
+}
+_BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+_TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def problem_lines(
+    problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, file: str
+) -> list[str]:
+    """One line a problem, in the order of the file, options last."""
+    entries = [entry for problem in problems for entry in _entries(problem)]
+    lines = [(_place(path, raw, locations, file), path, text) for path, text in entries]
+    lines.sort(key=lambda line: _order(line[0], file))
+    return [f"{place}: {'.'.join(map(str, path))}: {text}" for place, path, text in lines]
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?`, or nothing where no known word is near."""
+    guess = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {guess[0]}?" if guess else ""
+
+
+def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    path: KeyPath = tuple(problem["loc"])
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigProblems):
+        yield from ((tuple(key.split(".")), text) for key, text in cause.problems)
+        return
+    match problem["type"]:
+        case "message":
+            yield path, problem["msg"]
+        case "missing_method":
+            yield path, f"missing, expected one of {problem['msg']}, or your own as package.module:Class"
+        case "missing":
+            yield path, f"missing, expected {_description(path, problem.get('model'))}"
+        case "extra_forbidden":
+            yield path, f"unknown key{_suggest_key(path, problem.get('model'))}"
+        case "value_error" | "assertion_error" if isinstance(problem["input"], Mapping):
+            # A method's own rule about several of its keys: it names them itself.
+            yield path, str(cause)
+        case "value_error":
+            yield path, f"found {_shown(problem['input'])}, {cause}"
+        case _:
+            yield path, f"found {_shown(problem['input'])}, expected {_expected(problem)}{_suggest_value(problem)}"
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    for bound, words in _BOUND_WORDS.items():
+        if bound in context:
+            limit = context[bound]
+            return f"{words} {limit if isinstance(limit, int) else f'{limit:g}'}"
+    if kind == "literal_error":
+        return f"one of {', '.join(_choices(problem))}"
+    return re.sub(r"^Input should (be|have) ", "", problem["msg"])
+
+
+def _choices(problem: Mapping[str, Any]) -> list[str]:
+    return re.findall(r"'([^']*)'", problem["ctx"]["expected"]) or [problem["ctx"]["expected"]]
+
+
+def _suggest_value(problem: Mapping[str, Any]) -> str:
+    found, kind = problem["input"], problem["type"]
+    if not isinstance(found, str):
+        return ""
+    if kind == "literal_error":
+        return closest(found, _choices(problem))
+    if kind == "bool_type" and found.lower() in _TRUTH_WORDS:
+        return f"; did you mean {_TRUTH_WORDS[found.lower()]}?"
+    if kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", found):
+        return f"; did you mean {found} without quotes?"
+    return ""
+
+
+def _suggest_key(path: KeyPath, method: type[BaseModel] | None) -> str:
+    *above, last = map(str, path)
+    prefix = "".join(f"{part}." for part in above)
+    model = method or _model_at(above)
+    siblings = [f"{prefix}{key}" for key in model.model_fields] if model else []
+    everywhere = _all_keys(Config)
+    elsewhere = [key for key in everywhere if key.rpartition(".")[2] == last]
+    guess = (
+        difflib.get_close_matches(f"{prefix}{last}", siblings, n=1)
+        or elsewhere[:1]
+        or difflib.get_close_matches(last, everywhere, n=1)
+    )
+    if guess:
+        return f"; did you mean {guess[0]}?"
+    return f"; known here: {', '.join(key.removeprefix(prefix) for key in siblings)}"
+
+
+def _model_at(path: Sequence[str]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = Config
+    for part in path:
+        field = model.model_fields.get(part) if model else None
+        model = block_of(field) if field else None
+    return model
+
+
+def _all_keys(model: type[BaseModel], above: str = "") -> list[str]:
+    keys = []
+    for key, field in model.model_fields.items():
+        keys.append(f"{above}{key}")
+        block = block_of(field)
+        keys += _all_keys(block, f"{above}{key}.") if block else []
+    return keys
+
+
+def _description(path: KeyPath, method: type[BaseModel] | None) -> str:
+    model = method or _model_at([str(part) for part in path[:-1]])
+    field = model.model_fields.get(str(path[-1])) if model else None
+    return field.description if field and field.description else "a value"
+
+
+def _place(path: KeyPath, raw: Mapping[str, Any], locations: Locations, file: str) -> str:
+    """Where the key was set; for a key that nobody set, its block's place or the file."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in locations:
+            return locations[path[:length]]
+    return file
+
+
+def _order(place: str, file: str) -> tuple[int, int]:
+    if place.startswith(f"{file}:"):
+        return 0, int(place.rpartition(":")[2])
+    return (1, 0) if place == file else (2, 0)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a block of keys"
+    try:
+        text = scalar_text(value)
+    except TypeError:
+        text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

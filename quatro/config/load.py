@@ -1,0 +1,253 @@
+"""Load, write and compare configurations. What a configuration holds stands in `model.py`.
+
+A configuration is built in this order: the file, `-m METHOD` (replaces the whole method block), each `-s KEY=VALUE`,
+then the method's preset for keys that none of these set, then defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from evals.errors import UsageError
+from quatro.config.errors import Locations, problem_lines
+from quatro.config.files import find_config
+from quatro.config.model import Config, method_class
+from quatro.config.provenance import OURS, basis, method_basis
+from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
+from quatro.config.yaml_writer import scalar_text, to_yaml
+from quatro.methods import METHODS
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A configuration, the file it came from, and for each dotted key what set it and what its value rests on.
+
+    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`, and after a
+    comma whose the value is (`quatro.config.provenance`). A default that is the paper's or verl's says only that.
+    """
+
+    config: Config
+    path: Path
+    origins: Mapping[str, str]
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
+
+
+class Difference(NamedTuple):
+    """One key on which two configurations disagree; the values as YAML, None where a side has no such key."""
+
+    key: str
+    a: str | None
+    b: str | None
+
+
+def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:
+    """The configuration in a file, a run directory, or a shipped one by name (`quickstart`).
+
+    ``overrides`` are `KEY=VALUE` with a dotted key and a YAML value; ``method`` replaces the whole method block and is
+    applied before them. `method.name=NAME` among the overrides means the same as ``method``.
+
+    Raises:
+        UsageError: nothing of that name, or one line per problem: `file:line: key: found VALUE, expected TYPE`.
+    """
+    return resolve_config(source, overrides=overrides, method=method).config
+
+
+def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> ResolvedConfig:
+    """As `load_config`, with the file's stem and the origin of every key.
+
+    Raises:
+        UsageError: as `load_config`.
+    """
+    path = find_config(source)
+    document = load_yaml(path)
+    raw = document.data
+    locations: Locations = {key: f"{path}:{line}" for key, line in document.lines.items() if key}
+    settings = [_parse_override(text) for text in overrides]
+    _replace_method(raw, locations, method, settings)
+    for setting in settings:
+        if setting.key != ("method", "name"):
+            _apply(raw, locations, setting)
+    preset_origins, problems = _fill_method(raw, locations)
+
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        problems += error.errors()  # type: ignore[arg-type]
+    if problems:
+        raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
+    return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins))
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The same configuration with files and folders that exist named absolutely: a run can be resumed from anywhere."""
+
+    def absolute(name: str | None) -> str | None:
+        return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+
+    return config.model_copy(
+        update={
+            "model": absolute(config.model),
+            "data": config.data.model_copy(update={"prompts": absolute(config.data.prompts)}),
+            "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),
+            "eval": config.eval.model_copy(update={"benchmark": absolute(config.eval.benchmark)}),
+        }
+    )
+
+
+def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
+    """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins."""
+    return to_yaml(config.model_dump(mode="python"), comments=comments)
+
+
+def value_texts(config: Config) -> dict[str, str]:
+    """Every dotted key with its value as the configuration's YAML shows it."""
+    return {key: scalar_text(value) for key, value in leaves(config.model_dump(mode="python"))}
+
+
+def diff_configs(a: Config, b: Config) -> list[Difference]:
+    """The keys on which two configurations disagree, in the order of the schema."""
+    left, right = value_texts(a), value_texts(b)
+    keys = [*left, *(key for key in right if key not in left)]
+    return [Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)]
+
+
+class _Setting(NamedTuple):
+    key: tuple[str, ...]
+    value: Any
+    text: str
+
+
+def _parse_override(text: str) -> _Setting:
+    key, separator, value_text = text.partition("=")
+    parts = tuple(part.strip() for part in key.split("."))
+    if not separator or not all(parts):
+        raise UsageError(f"-s {text}: expected KEY=VALUE, such as optimizer.lr=1e-5")
+    try:
+        value = parse_value(value_text, "value")
+    except UsageError as error:
+        raise UsageError(f"-s {text}: {str(error).removeprefix('value:1: ')}; quote it if it is text") from None
+    return _Setting(parts, value, f"-s {text}")
+
+
+def _replace_method(
+    raw: dict[str, Any], locations: Locations, method: str | None, settings: Sequence[_Setting]
+) -> None:
+    """Replace the method block where `-m` or `-s method.name=` asks for it."""
+    choices = [setting for setting in settings if setting.key == ("method", "name")]
+    if method is not None:
+        choices.append(_Setting(("method", "name"), method, f"-m {method}"))
+    if any(choice.value != choices[0].value for choice in choices):
+        raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods: keep one")
+    if choices:
+        _apply(raw, locations, _Setting(("method",), {"name": choices[0].value}, choices[0].text))
+
+
+def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
+    parent = raw
+    for depth, part in enumerate(setting.key[:-1]):
+        child = parent.get(part)
+        if child is None:  # not there, or a block that is off
+            child = parent[part] = {}
+        if not isinstance(child, dict):
+            block = ".".join(setting.key[: depth + 1])
+            raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")
+        parent = child
+    parent[setting.key[-1]] = setting.value
+    for path in [path for path in locations if path[: len(setting.key)] == setting.key]:
+        del locations[path]
+    locations[setting.key] = setting.text
+    if isinstance(setting.value, dict):
+        locations.update({(*setting.key, *path): setting.text for path in _paths(setting.value)})
+
+
+def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Put the method in place of its block, after its preset has filled what nobody set, here and elsewhere.
+
+    Returns the origin of each key that the preset filled, and the problems found. A block with problems is replaced
+    by a stand-in, so that the rest of the file is still checked.
+    """
+    block = raw.get("method")
+    if not isinstance(block, dict) or not isinstance(block.get("name"), str):
+        problem = {"type": "missing_method", "loc": ("method", "name"), "msg": ", ".join(METHODS), "input": block}
+        raw["method"] = _STAND_IN
+        return {}, [problem]
+    try:
+        chosen = method_class(block["name"])
+    except UsageError as error:
+        raw["method"] = _STAND_IN
+        return {}, [{"type": "message", "loc": ("method", "name"), "msg": str(error), "input": block["name"]}]
+    origins = {}
+    preset_field = chosen.model_fields.get("preset")
+    preset = block.get("preset", preset_field.default if preset_field else None)
+    for dotted, value in chosen.PRESETS.get(preset, {}).items() if isinstance(preset, str) else ():
+        *parents, key = dotted.split(".") if "." in dotted else ("method", dotted)
+        target: Any = raw
+        for parent in parents:
+            target = target.setdefault(parent, {}) if isinstance(target, dict) else None
+        if isinstance(target, dict) and key not in target:
+            target[key] = value
+            origins[".".join((*parents, key))] = f"preset {preset}"
+    try:
+        raw["method"] = chosen.model_validate(block)
+    except ValidationError as error:
+        raw["method"] = _STAND_IN
+        return origins, [{**problem, "loc": ("method", *problem["loc"]), "model": chosen} for problem in error.errors()]
+    return origins, []
+
+
+OF_PAPER = "preset paper"
+_STAND_IN = SimpleNamespace(advantages=None, loss=None)
+
+
+def _origins(
+    config: Config, raw: Mapping[str, Any], locations: Locations, preset_origins: Mapping[str, str]
+) -> dict[str, str]:
+    defaults = dict(leaves(_defaults(Config)))
+    origins = {}
+    for key, value in leaves(config.model_dump(mode="python")):
+        block, _, field = key.rpartition(".")
+        place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
+        whose = basis(key, value)
+        if block == "method" and place in (None, OF_PAPER):
+            whose = method_basis(type(config.method), field)
+        if place == OF_PAPER:
+            whose = whose or OURS
+        if place is None and whose is None:
+            place = "default" if block == "method" or defaults.get(key, value) == value else "derived"
+        origins[key] = ", ".join(filter(None, (place, whose)))
+    return origins
+
+
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    return {
+        key: field.get_default(call_default_factory=True, validated_data={})
+        for key, field in model.model_fields.items()
+        if not field.is_required()
+    }
+
+
+def _paths(data: Mapping[str, Any], above: KeyPath = ()) -> Iterator[KeyPath]:
+    for key, value in data.items():
+        yield (*above, key)
+        if isinstance(value, Mapping):
+            yield from _paths(value, (*above, key))
+
+
+def leaves(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a nested mapping, such as a dumped configuration."""
+    for key, value in data.items():
+        if isinstance(value, BaseModel):
+            value = value.model_dump(mode="python")
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

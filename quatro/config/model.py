@@ -1,0 +1,291 @@
+"""A training configuration: each key with its type, default and meaning, and what keys say of one another.
+
+Whose a default is, the paper's, verl's or ours, stands in `quatro.config.provenance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from evals.errors import UsageError
+from quatro.config.blocks import (
+    Block,
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    KlConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    RolloutConfig,
+    Text,
+    TrackingConfig,
+)
+from quatro.methods import METHODS
+from quatro.methods.base import Method as MethodBase
+from quatro.methods.scheduled import needs_audit
+from quatro.tables import ENGINES, POLICIES, REWARDS
+
+if TYPE_CHECKING:
+    Method = MethodBase
+else:
+    # At run time any object: the field below builds it from the class that `method.name` names.
+    Method = Any
+
+EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
+
+
+class ConfigProblems(ValueError):
+    """What is wrong with a configuration as a whole: pairs of key and problem."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{key}: {problem}" for key, problem in problems))
+        self.problems = problems
+
+
+def _known_model(value: str) -> str:
+    if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
+        raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
+    return value
+
+
+def _known_reward(value: str) -> str:
+    module, separator, function = value.partition(":")
+    if value in REWARDS or (separator and module and function.isidentifier()):
+        return value
+    raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
+
+
+def _passes(value: Any) -> Any:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_count and value != "auto":
+        raise ValueError("expected a whole number of at least 1, or auto")
+    return value
+
+
+def method_class(name: str) -> type[Method]:
+    """The class that ``name`` names.
+
+    Raises:
+        UsageError: no such method, or a name of one's own that is not a Method.
+    """
+    found: Any = METHODS[name]
+    if not (isinstance(found, type) and issubclass(found, MethodBase)):
+        raise UsageError(f"{name} is not a method: derive it from quatro.methods.base.Method")
+    return found
+
+
+def build_method(value: Any) -> Any:
+    """The method that a block of keys describes; a method passes through."""
+    if not isinstance(value, Mapping):
+        if hasattr(value, "advantages") and hasattr(value, "loss"):
+            return value
+        raise ValueError("expected a block with a name, such as {name: quatro}")
+    name = value.get("name")
+    if not isinstance(name, str):
+        raise ConfigProblems([("method.name", f"missing, expected one of {', '.join(METHODS)}")])
+    return method_class(name)(**value)
+
+
+class Config(Block):
+    """One training run. Frozen; equal configurations give equal runs on one machine."""
+
+    model: Annotated[Text, AfterValidator(_known_model)] = Field(
+        description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
+    )
+    dtype: Literal["bfloat16", "float32"] = Field(
+        "bfloat16", description="number format of the computation; trained weights and updates are kept in float32"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
+    threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order, sampling and a new adapter")
+    steps: int = Field(
+        100,
+        ge=1,
+        description="iterations; each draws one batch of rollouts. The paper states no number; verl's default, 30 "
+        "epochs, is about 870 of its 256 prompts",
+    )
+    method: Annotated[Method, BeforeValidator(build_method)] = Field(
+        description="the policy-gradient method and its own keys"
+    )
+    data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
+    reward: Annotated[Text, AfterValidator(_known_reward)] = Field(
+        "math", description="how responses are judged: math, countdown or module:function"
+    )
+    prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
+    rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
+    minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
+    inner_updates: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_passes)] = Field(
+        1,
+        description="passes over each batch of rollouts (K); auto (experimental, not in the paper) goes on until the "
+        "realised KL has used up the method's radius, and takes a step back that overshoots it",
+    )
+    max_inner_updates: int = Field(20, ge=1, description="with inner_updates auto: passes at most")
+    microbatch_tokens: int = Field(
+        16384, ge=1, description="tokens per forward pass; changes memory and speed, never a gradient"
+    )
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
+    optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
+    kl: KlConfig = Field(default_factory=KlConfig, description="pull towards the model the run began with")
+    entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the token entropy that is rewarded")
+    policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
+    eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
+    audit: bool = Field(
+        True, description="measure the realised KL to the rollout policy after each iteration, by one forward pass"
+    )
+    audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt for that audit; 0 reuses the batch")
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="metrics beside metrics.jsonl")
+    save_rollouts: bool = Field(True, description="write every training response to rollouts/")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop",
+        description="an optimiser step whose loss or gradient is not finite stops the run, or is skipped",
+    )
+
+    @property
+    def most_inner_updates(self) -> int:
+        """Passes over each batch of rollouts, at most."""
+        return self.max_inner_updates if self.inner_updates == "auto" else self.inner_updates
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> Config:
+        problems = [(key, problem) for check in _CHECKS for key, problem in check(self)]
+        if problems:
+            raise ConfigProblems(problems)
+        return self
+
+
+def _check_batch(config: Config) -> list[tuple[str, str]]:
+    prompts, minibatch = config.prompts_per_step, config.minibatch_prompts
+    if minibatch > prompts:
+        return [
+            (
+                "minibatch_prompts",
+                f"found {minibatch}, expected at most prompts_per_step ({prompts}); "
+                f"set minibatch_prompts to {prompts} for one optimiser step per pass",
+            )
+        ]
+    if prompts % minibatch:
+        return [
+            (
+                "minibatch_prompts",
+                f"found {minibatch}, expected a divisor of prompts_per_step ({prompts}), such as "
+                f"{_largest_divisor(prompts, minibatch)}",
+            )
+        ]
+    return []
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of ``number`` below ``limit``, looked for among the small ones and their partners only."""
+    found = 1
+    for small in range(1, min(math.isqrt(number), 100_000) + 1):
+        if number % small == 0:
+            found = max([found, *(divisor for divisor in (small, number // small) if divisor < limit)])
+    return found
+
+
+def _check_data(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    data, is_embedded = config.data, config.model in EMBEDDED_MODELS
+    if data.prompts == "countdown" and data.template != "plain":
+        problems.append(("data.template", f"found {data.template}, expected plain: countdown prompts are not wrapped"))
+    if data.prompts == "countdown" and config.reward == "math":
+        problems.append(("reward", "found math, expected countdown: the prompts are countdown's"))
+    if data.prompts == "math_train" and config.reward == "countdown":
+        problems.append(("reward", "found countdown, expected math: the prompts are math_train's"))
+    if is_embedded and data.prompts == "math_train":
+        problems.append(("data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"))
+    return problems
+
+
+def _check_overlong(config: Config) -> list[tuple[str, str]]:
+    needs = getattr(config.method, "needs", None)
+    limit = config.rollout.max_new_tokens
+    if needs is not None and needs.overlong_buffer is not None and needs.overlong_buffer > limit:
+        return [
+            (
+                "method.overlong_buffer",
+                f"found {needs.overlong_buffer}, expected at most rollout.max_new_tokens ({limit})",
+            )
+        ]
+    return []
+
+
+def _check_radius(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    if config.inner_updates == "auto" and getattr(config.method, "kl_radius", 1.0) is None:
+        problems.append(
+            (
+                "inner_updates",
+                f"found auto, expected a whole number: method {config.method.name} has no KL radius to go on to; "
+                "use -m quatro, or set inner_updates to 1",
+            )
+        )
+    if needs_audit(config.method) and not config.audit:
+        problems.append(("audit", "found false, expected true: the method steers by the realised KL"))
+    return problems
+
+
+def _check_recorded(config: Config) -> list[tuple[str, str]]:
+    rollout = config.rollout
+    engine, evaluations = f"engine {rollout.engine}", config.eval.every
+    if not ENGINES[rollout.engine].is_recorded:
+        file = rollout.replay_file
+        unread = ("rollout.replay_file", f"found {file}, expected null: only engine replay reads it")
+        return [] if file is None else [unread]
+    if rollout.replay_file is None:
+        return [("rollout.replay_file", f"missing: {engine} needs a file of recorded responses")]
+    if config.audit_rollouts:
+        return [("audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses")]
+    if evaluations:
+        return [("eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate")]
+    return []
+
+
+def _check_measuring(config: Config) -> list[tuple[str, str]]:
+    problems = []
+    if config.eval.every and config.eval.benchmark is None:
+        problems.append(("eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"))
+    if config.audit_rollouts and not config.audit:
+        problems.append(("audit_rollouts", f"found {config.audit_rollouts}, expected 0: audit is false"))
+    return problems
+
+
+def _check_policy(config: Config) -> list[tuple[str, str]]:
+    if not POLICIES[config.policy.kind].is_sharded:
+        if config.policy.offload_optimizer:
+            return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed does it")]
+        return []
+    problems = []
+    if config.audit_rollouts:
+        problems.append(
+            (
+                "audit_rollouts",
+                f"found {config.audit_rollouts}, expected 0: it compares with a second set of weights, which "
+                "policy.kind deepspeed does not keep",
+            )
+        )
+    if config.inner_updates == "auto":
+        problems.append(
+            (
+                "inner_updates",
+                "found auto, expected a whole number: steps are taken back to a second set of weights, which "
+                "policy.kind deepspeed does not keep",
+            )
+        )
+    return problems
+
+
+_CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
+    _check_batch,
+    _check_data,
+    _check_overlong,
+    _check_radius,
+    _check_recorded,
+    _check_measuring,
+    _check_policy,
+)

@@ -1,0 +1,72 @@
+"""The schema of a configuration for people (text) and for editors (JSON schema)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from quatro.config.blocks import block_of
+from quatro.config.model import Config
+from quatro.config.provenance import basis, method_basis
+from quatro.config.yaml_writer import scalar_text
+from quatro.methods import METHODS
+from quatro.methods.base import Method
+
+
+def schema_text() -> str:
+    """Every key with its type, its default and its meaning; each method's keys at the end."""
+    lines = ["# key: type = default, whose it is if not just ours    meaning", *_model_lines(Config)]
+    for name in METHODS:
+        lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
+    return "\n".join(lines) + "\n"
+
+
+def schema_json() -> dict[str, Any]:
+    """The JSON schema of the tree; `methods` holds one schema per method name."""
+    return {**Config.model_json_schema(), "methods": {name: METHODS[name].model_json_schema() for name in METHODS}}
+
+
+def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    for key, field in model.model_fields.items():
+        block = block_of(field)
+        if block is None or field.default is None:
+            head = f"{above}{key}: {_type_text(model, key)}{_default_text(model, f'{above}{key}', field)}"
+            yield f"{head}\n    {field.description}" if field.description else head
+        if block is not None:
+            yield from _model_lines(block, f"{above}{key}.")
+
+
+def _default_text(model: type[BaseModel], key: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return ", required"
+    default = field.get_default(call_default_factory=False)
+    if issubclass(model, Method):
+        whose = method_basis(model, key.removeprefix("method."))
+    else:
+        whose = basis(key, default)
+    return f" = {scalar_text(default)}{f', {whose}' if whose else ''}"
+
+
+def _type_text(model: type[BaseModel], key: str) -> str:
+    return _schema_type(model.model_json_schema(mode="validation")["properties"][key])
+
+
+_NAMES = {"integer": "int", "number": "float", "boolean": "bool", "string": "text", "null": "null", "object": "block"}
+
+
+def _schema_type(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " | ".join(_schema_type(choice) for choice in schema["anyOf"])
+    if "enum" in schema:
+        return "|".join(map(str, schema["enum"]))
+    if "const" in schema:
+        return str(schema["const"])
+    if schema.get("type") == "array":
+        return f"[{', '.join(_schema_type(item) for item in schema.get('prefixItems', [schema.get('items', {})]))}]"
+    return _NAMES.get(schema.get("type", ""), "block") + _bounds(schema)
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    words = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+    return "".join(f" {sign} {schema[word]}" for word, sign in words.items() if word in schema)

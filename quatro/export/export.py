@@ -1,0 +1,282 @@
+"""A run's weights as a plain Hugging Face folder with a model card: verified before, whole or not there after."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from evals.benchmarks.catalogue import registry
+from evals.errors import DataError, QuatroError, UsageError
+from evals.files.strict_json import read_document
+from evals.files.whole import fsync_directory, naming, write_text
+from evals.results.document import Result, read_result
+from quatro.config import Config, load_config
+from quatro.export.model_card import Facts, model_card
+from quatro.policy.adapters import ADAPTER_CONFIG, base_of
+from quatro.policy.digest import check_model
+from quatro.runs import checkpoint
+from quatro.runs.directory import INSIDE, step_name
+from quatro.runs.metrics import read_metrics
+from quatro.runs.status import read_environment
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
+Progress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
+
+SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
+# Where transformers notes the folder that something was loaded from: a path of this machine.
+_ORIGIN_KEYS = ("_name_or_path", "name_or_path")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the folder, the checkpoint's iteration, the number format of the weights."""
+
+    path: Path
+    step: int
+    dtype: str
+
+
+def export(
+    run: Path, folder: Path, *, step: int | None = None, dtype: str | None = None, progress: Progress | None = None
+) -> Exported:
+    """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder``; ``dtype`` None keeps the weights as
+    they are, bit by bit. An adapter is merged into the model that it was trained on, in float32.
+
+    Raises:
+        UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds
+            something.
+        DataError: the run has no checkpoint, a file of it is missing, extra or changed, or the model that an adapter
+            was trained on is another now.
+        MissingError: the model that an adapter was trained on is not here.
+        OSError: the folder cannot be written; nothing of it is left.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
+    if not (run / "config.yaml").is_file():
+        raise UsageError(f"{run} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    final = Path(os.path.realpath(folder))
+    refuse_present(folder)
+    config = load_config(run)
+    found = checkpoint.load(_checkpoint_of(run, step))
+    is_adapter = (found.model / ADAPTER_CONFIG).is_file()
+    if not is_adapter and not (found.model / "config.json").is_file():
+        raise DataError(f"{found.model} is no whole model: it has no config.json")
+    if is_adapter:
+        check_model(str(found.model), trained_on=found.trained_on)
+    if (note := checkpoint.unfinished_note(found)) is not None:
+        logger.warning(note)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_full_disk(_num_bytes(found.model, dtype) + SPARE_BYTES, final.parent)
+    _remove_rubbish(final)
+    partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        partial.mkdir()
+        stored = _write_model(found.model, partial, dtype, progress)
+        facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
+        write_text(partial / "README.md", model_card(facts))
+        fsync_directory(partial)
+        os.rename(partial, final)  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    fsync_directory(final.parent)
+    return Exported(folder, found.step, stored)
+
+
+def refuse_present(folder: Path) -> None:
+    """Raises UsageError unless ``folder`` is empty or not there."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        kind = "is not empty" if folder.is_dir() else "is no folder"
+        raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
+
+
+def _checkpoint_of(run: Path, step: int | None) -> Path:
+    present = [path.name for path in checkpoint.complete_checkpoints(run)]
+    if not present:
+        raise DataError(f"{run} has no complete checkpoint to export; `quatro train {run} --resume` goes on with it")
+    if step is None:
+        return run / "checkpoints" / present[-1]
+    if step_name(step) not in present:
+        raise UsageError(f"--step {step}: {run} has no such checkpoint, it has {', '.join(present)}")
+    return run / "checkpoints" / step_name(step)
+
+
+def _num_bytes(model: Path, dtype: str | None) -> int:
+    """Of the weights as they will be written; what stands beside them is small."""
+    import torch
+
+    from quatro.policy.loading import load_shape
+
+    itemsize: int = getattr(torch, dtype or _stored_format(model)).itemsize
+    return sum(parameter.numel() for parameter in load_shape(str(model)).parameters()) * itemsize
+
+
+def _refuse_full_disk(needed: int, parent: Path) -> None:
+    """Better now than after half an hour of copying; a disk that fills up meanwhile is found out by the writes."""
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        message = f"No space left on device ({needed:,} bytes are needed, {free:,} are free)"
+        raise OSError(errno.ENOSPC, message, str(parent))
+
+
+def _remove_rubbish(final: Path) -> None:
+    """Remove what exports to the same folder left that were killed."""
+    for path in final.parent.iterdir():
+        match = re.fullmatch(re.escape(f".{final.name}.") + "([0-9]+)[.]tmp", path.name)
+        if match and not _is_alive(int(match.group(1))):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()  # our own name, from an earlier process with the same id
+
+
+# ---- the model
+
+
+def _stored_format(model: Path) -> str:
+    """The number format that the weights of a whole model have; float32 where an adapter is merged."""
+    from quatro.policy import loading
+
+    if (model / ADAPTER_CONFIG).is_file():
+        return "float32"
+    return str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
+
+
+def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
+    """Write the model of a folder, an adapter merged into its base; returns the number format of the weights."""
+    import torch
+
+    from quatro.policy.loading import load_model, load_tokenizer
+    from quatro.policy.local import save_folder
+
+    original = _stored_format(source)
+    stored = dtype or original
+    model = load_model(str(source), getattr(torch, original), "cpu")
+    for name, parameter in model.named_parameters():
+        parameter.data = _cast(parameter.data, getattr(torch, stored), name)
+    save_folder(model, target, load_tokenizer(str(source)))
+    done = 0
+    files = [path for path in sorted(target.rglob("*")) if path.is_file()]
+    total = sum(path.stat().st_size for path in files)
+    for path in files:
+        if path.name in ("config.json", "tokenizer_config.json"):
+            document = read_document(path, allow_non_finite=True)
+            if (kept := _settings(document, stored)) != document:
+                write_text(path, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+        path.chmod(target.stat().st_mode & 0o666)  # safetensors makes it private
+        with naming(path), path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        done += path.stat().st_size
+        if progress is not None:
+            progress(min(done, total), total)
+    return stored
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    cast = tensor.to(dtype)
+    if not bool(cast.isfinite().all()):
+        raise UsageError(
+            f"--dtype {str(dtype).removeprefix('torch.')}: weight {name} has values beyond its range "
+            f"(up to {tensor.abs().max().item():.3g}); use bfloat16"
+        )
+    return cast
+
+
+def _settings(document: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """A configuration with the number format of the weights, in nested ones too, and without paths of this machine."""
+    kept: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _ORIGIN_KEYS and isinstance(value, str):
+            continue
+        if isinstance(value, Mapping):
+            value = _settings(value, dtype)
+        kept[key] = dtype if key in ("dtype", "torch_dtype") and isinstance(value, str) else value
+    return kept
+
+
+# ---- what the card says
+
+
+def gather_facts(run: Path, config: Config, step: int, *, name: str, dtype: str, is_inside: bool = False) -> Facts:
+    """What a run directory knows about its checkpoint of ``step``; ``is_inside``: saved inside the iteration after it.
+
+    Raises:
+        DataError: metrics.jsonl cannot be read.
+    """
+    return Facts(
+        name=name,
+        config=config,
+        step=step,
+        dtype=dtype,
+        is_inside=is_inside,
+        base_model=_base_model(config.model),
+        datasets=_datasets(config.data.prompts),
+        rows=[row for row in read_metrics(run) if row["step"] <= step],
+        results=_results(run, step, is_inside=is_inside),
+        environment=read_environment(run),
+    )
+
+
+def _base_model(model: str) -> str | None:
+    """The id on the Hub of ``model``, or of the model below the adapter that it is."""
+    try:
+        return _hub_id(base_of(model))
+    except QuatroError:  # it was there when the run began
+        return None
+
+
+def _hub_id(model: str) -> str | None:
+    """``model`` if it is an id on the Hub; None for a folder of this machine and an embedded model."""
+    is_id = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", model, re.ASCII) is not None
+    return model if is_id and not Path(model).exists() else None
+
+
+def _datasets(prompts: str) -> list[str]:
+    entry = registry().get(prompts)
+    return [entry.hub[0].id] if entry is not None and entry.hub else []
+
+
+def _results(run: Path, step: int, *, is_inside: bool) -> list[tuple[str, Result]]:
+    """Result documents in results/ and beside the samples, each with the name of its file or tag.
+
+    Those of another checkpoint are left out: a tag names its step, and without one it was the newest.
+    """
+    found = []
+    is_newest = step == max(checkpoint.checkpoint_steps(run), default=step)
+    for path in [*sorted((run / "results").glob("*.json")), *sorted((run / "samples").glob("*/*.json"))]:
+        place = path.stem if path.parent.name == "results" else path.parent.name
+        named = re.search(r"step([0-9]{6,})", f"{path.parent.name} {path.stem}")
+        is_of_step = int(named.group(1)) == step if named is not None else is_newest
+        if named is not None and place.endswith(INSIDE) != is_inside:
+            continue
+        if path.name == "sampling.json" or not is_of_step:
+            continue
+        try:
+            found.append((place, read_result(path)))
+        except DataError as error:
+            logger.warning("left out of the model card: %s", error)
+    return found

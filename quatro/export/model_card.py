@@ -1,0 +1,247 @@
+"""The README.md of an exported model: what was trained how, on what, with which outcome. Text from facts, no files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from evals.benchmarks.prompts import Message, find_template, messages
+from evals.text import visible
+from quatro.config import Config, leaves
+from quatro.export.card_results import FoundResults, model_index, results_section
+from quatro.export.card_text import code, fence, is_number, number, plain, scalar, table
+
+METHOD_TITLES = {"quatro": "QUATRO"}
+PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
+
+# Keys that say where and how conveniently a run ran, or that stand elsewhere on the card.
+LEFT_OUT = (
+    *("model", "method", "data.prompts", "device", "threads", "microbatch_tokens", "policy.kind", "policy.zero_stage"),
+    *("policy.gradient_checkpointing", "rollout.engine", "rollout.gpu_memory_utilization", "rollout.replay_file"),
+    *("audit", "audit_rollouts", "eval", "checkpoint", "tracking", "save_rollouts", "on_nonfinite"),
+)
+FINAL_METRICS = {
+    "reward/mean": "reward",
+    "accuracy/mean": "accuracy of the training rollouts",
+    "groups/mixed_share": "share of prompts with a signal",
+    "entropy/token_mean": "entropy, nats per token",
+    "kl/new_old": "KL(new, old) of an iteration, nats",
+    "kl/old_new": "KL(old, new) of an iteration, nats",
+    "kl/ratio_to_delta": "KL(new, old) over delta",
+    "kl/reference": "KL to the base model, nats per token",
+    "dual/lam_mean": "lambda",
+    "clip_fraction": "share of clipped tokens",
+    "length/mean": "response length, tokens",
+    "length/truncated_share": "share of truncated responses",
+    "grad/norm": "gradient norm",
+}
+LAST_ROWS = 10
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a card is made of.
+
+    ``is_inside``: the checkpoint was saved inside the iteration after ``step``. ``base_model`` and ``datasets`` are
+    Hub ids, None and empty where there are none; ``rows`` are those of metrics.jsonl up to ``step``; ``results`` come
+    with the name of where they were found; ``environment`` is what environment.json holds.
+    """
+
+    name: str
+    config: Config
+    step: int
+    dtype: str
+    is_inside: bool = False
+    base_model: str | None = None
+    datasets: Sequence[str] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    results: FoundResults = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+def model_card(facts: Facts) -> str:
+    """The card as Markdown behind a YAML head. It names no host, user or folder of the machine that trained."""
+    sections = (
+        _head(facts),
+        _introduction(facts),
+        _prompting(facts),
+        _training(facts),
+        _metrics(facts),
+        results_section(facts.results),
+        _making(facts),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(facts: Facts) -> str:
+    """The metadata that the Hub reads; results are its model index."""
+    from huggingface_hub import ModelCardData
+
+    index = model_index(facts.results)
+    method = _public(facts.config.method.name)
+    data = ModelCardData(
+        base_model=facts.base_model,
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["quatro", "reinforcement-learning", *([] if method == "quatro" else [method])],
+        datasets=list(facts.datasets) or None,
+        model_name=visible(facts.name, keep=""),
+        eval_results=index or None,
+    )
+    if not index:
+        data.pop("model_name")  # belongs to the model index
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def _introduction(facts: Facts) -> str:
+    config = facts.config
+    radius = config.method.kl_radius
+    delta = f" (KL radius delta = {radius:g} nats per prompt)" if radius is not None else ""
+    title = METHOD_TITLES.get(config.method.name, _public(config.method.name))
+    reached = f"stopped inside iteration {facts.step + 1}" if facts.is_inside else f"{facts.step}"
+    lines = [
+        f"# {plain(facts.name)}",
+        "",
+        f"{code(_base_name(facts))} fine-tuned by reinforcement learning with {plain(title)}{delta}: "
+        f"{reached} of {config.steps} iterations on {code(_public(config.data.prompts))}, "
+        f"rewarded by {code(_public(config.reward))}. Weights are stored as {facts.dtype}.",
+    ]
+    if (lora := config.policy.lora) is not None:
+        adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
+        lines += ["", f"{adapter} was trained and merged into the base model."]
+    if config.method.name == "quatro":
+        lines += ["", f"The method is that of the paper {PAPER}."]
+    if not config.model.startswith("embedded:"):
+        lines += ["", "The licence of the base model applies to these weights."]
+    return "\n".join(lines)
+
+
+def _prompting(facts: Facts) -> str:
+    template, rollout = facts.config.data.template, facts.config.rollout
+    is_chat = find_template(template).is_chat
+    turns = messages(template, "{problem}")
+    if is_chat:
+        prompt = "tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)"
+        setup = ["messages = [", *map(_turn, turns), "]"]
+        encode = "inputs = tokenizer(prompt, add_special_tokens=False, return_tensors='pt')"
+    else:
+        prompt, setup = "problem", []
+        encode = "inputs = tokenizer(prompt, return_tensors='pt')"
+    special = [_EMBEDDED_NOTE] if facts.config.model.startswith("embedded:") else []
+    loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
+    program = [
+        f"from transformers import AutoModelForCausalLM, {loader}",
+        "",
+        "folder = '.'  # this one, or its id on the Hub",
+        "model = AutoModelForCausalLM.from_pretrained(folder, dtype='auto')",
+        f"tokenizer = {loader}.from_pretrained(folder)",
+        "problem = " + repr("7 2 7 6 2 8 -> 67" if facts.config.data.prompts == "countdown" else "What is 6 times 7?"),
+        *setup,
+        f"prompt = {prompt}",
+        encode,
+        f"output = model.generate(**inputs, do_sample=True, temperature={rollout.temperature:g}, "
+        f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens})",
+        "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
+    ]
+    shown = [f"{turn['role']}: {turn['content']}" for turn in turns] if is_chat else ["{problem}"]
+    return "\n".join(
+        [
+            "## Use",
+            "",
+            f"Prompts were rendered with the template {code(template)}; others are out of distribution.",
+            "",
+            *fence("text", "\n".join(shown).splitlines()),
+            "",
+            *fence("python", program),
+            *special,
+            "",
+            f"Or with quatro: `quatro sample FOLDER -b BENCHMARK --template {template}`.",
+        ]
+    )
+
+
+def _turn(turn: Message) -> str:
+    content = json.dumps(turn["content"], ensure_ascii=False)
+    filled = '.replace("{problem}", problem)' if "{problem}" in content else ""
+    return f'    {{"role": "{turn["role"]}", "content": {content}{filled}}},'
+
+
+_EMBEDDED_NOTE = (
+    "\nThe tokenizer splits at white space; `AutoTokenizer` would put the model type's own pre-tokeniser in its place."
+)
+
+
+def _training(facts: Facts) -> str:
+    config = facts.config
+    settings = config.model_dump(mode="json")
+    method = {f"method.{key}": value for key, value in leaves(settings["method"])}
+    others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
+    rows = [[code(key), code(_public(scalar(value)))] for key, value in {**method, **others}.items()]
+    minibatches = config.prompts_per_step // config.minibatch_prompts
+    return "\n".join(
+        [
+            "## Training",
+            "",
+            f"One iteration is {config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts, learnt from "
+            f"in {minibatches} minibatch{'es' if minibatches > 1 else ''} per pass.",
+            "",
+            *table(["setting", "value"], rows),
+        ]
+    )
+
+
+def _metrics(facts: Facts) -> str:
+    if not facts.rows:
+        return ""
+    known = dict(FINAL_METRICS)
+    known |= {name: name for name in facts.rows[-1] if name.startswith("eval/")}
+    rows = []
+    for name, title in known.items():
+        series = [(int(row["step"]), float(row[name])) for row in facts.rows if is_number(row.get(name))]
+        if series:
+            last = [value for _, value in series[-LAST_ROWS:]]
+            ends = [f"{number(value)} ({step})" for step, value in (series[0], series[-1])]
+            rows.append([plain(title), *ends, number(sum(last) / len(last))])
+    header = ["metric", "first (iteration)", "last (iteration)", f"mean of the last {LAST_ROWS}"]
+    return "\n".join(["## Metrics", "", "Of the training rollouts; `eval/` of a benchmark.", "", *table(header, rows)])
+
+
+def _making(facts: Facts) -> str:
+    environment = facts.environment
+    packages = environment.get("packages") or {}
+    versions = {"quatro": environment.get("quatro"), "commit": environment.get("commit")}
+    versions |= {"python": environment.get("python")} | {name: packages.get(name) for name in PACKAGES}
+    versions |= {"device": environment.get("device")}
+    rows = [[plain(name), code(str(value))] for name, value in versions.items() if value]
+    place = f"inside iteration {facts.step + 1}" if facts.is_inside else f"of iteration {facts.step}"
+    return "\n".join(
+        [
+            "## How it was made",
+            "",
+            f"Trained with `quatro train`, written by `quatro export` from the checkpoint {place} after its hashes "
+            "were verified.",
+            *(["", *table(["software", "version"], rows)] if rows else []),
+        ]
+    )
+
+
+# ---- text
+
+
+def _base_name(facts: Facts) -> str:
+    return facts.base_model or _public(facts.config.model)
+
+
+def _public(value: str) -> str:
+    """A path of this machine as its last part; everything else as it is."""
+    if value.startswith(("/", "~", ".")) or "\\" in value or value.endswith((".json", ".jsonl", ".gz")):
+        return PurePath(value.replace("\\", "/")).name or "a local file"
+    return value
+
+
+def _is_left_out(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT)

@@ -1,0 +1,1 @@
+"""How a run begins, is saved and goes on."""

@@ -1,0 +1,122 @@
+"""From a configuration to the parts of a run: policy, engine, prompts, reward."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from quatro.config import Config
+from quatro.data import PromptStream, digest_prompts
+from quatro.launch.prepare import Prepared
+from quatro.loop.parts import Parts
+from quatro.policy import embedded, lora
+from quatro.policy.adapters import base_of
+from quatro.policy.base import Policy
+from quatro.policy.digest import model_digest
+from quatro.policy.kinds import PolicyKind
+from quatro.policy.loading import context_limit, load_model, load_tokenizer
+from quatro.processes.stop import StopCheck, StopRequest
+from quatro.processes.world import World
+from quatro.rollout.engine import Engine, EngineKind, Recipe
+from quatro.tables import ENGINES, POLICIES
+from quatro.types import Sampling
+
+logger = logging.getLogger(__name__)
+
+
+def assemble(
+    prepared: Prepared, *, weights: Path | None = None, world: World | None = None, stop: StopRequest | None = None
+) -> Parts:
+    """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
+
+    The reference policy is always the model of the configuration.
+
+    Raises:
+        MissingError: the device or a package is not on this machine.
+        DataError: the prompts are empty, too long or cannot be judged.
+        DivergedError: the policy's head disagrees with the model's own logits.
+    """
+    config, world = prepared.config, world or World()
+    folder = embedded.resolve_model(config.model)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    # A model that was still to be made has its tokenizer beside it by now.
+    tokenizer = prepared.tokenizer if prepared.is_there else load_tokenizer(folder)
+    prompts, evaluation_prompts = prepared.prompts, prepared.evaluation_prompts
+    # Trained weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the
+    # computation. What an adapter freezes is cast to it before it comes to the device.
+    model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
+    policy = make_policy(config, model, world, weights, device=prepared.device)
+    policy.check_head(prompts.prompts)
+    for warning in prompts.warnings:
+        logger.warning(warning)
+    return Parts(
+        config=config,
+        policy=policy,
+        tokenizer=tokenizer,
+        engine=make_engine(config, policy, tokenizer),
+        stream=PromptStream(prompts.prompts, config.seed),
+        evaluation_prompts=evaluation_prompts,
+        reward=prepared.reward,
+        sampling=Sampling(
+            temperature=config.rollout.temperature,
+            top_p=config.rollout.top_p,
+            top_k=config.rollout.top_k,
+            max_new_tokens=config.rollout.max_new_tokens,
+        ),
+        fingerprints={
+            "reference model": model_digest(folder),
+            "prompts": digest_prompts(prompts.prompts),
+        },
+        stop=StopCheck(stop, world),
+    )
+
+
+def make_policy(
+    config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
+) -> Policy:
+    """The policy of ``config.policy.kind`` on ``device`` (default: the model's).
+
+    ``weights`` take the place of ``model``'s once the reference is made.
+    """
+    kind: type[PolicyKind] = POLICIES[config.policy.kind]
+    adapter = config.policy.lora
+    if adapter is not None:
+        # A policy in shards brings all weights to the format of the computation by itself.
+        is_cast = not kind.is_sharded and config.dtype == "bfloat16"
+        lora.attach(model, adapter, seed=config.seed, frozen_dtype=torch.bfloat16 if is_cast else None)
+    model = model if device is None else model.to(device)
+
+    def load() -> None:
+        if weights is None:
+            return
+        if adapter is not None:
+            lora.load(model, weights)
+        else:
+            model.load_state_dict(load_model(str(weights), torch.float32, model.device).state_dict())
+
+    is_sampled = ENGINES[config.rollout.engine].shares_weights
+    return kind.open(model, config, world, load=load, is_sampled=is_sampled)
+
+
+def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
+    """The rollout engine of ``config.rollout.engine``, sampling from ``policy``.
+
+    One with weights of its own loads those of the model the run began with, or of an adapter those of its base.
+    """
+    rollout, context = config.rollout, context_limit(policy.model)
+    longest = config.data.max_prompt_tokens + rollout.max_new_tokens
+    recipe = Recipe(
+        engine=rollout.engine,
+        weights=base_of(embedded.resolve_model(config.model)),
+        dtype=config.dtype,
+        device=str(policy.device),
+        max_tokens=longest if context is None else min(context, longest),
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        replay_file=rollout.replay_file,
+    )
+    kind: type[EngineKind] = ENGINES[rollout.engine]
+    return kind.open(recipe, tokenizer, policy)

@@ -1,0 +1,137 @@
+"""What a run needs beside its weights: found, checked and read once, for a dry run and for the run itself.
+
+Whatever a run can be refused for before torch is loaded is refused by `prepare`: the words and the exit code are those
+of whoever would refuse later, after seconds of imports. What needs torch is made when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from evals.benchmarks.loading import load_problems
+from evals.benchmarks.problems import Problem
+from evals.errors import UsageError
+from evals.samples.graders import grader_name
+from quatro.config import Config
+from quatro.config.packages import require
+from quatro.data import PromptSet, tokenize_problems, training_problems
+from quatro.policy import embedded
+from quatro.policy.adapters import base_of
+from quatro.policy.loading import require_model
+from quatro.processes.launcher import Launch
+from quatro.rewards import Reward, check_prompts, make_reward
+from quatro.runs.trackers import require_trackers
+from quatro.tables import ENGINES, POLICIES
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Prepared:
+    """``is_there``: the model can be loaded; False for an embedded model that is still to be made.
+
+    Whoever prepared a run closes its ``reward``, by `close`.
+    """
+
+    config: Config
+    launch: Launch
+    problems: list[Problem]
+    evaluated: list[Problem]
+    reward: Reward
+    is_there: bool
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Raises MissingError if it is not on this machine."""
+        from quatro.policy.device import find_device
+
+        return find_device(self.config.device, self.launch.local_rank if self.launch.size > 1 else None)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        from quatro.policy.loading import load_tokenizer
+
+        if self.is_there:
+            return load_tokenizer(embedded.resolve_model(self.config.model))
+        return embedded.make_tokenizer(embedded.EMBEDDED[self.config.model].max_positions)
+
+    @cached_property
+    def shape(self) -> Any:
+        """The model without memory behind its weights."""
+        import torch
+
+        from quatro.policy.loading import load_shape
+
+        if self.is_there:
+            return load_shape(embedded.resolve_model(self.config.model))
+        with torch.device("meta"):
+            return embedded.make_model(embedded.EMBEDDED[self.config.model])
+
+    @cached_property
+    def prompts(self) -> PromptSet:
+        """Raises DataError if they are empty or too long, or the reward cannot judge one."""
+        return self._tokenized(self.problems, self.config.reward)
+
+    @cached_property
+    def evaluation_prompts(self) -> PromptSet | None:
+        """Those of `eval.benchmark`; None without evaluation. Raises as `prompts`, for the benchmark's grader."""
+        if not self.evaluated:
+            return None
+        # The benchmark's own grader, whatever the training reward is.
+        return self._tokenized(self.evaluated, grader_name(self.evaluated[0].benchmark))
+
+    def _tokenized(self, problems: list[Problem], reward: str) -> PromptSet:
+        from quatro.policy.loading import context_limit
+
+        limit = context_limit(self.shape)
+        found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit)
+        check_prompts(found.prompts, reward)
+        return found
+
+    def close(self) -> None:
+        self.reward.close()
+
+
+def prepare(config: Config, launch: Launch | None = None) -> Prepared:
+    """What a run of ``launch`` (default: a process of its own) begins with.
+
+    Raises:
+        MissingError: the model, the data or a package is not on this machine.
+        DataError: a file of problems or of recorded responses is unreadable.
+        UsageError: there is no such model, benchmark or reward, the reward cannot be imported, vLLM does not sample
+            at a temperature, or the batch is too small for the ranks.
+    """
+    launch = launch or Launch()
+    check_ranks(config, launch.size)
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
+    POLICIES[config.policy.kind].check()
+    require_model(config.model)
+    temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
+    ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
+    problems = training_problems(config.data)
+    evaluated = load_problems(str(config.eval.benchmark)) if config.eval.every else []
+    require_trackers(config.tracking)
+    is_there = embedded.is_cached(config.model)
+    return Prepared(config, launch, problems, evaluated, make_reward(config.reward), is_there)
+
+
+def check_ranks(config: Config, size: int) -> None:
+    """What can be trained by ``size`` ranks.
+
+    Raises:
+        UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
+    """
+    if config.minibatch_prompts < size:
+        raise UsageError(
+            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
+            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+        )
+    if size > 1 and ENGINES[config.rollout.engine].is_recorded:
+        raise UsageError(
+            f"engine {config.rollout.engine} deals out recorded responses in the order of one process, and there are "
+            f"{size}; start it without torchrun"
+        )

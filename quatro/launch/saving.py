@@ -1,0 +1,161 @@
+"""Saving a run as it stands, and going on from there bit by bit as if nothing had happened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from evals.errors import DataError
+from quatro.config import Config
+from quatro.launch import shards
+from quatro.launch.assemble import assemble
+from quatro.launch.generators import Generators
+from quatro.launch.preflight import refuse_differing, refuse_other_settings
+from quatro.launch.prepare import Prepared, prepare
+from quatro.loop.iteration import Iteration
+from quatro.loop.learn import Learner
+from quatro.loop.parts import Parts
+from quatro.loop.position import Position
+from quatro.loop.timing import OTHER
+from quatro.policy.base import below
+from quatro.processes.launcher import launched
+from quatro.processes.stop import StopRequest
+from quatro.processes.world import World
+from quatro.runs.checkpoint import Checkpoint, tidy
+from quatro.runs.directory import RunDir
+from quatro.runs.integrity import refuse_changed
+
+logger = logging.getLogger(__name__)
+
+
+class Stateful(Protocol):
+    """A part of a run that a checkpoint keeps: tensors, and values of JSON."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None: ...
+
+
+def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:
+    """All that a checkpoint keeps beside the weights and the `Position`, by name."""
+    return {
+        "policy": parts.policy,
+        "stream": parts.stream,
+        "engine": parts.engine,
+        "generators": Generators(),
+        "learner": learner,
+    }
+
+
+def save(run: RunDir, parts: Parts, position: Position) -> Path:
+    """A checkpoint between two iterations or, with one under way, inside it."""
+    parts.stopwatch.phase("checkpoint")
+    world, it = parts.policy.world, position.iteration
+    tensors, plain = dict[str, Tensor](), dict[str, Any]()
+    for name, part in stateful_parts(parts, position.learner).items():
+        more, plain[name] = part.state()
+        tensors |= {f"{name}/{key}": value for key, value in more.items()}
+    if it is not None:
+        more, plain["iteration"] = it.state(parts)
+        if world.is_first:
+            tensors |= {f"iteration/{key}": value for key, value in more.items()}
+    state = {
+        "step": position.step,
+        "carried": dict(position.carried),
+        "config": run.config.model_dump(mode="json"),
+        "inputs": parts.fingerprints,
+        "ranks": world.size,
+        "parts": plain,
+        **run.written,
+    }
+    path = shards.save(run, position.step, parts.policy, parts.tokenizer, state, tensors, is_inside=it is not None)
+    parts.stopwatch.phase(OTHER)
+    return path
+
+
+def restore(
+    config: Config, run: RunDir, world: World, stop: StopRequest | None = None, prepared: Prepared | None = None
+) -> tuple[Parts, Position]:
+    """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
+
+    Raises:
+        DataError: the checkpoint is damaged or of an earlier version, what the run wrote was changed, or settings,
+            model, data or ranks are others now. Metrics, rollouts and checkpoints are as they were.
+    """
+    found = shards.load_newest(run, world)
+    if found is not None:  # before minutes of loading
+        refuse_earlier_version(found)
+        refuse_other_settings(config, found.state, found.path.name)
+        if world.is_first:
+            refuse_changed(run.path, found.state)
+    prepared = prepared or prepare(config, launched() if world.size > 1 else None)
+    try:
+        Generators.seed(config.seed)
+        parts = assemble(prepared, weights=found.model if found else None, world=world, stop=stop)
+    except BaseException:
+        prepared.close()
+        raise
+    try:
+        device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
+        for key, (before, after) in run.add_to_environment(device).items():
+            logger.warning(
+                "%s was %s when this run began and is %s here: results will not be the same bit by bit",
+                *(key, before, after),
+            )
+        position = Position(Learner(run.path))
+        if found is not None:
+            _load(found, parts, position)
+        world.barrier("every rank to have loaded its part")  # of them, none can refuse to go on any more
+        run.go_back(position.step, found.state if found else {})
+        if world.is_first:
+            tidy(run.path)
+        run.set_status("running", step=position.step)
+    except BaseException:
+        parts.close()
+        raise
+    return parts, position
+
+
+def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
+    """Bring ``parts`` and ``position`` to where ``found`` stands.
+
+    Raises:
+        DataError: model or data are others now, or another number of ranks saved it.
+    """
+    state, policy, world = found.state, parts.policy, parts.policy.world
+    refuse_other_inputs(parts, state, found.path.name)
+    tensors = shards.tensors(found, policy)
+    for name, part in stateful_parts(parts, position.learner).items():
+        part.load_state(below(tensors, f"{name}/"), state["parts"][name])
+    position.step, position.carried = state["step"], state["carried"]
+    if "iteration" in state["parts"]:
+        is_own = world.is_first or not policy.is_sharded
+        saved = below(tensors if is_own else found.tensors(), "iteration/")  # they are with rank 0's tensors
+        position.iteration = Iteration.from_state(saved, state["parts"]["iteration"], parts)
+    logger.info("going on from %s%s", found.path.name, ", inside an iteration" if position.iteration else "")
+
+
+def refuse_earlier_version(found: Checkpoint) -> None:
+    """Raises DataError if ``found`` keeps its state in a form that `_load` does not read."""
+    if "parts" not in found.state:
+        raise DataError(
+            f"{found.path.name} was written by an earlier version, which kept its state in another form: begin a new "
+            f"run from its weights with -s model={found.model}"
+        )
+
+
+def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:
+    """A run goes on with the model and data that it began with, or not at all.
+
+    Raises:
+        DataError: says what is another one.
+    """
+    found = parts.fingerprints.items()
+    refuse_differing(
+        name, [f"the {what} changed since the run began" for what, own in found if state["inputs"].get(what) != own]
+    )

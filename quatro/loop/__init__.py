@@ -1,0 +1,1 @@
+"""One iteration of Algorithm 1: draw, judge, learn, audit."""

@@ -1,0 +1,185 @@
+"""The rollouts an iteration learns from: drawn, judged, drawn again where a method wants only prompts with a signal."""
+
+# Axes: B rows (rollouts), Q prompts.
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from evals.errors import UsageError
+from quatro.loop.parts import Parts
+from quatro.policy.rows import Rows, collate
+from quatro.processes.stop import Stopped
+from quatro.rewards import Reward, Scored
+from quatro.rollout.streams import rollout_seed
+from quatro.types import Needs, Prompt, Rollout, Sampling
+
+
+@dataclass
+class Drawn:
+    """Prompts with their rollouts and verdicts, side by side."""
+
+    prompts: list[Prompt] = field(default_factory=list)
+    groups: list[list[Rollout]] = field(default_factory=list)
+    scored: Scored = field(default_factory=lambda: Scored([], []))
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def add(self, other: Drawn) -> Drawn:
+        scored = Scored(
+            self.scored.reward + other.scored.reward,
+            self.scored.correct + other.scored.correct,
+            self.scored.num_errors + other.scored.num_errors,
+            self.scored.num_timeouts + other.scored.num_timeouts,
+        )
+        return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored)
+
+    def pick(self, positions: Sequence[int]) -> Drawn:
+        """The prompts at ``positions``; failures are counted over everything drawn, so they stay behind."""
+        return Drawn(
+            [self.prompts[i] for i in positions],
+            [self.groups[i] for i in positions],
+            Scored([self.scored.reward[i] for i in positions], [self.scored.correct[i] for i in positions]),
+        )
+
+
+def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
+    """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
+
+    A stop among the responses leaves prompts and engine as they were, so they are drawn again.
+
+    Raises:
+        UsageError: dynamic sampling did not fill the batch within its rounds.
+        Stopped: a stop was requested of any rank while responses were drawn.
+    """
+    position, engine = parts.stream.position, parts.engine.state()
+    try:
+        return _draw(step, parts)
+    except Stopped:
+        parts.stream.position = position
+        parts.engine.load_state(*engine)
+        raise
+
+
+def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
+    config, needs = parts.config, parts.config.method.needs
+    kept, everything = Drawn(), Drawn()
+    for number in range(needs.max_sampling_rounds if needs.dynamic_sampling else 1):
+        batch = _draw_batch(step, number, parts)
+        everything = everything.add(batch)
+        if not needs.dynamic_sampling:
+            return batch, batch
+        kept = kept.add(batch.pick([i for i, rewards in enumerate(batch.scored.reward) if has_signal(rewards)]))
+        if len(kept) >= config.prompts_per_step:
+            return kept.pick(range(config.prompts_per_step)), everything
+    raise UsageError(
+        f"iteration {step}: after {needs.max_sampling_rounds} rounds of {config.prompts_per_step} prompts only "
+        f"{len(kept)} of the {config.prompts_per_step} needed have rewards that differ (dynamic sampling); raise "
+        "method.max_sampling_rounds or rollouts_per_prompt, lower prompts_per_step, take prompts that suit the model, "
+        "or switch it off with -s method.dynamic_sampling=false"
+    )
+
+
+def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
+    config = parts.config
+    parts.stopwatch.phase("prompts")
+    prompts = parts.stream.next(config.prompts_per_step)
+    keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
+    seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
+    return sample(parts, prompts, seeds, parts.sampling, parts.reward)
+
+
+def sample(
+    parts: Parts,
+    prompts: Sequence[Prompt],
+    seeds: Sequence[Sequence[int]],
+    sampling: Sampling,
+    reward: Reward,
+) -> Drawn:
+    """Responses to ``prompts`` and their verdicts, each group drawn and judged by one rank and given to all.
+
+    Everything that is measured or decided on a batch then comes out the same on every rank, and for every number of
+    them. A batch of 2 million tokens takes 30 MB to exchange.
+
+    Raises:
+        Stopped: a stop was requested of any rank before it had all its responses.
+    """
+    world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
+    own = world.share(len(prompts))
+    own_prompts = [prompts[i] for i in own]
+    groups, scored, is_cut = [], Scored([], []), False
+    if own_prompts:
+        phase("generate")
+        try:
+            own_seeds = [seeds[i] for i in own]
+            groups = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
+        except Stopped:
+            is_cut = True
+    stop.end_of_work(is_cut=is_cut)
+    phase("reward")
+    if own_prompts:
+        scored = reward.score(own_prompts, groups)
+    if world.size == 1:
+        return Drawn(own_prompts, groups, scored)
+    shares = world.gather_objects((groups, scored), "responses and rewards")
+    return _interleaved(prompts, shares)
+
+
+def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rollout]], Scored]]) -> Drawn:
+    """The shares of all ranks in the order of the prompts: rank r of W had those at r, r + W, ..."""
+    size = len(shares)
+    places = [(i % size, i // size) for i in range(len(prompts))]
+    return Drawn(
+        list(prompts),
+        [shares[rank][0][place] for rank, place in places],
+        Scored(
+            [shares[rank][1].reward[place] for rank, place in places],
+            [shares[rank][1].correct[place] for rank, place in places],
+            sum(scored.num_errors for _, scored in shares),
+            sum(scored.num_timeouts for _, scored in shares),
+        ),
+    )
+
+
+def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
+    """What this rank learns from: every ``world.size``-th prompt, whole groups, numbered as in the whole batch."""
+    world = parts.policy.world
+    own = world.share(len(drawn))
+    size_Q = [len(group) for group in drawn.groups]
+    advantage_Q = advantage_B.split(size_Q)
+    rows = collate(
+        [drawn.prompts[i] for i in own],
+        [drawn.groups[i] for i in own],
+        torch.cat([advantage_Q[i] for i in own]),
+        max_new_tokens=parts.sampling.max_new_tokens,
+        device=parts.policy.device,
+    )
+    return rows.with_batch(group_B=rows.batch.group_B * world.size + world.rank)
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether dynamic sampling keeps a prompt: its rewards differ, or there is only one (verl's rule)."""
+    return len(rewards) == 1 or min(rewards) != max(rewards)
+
+
+def shaped_rewards(drawn: Drawn, needs: Needs, max_new_tokens: int) -> list[list[float]]:
+    """Rewards as the advantages see them: with the overlong penalty, where there is one."""
+    buffer = max_new_tokens // 5 if needs.overlong_buffer is None else needs.overlong_buffer
+    return [
+        [
+            reward + overlong_penalty(len(rollout.token_ids), max_new_tokens, buffer, needs.overlong_factor)
+            for reward, rollout in zip(rewards, group, strict=True)
+        ]
+        for rewards, group in zip(drawn.scored.reward, drawn.groups, strict=True)
+    ]
+
+
+def overlong_penalty(length: int, max_new_tokens: int, buffer: int, factor: float) -> float:
+    """0 up to ``max_new_tokens - buffer`` tokens, then falling linearly to ``-factor`` at the limit (DAPO)."""
+    if buffer == 0:
+        return 0.0
+    return min(-(length - (max_new_tokens - buffer)) / buffer * factor, 0.0)

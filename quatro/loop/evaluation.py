@@ -1,0 +1,75 @@
+"""Evaluation during training: `eval.n` samples per problem of `eval.benchmark`, every `eval.every` iterations."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import numpy as np
+
+from evals.estimators import pass_at_k, ucc_at_k
+from evals.samples.graders import grader_name
+from quatro.loop.draw import sample
+from quatro.loop.parts import Parts
+from quatro.rewards import Reward, make_reward
+from quatro.rollout.streams import sample_seed
+from quatro.types import Prompt, Sampling
+
+logger = logging.getLogger(__name__)
+
+
+class Evaluation:
+    """Draws with the seeds of sample files, the same at every iteration: curves compare like with like.
+
+    `close` ends what its judge began.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        config = parts.config
+        self.sampling = Sampling(
+            temperature=config.eval.temperature,
+            top_p=config.eval.top_p,
+            max_new_tokens=config.rollout.max_new_tokens,
+        )
+        self.prompts: list[Prompt] = []
+        self.judge: Reward | None = None
+        if (found := parts.evaluation_prompts) is not None:
+            for warning in found.warnings:
+                logger.warning("%s: %s", config.eval.benchmark, warning)
+            self.prompts = found.prompts
+            # The benchmark's own grader, whatever the training reward is.
+            self.judge = make_reward(grader_name(self.prompts[0].benchmark))
+
+    def close(self) -> None:
+        if self.judge is not None:
+            self.judge.close()
+
+    def maybe(self, step: int) -> dict[str, float]:
+        """Metrics under eval/ when ``step`` is due, nothing otherwise.
+
+        `eval/distinct_correct` is UCC@n with identical texts as one solution.
+
+        Raises:
+            Stopped: a stop was requested before all samples were drawn.
+        """
+        config = self.parts.config
+        if self.judge is None or step % config.eval.every:
+            return {}
+        n = config.eval.n
+        seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
+        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.judge)
+        passed_1, passed_n, distinct = [], [], []
+        for group, verdicts in zip(drawn.groups, drawn.scored.correct, strict=True):
+            texts = Counter(rollout.text for rollout, is_right in zip(group, verdicts, strict=True) if is_right)
+            num_correct = sum(texts.values())
+            passed_1.append(pass_at_k(n, num_correct, 1))
+            passed_n.append(pass_at_k(n, num_correct, n))
+            distinct.append(ucc_at_k(n, list(texts.values()), n))
+        return {
+            "eval/pass@1": float(np.mean(passed_1)),
+            f"eval/pass@{n}": float(np.mean(passed_n)),
+            "eval/distinct_correct": float(np.mean(distinct)),
+            "eval/problems": float(len(self.prompts)),
+            "eval/n": float(n),
+        }

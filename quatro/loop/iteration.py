@@ -1,0 +1,155 @@
+"""The iteration under way, filled as it proceeds.
+
+It is right at every line of the loop, so a stop at any of them saves it as it is. Advantages, padding and reference
+log-probabilities follow from the rollouts and are computed again.
+"""
+
+# Axes: B rows (rollouts).
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evals.errors import DataError
+from quatro.loop.draw import Drawn, shaped_rewards
+from quatro.loop.kl_budget import BudgetState
+from quatro.loop.parts import Parts
+from quatro.loop.progress import InnerProgress
+from quatro.policy.base import below
+from quatro.processes.world import World
+from quatro.rewards import Scored
+from quatro.types import Needs, Prompt, Rollout
+
+
+@dataclass
+class Iteration:
+    """``learnt`` are the rollouts learnt from, ``drawn`` all of the iteration (the same unless a method filters).
+
+    ``lr`` is the learning rate when the iteration began, ``snapshot`` pi_old's weights where a fresh audit needs them,
+    ``progress`` how far learning has come on this rank (None: nothing has begun), ``budget`` what `inner_updates: auto`
+    knows. All but ``progress`` is the same on all ranks.
+    """
+
+    step: int
+    learnt: Drawn
+    drawn: Drawn
+    lr: float
+    snapshot: list[Tensor] = field(default_factory=list)
+    progress: InnerProgress | None = None
+    budget: BudgetState | None = None
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the engine did not say the entropy at pi_old."""
+        return self.learnt.groups[0][0].entropy is None
+
+    def rewards(self, needs: Needs, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+        """``(reward_B, group_B)`` as the method's advantages see them, rewards in float64."""
+        rewards = shaped_rewards(self.learnt, needs, max_new_tokens)
+        reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
+        return reward_B, torch.arange(len(rewards)).repeat_interleave(torch.tensor([len(group) for group in rewards]))
+
+    def second_opinion(self, parts: Parts) -> Callable[[], dict[str, float]]:
+        """Begins to judge some rollouts in another way; what is returned waits for it and returns its metrics.
+
+        Every rank has all rollouts, and the first one asks.
+        """
+        if not parts.policy.world.is_first:
+            return dict
+        drawn = self.drawn
+        return parts.reward.second_opinion(
+            drawn.prompts, drawn.groups, drawn.scored, f"{parts.config.seed}/{self.step}"
+        )
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def state(self, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)`` of all ranks; a prompt is its number among all prompts of the run."""
+        number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
+        plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
+        tensors = {f"snapshot/{number:06d}": value for number, value in enumerate(self.snapshot)}
+        own = None if self.progress is None else self.progress.state()
+        for rank, state in enumerate(parts.policy.world.gather_objects(own, "the position")):
+            if state is not None:
+                tensors |= {f"progress/{rank}/{name}": value for name, value in state[0].items()}
+            plain["progress"].append(None if state is None else state[1])
+        if self.budget is not None:
+            more, plain["budget"] = self.budget.state()
+            tensors |= {f"budget/{name}": value for name, value in more.items()}
+        drawn = {"learnt": self.learnt} if self.drawn is self.learnt else {"learnt": self.learnt, "drawn": self.drawn}
+        for name, part in drawn.items():
+            more, plain[name] = _drawn_state(part, number_of)
+            tensors |= {f"{name}/{key}": value for key, value in more.items()}
+        return tensors, plain
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Iteration:
+        """What `state` returned, for this rank.
+
+        Raises:
+            DataError: it was saved by another number of ranks.
+        """
+        world, device, prompts = parts.policy.world, parts.policy.device, parts.stream.prompts
+        _refuse_other_ranks(len(plain["progress"]), world)
+        learnt = _drawn(below(tensors, "learnt/"), plain["learnt"], prompts)
+        drawn = _drawn(below(tensors, "drawn/"), plain["drawn"], prompts) if "drawn" in plain else learnt
+        it = cls(plain["step"], learnt, drawn, plain["lr"])
+        it.snapshot = [value.to(device) for _, value in sorted(below(tensors, "snapshot/").items())]
+        progress = plain["progress"][world.rank]
+        if progress is not None:
+            it.progress = InnerProgress.from_state(below(tensors, f"progress/{world.rank}/"), progress, device)
+        if "budget" in plain:
+            it.budget = BudgetState.from_state(below(tensors, "budget/"), plain["budget"], device)
+        return it
+
+
+def _refuse_other_ranks(then: int, world: World) -> None:
+    if then != world.size:
+        raise DataError(
+            f"the run was stopped inside an iteration of {then} process{'es' if then > 1 else ''}, each with its "
+            f"prompts, and there {'are' if world.size > 1 else 'is'} {world.size}: start {then} to go on with it. "
+            "Between two iterations their number may change, with policy.kind local"
+        )
+
+
+def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    rollouts = [rollout for group in drawn.groups for rollout in group]
+    tensors = {
+        "length": torch.tensor([len(rollout.token_ids) for rollout in rollouts]),
+        "ids": torch.tensor([token for rollout in rollouts for token in rollout.token_ids]),
+    }
+    for name in ("logp", "entropy"):
+        known = [getattr(rollout, name) for rollout in rollouts]
+        if None not in known:
+            tensors[name] = torch.tensor([number for numbers in known for number in numbers], dtype=torch.float64)
+    scored = drawn.scored
+    return tensors, {
+        "prompts": [number_of[prompt.benchmark, prompt.id] for prompt in drawn.prompts],
+        "group_sizes": [len(group) for group in drawn.groups],
+        "texts": [rollout.text for rollout in rollouts],
+        "finish_reasons": [rollout.finish_reason for rollout in rollouts],
+        "rewards": scored.reward,
+        "correct": scored.correct,
+        "failures": [scored.num_errors, scored.num_timeouts],
+    }
+
+
+def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
+    lengths = tensors["length"].tolist()
+    known = [_cut(tensors[name], lengths) if name in tensors else [None] * len(lengths) for name in ("logp", "entropy")]
+    fields = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known)
+    rollouts = iter([Rollout(*values) for values in zip(*fields, strict=True)])
+    return Drawn(
+        [prompts[number] for number in plain["prompts"]],
+        [[next(rollouts) for _ in range(size)] for size in plain["group_sizes"]],
+        Scored(plain["rewards"], plain["correct"], *plain["failures"]),
+    )
+
+
+def _cut(values: Tensor, lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+    entries: Iterator[Any] = iter(values.tolist())
+    return [tuple(next(entries) for _ in range(length)) for length in lengths]

@@ -1,0 +1,142 @@
+"""`inner_updates: auto`: pass after pass until the realised KL has used up the trust region, and no further.
+
+Experimental, not in the paper, where K is chosen and nothing bounds the realised KL by delta.
+"""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quatro.loop.trust_region import kl_new_old, sequence_log_ratio
+from quatro.policy.base import Policy
+from quatro.policy.rows import Rows
+from quatro.types import Metric
+
+ENOUGH = 0.8  # share of the budget at which no further pass begins, and that a pass taken back keeps at least
+AIM = 0.9  # share of the budget that a pass which overshot is taken back to
+MAX_TRIES = 6
+
+
+@dataclass
+class BudgetState:
+    """Between two passes: the weights ``before`` the last one, their KL, and what `KlBudget.metrics` tells."""
+
+    before: list[Tensor]
+    kl_before: float = 0.0
+    num_checks: int = 0
+    kept_share: float = 1.0
+    is_reached: bool = False
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit."""
+        plain = {"kl_before": self.kl_before.hex(), "kept_share": self.kept_share.hex()}
+        return (
+            {f"{number:06d}": value for number, value in enumerate(self.before)},
+            plain | {"num_checks": self.num_checks, "is_reached": self.is_reached},
+        )
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> BudgetState:
+        return cls(
+            [value.to(device) for _, value in sorted(tensors.items())],
+            kl_before=float.fromhex(plain["kl_before"]),
+            num_checks=plain["num_checks"],
+            kept_share=float.fromhex(plain["kept_share"]),
+            is_reached=plain["is_reached"],
+        )
+
+
+class KlBudget:
+    """The budget of one iteration: KL(pi_new || pi_old) <= ``radius``, as its rollouts estimate it.
+
+    Adam's first step alone can overshoot a small radius, and no number of passes helps then. So a pass that overshoots
+    is taken back along the straight line to the weights before it, to where the KL fits. Adam's moments and the
+    learning rate's schedule keep the step as if it had been taken whole. Costs a copy of the weights, and a forward
+    pass per `is_spent` and try. ``state`` is brought up to date by every call.
+    """
+
+    def __init__(self, policy: Policy, radius: float, state: BudgetState | None = None) -> None:
+        self.policy = policy
+        self.radius = radius
+        self.state = state or BudgetState(policy.snapshot())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {
+            "inner/kl_checks": float(self.state.num_checks),
+            "inner/backtrack": self.state.kept_share,
+            "inner/budget_reached": float(self.state.is_reached),
+        }
+
+    def is_spent(self, rows: Rows) -> bool:
+        """Whether the pass just made was the last one; ``rows`` are all of the iteration, with log pi_old.
+
+        Where it overshot, the weights were moved back.
+        """
+        kl = self._measure(rows)
+        if not kl <= self.radius:  # NaN is no KL that fits
+            self._take_back(rows, kl)
+            self.state.is_reached = True
+        elif kl >= ENOUGH * self.radius:
+            self.state.is_reached = True
+        else:
+            self.state.kl_before = kl
+            self._remember()
+        return self.state.is_reached
+
+    def _take_back(self, rows: Rows, kl: float) -> None:
+        """Weights on the line from before the pass (share 0) to after it (share 1): sqrt(KL) is about linear there."""
+        kl_at = {0.0: self.state.kl_before, 1.0: kl}
+        share = 1.0
+        for _ in range(MAX_TRIES):
+            wanted = _crossing(kl_at, AIM * self.radius)
+            self._scale_move(wanted / share)
+            share = wanted
+            kl_at[share] = self._measure(rows)
+            if ENOUGH * self.radius <= kl_at[share] <= self.radius:
+                break
+        else:
+            fitting = max(tried for tried, kl in kl_at.items() if kl <= self.radius)
+            self._scale_move(fitting / share)
+            share = fitting
+        self.state.kept_share = share
+
+    def _measure(self, rows: Rows) -> float:
+        self.state.num_checks += 1
+        batch = rows.batch
+        l_B = sequence_log_ratio(self.policy.score(rows).logp_BT, batch.old_logp_BT, batch.mask_BT)
+        value_B = kl_new_old(l_B)
+        return self.policy.world.reduce({"kl": Metric("mean", value_B.sum(), float(value_B.numel()))})["kl"]
+
+    @torch.no_grad()
+    def _remember(self) -> None:
+        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
+            before.copy_(weight)
+
+    @torch.no_grad()
+    def _scale_move(self, factor: float) -> None:
+        """weights <- before + factor (weights - before); 0 gives exactly those before."""
+        for before, weight in zip(self.state.before, self.policy.trained, strict=True):
+            weight.copy_(torch.lerp(before, weight, factor) if factor else before)
+
+
+def _crossing(kl_at: Mapping[float, float], kl: float) -> float:
+    """The share at which ``kl`` is met if sqrt(KL) is linear through the two known shares that come nearest to it.
+
+    Between the shares known to lie below and above it, or halfway between them where the line leaves them.
+    """
+    goal = math.sqrt(kl)
+    # Rounding may leave a KL of -1e-17; NaN is too far.
+    root_at = {share: math.inf if math.isnan(value) else math.sqrt(max(value, 0.0)) for share, value in kl_at.items()}
+    low = max(share for share, root in root_at.items() if root < goal)
+    high = min(share for share, root in root_at.items() if root >= goal and share > low)
+    (a, root_a), (b, root_b) = sorted(root_at.items(), key=lambda item: abs(item[1] - goal))[:2]
+    guess = a + (goal - root_a) * (b - a) / (root_b - root_a) if root_b != root_a else low
+    return guess if low < guess < high else (low + high) / 2.0

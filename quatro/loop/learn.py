@@ -1,0 +1,148 @@
+"""The K passes of updates over one batch of rollouts (paper, Alg. 1, lines 8 to 10)."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evals.errors import DivergedError
+from quatro.loop.iteration import Iteration
+from quatro.loop.kl_budget import KlBudget
+from quatro.loop.objective import make_objective
+from quatro.loop.old_logp import Source, mismatch
+from quatro.loop.parts import Parts
+from quatro.loop.progress import InnerProgress
+from quatro.loop.trust_region import effective_sample_share, sequence_log_ratio, summarise
+from quatro.methods.base import Method
+from quatro.policy.base import Update
+from quatro.policy.rows import Rows
+from quatro.processes.world import World, merge
+
+logger = logging.getLogger(__name__)
+
+MAX_SKIPPED_IN_A_ROW = 10
+
+
+@dataclass
+class Learner:
+    """What learning keeps from one iteration to the next.
+
+    ``source`` is where log pi_old comes from (None: not decided yet), ``num_skipped`` how many of the last optimiser
+    steps were not finite. The batch of such a step is written into ``dump_folder``.
+    """
+
+    dump_folder: Path
+    source: Source | None = None
+    num_skipped: int = 0
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {"source": self.source, "num_skipped": self.num_skipped}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        self.source, self.num_skipped = plain["source"], plain["num_skipped"]
+
+
+def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Parts) -> dict[str, float]:
+    """Every optimiser step of the iteration that is still to be taken, with the ``method`` in force; its metrics.
+
+    ``rows`` hold the engine's log-probabilities; those of pi_old are in ``it.progress``.
+
+    Raises:
+        DivergedError: a loss or gradient is not finite and `on_nonfinite` is `stop`.
+        Stopped: a stop was requested before the last step.
+    """
+    config, policy, progress = parts.config, parts.policy, it.progress
+    assert progress is not None
+    engine_logp_BT, rows = rows.batch.old_logp_BT, rows.with_batch(old_logp_BT=progress.old_logp_BT)
+    objective = make_objective(config, method)
+    budget = _budget(it, method, parts)
+
+    def is_enough() -> bool:
+        # A pass without a step would be followed by more of its kind.
+        return budget is not None and (progress.num_applied == progress.num_applied_before or budget.is_spent(rows))
+
+    minibatches = list(rows.minibatches(config.minibatch_prompts))
+    for index in progress.steps_left(minibatches, config.most_inner_updates, is_enough):
+        parts.stop.check()
+        minibatch = rows.select(index)
+        update = policy.update(
+            minibatch,
+            objective,
+            use_own_logp=progress.num_applied == 0,
+            need_entropy=it.needs_entropy and progress.epoch == 0,
+        )
+        _note(progress, update, minibatch, index, engine_logp_BT, learner.source, policy.world)
+        _refuse_non_finite(it.step, update, minibatch, learner, parts)
+
+    metrics = progress.metrics(rows, policy.world)
+    if learner.source != "engine":
+        metrics |= mismatch(engine_logp_BT, progress.old_logp_BT, rows.batch.mask_BT, policy.world)
+    if budget is not None:
+        metrics |= budget.metrics
+    if it.needs_entropy:
+        metrics["entropy/token_mean"] = progress.entropy(rows.batch.mask_BT, policy.world)
+    return metrics
+
+
+def _budget(it: Iteration, method: Method, parts: Parts) -> KlBudget | None:
+    if parts.config.inner_updates != "auto":
+        return None
+    assert method.kl_radius is not None  # the configuration was refused otherwise
+    budget = KlBudget(parts.policy, method.kl_radius, it.budget)
+    it.budget = budget.state
+    return budget
+
+
+def _note(
+    progress: InnerProgress,
+    update: Update,
+    minibatch: Rows,
+    index: Tensor,
+    engine_logp_BT: Tensor,
+    source: Source | None,
+    world: World,
+) -> None:
+    """What one optimiser step on the rows ``index`` has shown."""
+    mask_BT, logp_BT = minibatch.batch.mask_BT, update.forward.logp_BT
+    width = logp_BT.shape[1]
+    if not progress.before:
+        # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
+        given_BT = logp_BT if source == "own" else progress.old_logp_BT[index, :width]
+        noise_B = world.gather(sequence_log_ratio(logp_BT, given_BT, mask_BT))
+        progress.before = summarise(noise_B, "log_ratio/before")
+        if source == "engine":  # of the other minibatches the trainer never knows its own log pi_old
+            progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
+    progress.record(index, update.forward, mask_BT, is_old_policy=progress.num_applied == 0)
+    log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))
+    progress.ess_shares.append(effective_sample_share(log_ratio_B))
+    progress.grad_norms.append(update.grad_norm)
+    progress.num_applied += update.is_applied
+    if update.is_finite:
+        progress.merged = merge(progress.merged, update.metrics)
+    else:
+        progress.num_skipped += 1
+
+
+def _refuse_non_finite(step: int, update: Update, minibatch: Rows, learner: Learner, parts: Parts) -> None:
+    if update.is_finite:
+        learner.num_skipped = 0
+        return
+    learner.num_skipped += 1
+    world = parts.policy.world
+    rank = "" if world.is_first else f"-rank-{world.rank}"
+    dump = learner.dump_folder / f"nonfinite-step-{step:06d}{rank}.pt"
+    torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, dump)
+    if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
+        logger.warning("iteration %d: loss or gradient not finite; step skipped, its batch is in %s", step, dump)
+        return
+    raise DivergedError(
+        f"iteration {step}: loss or gradient is not finite (gradient norm {update.grad_norm}); the step was not "
+        f"applied and its batch is in {dump}. Begin a new run with a lower optimizer.lr, or with "
+        "-s on_nonfinite=skip"
+    )

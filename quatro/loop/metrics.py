@@ -1,0 +1,71 @@
+"""What an iteration's rollouts tell before anything is learnt from them."""
+
+# Axes: B rows (rollouts).
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from quatro.config import Config
+from quatro.loop.draw import Drawn
+
+
+def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
+    """Unshaped rewards, accuracy, kinds of groups, lengths and the sampler's exact entropy (NaN: unknown)."""
+    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
+    reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
+    correct = [value for group in scored.correct for value in group if value is not None]
+    length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
+    total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
+    is_uniform = [min(group) == max(group) for group in scored.reward]
+    is_judged = len(correct) == len(reward_B)
+    all_right = np.mean([all(group) for group in scored.correct]) if is_judged else np.nan
+    all_wrong = np.mean([not any(group) for group in scored.correct]) if is_judged else np.nan
+    entropies = [rollout.entropy for group in groups for rollout in group]
+    known = [value for entropy in entropies if entropy is not None for value in entropy]
+    truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
+    rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.method.needs.dynamic_sampling else {}
+    return rounds | {
+        "reward/mean": reward_B.mean(),
+        "reward/std": reward_B.std(),
+        "reward/errors": float(scored.num_errors),
+        "reward/timeouts": float(scored.num_timeouts),
+        "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
+        "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),
+        "groups/all_right_share": float(all_right),
+        "groups/all_wrong_share": float(all_wrong),
+        "length/mean": length_B.mean(),
+        "length/max": float(length_B.max()),
+        "length/truncated_share": float(np.mean(truncated_B)),
+        "length/padded_over_real": len(total_B) * float(total_B.max()) / float(total_B.sum()),
+        "entropy/token_mean": float(np.mean(known)) if None not in entropies and known else float("nan"),
+        "rollouts": float(len(length_B)),
+        "tokens": float(length_B.sum()),
+    }
+
+
+def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
+    """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), and what it earned."""
+    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
+    advantages = iter(advantage_B.tolist())
+    num_written: Counter[tuple[str, str]] = Counter()
+    for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
+        for rollout, reward, correct in zip(group, rewards, corrects, strict=True):
+            # A prompt may come twice, where a batch crosses the end of an epoch.
+            index = num_written[prompt.benchmark, prompt.id]
+            num_written[prompt.benchmark, prompt.id] += 1
+            record = {
+                "benchmark": prompt.benchmark,
+                "id": prompt.id,
+                "sample_index": index,
+                "completion": rollout.text,
+                "answer": prompt.answer,
+                "finish_reason": rollout.finish_reason,
+                "reward": reward,
+                "advantage": next(advantages),
+                "num_tokens": len(rollout.token_ids),
+            }
+            yield record if correct is None else record | {"correct": bool(correct)}

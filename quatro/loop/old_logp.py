@@ -1,0 +1,74 @@
+"""Where log pi_old of an iteration's tokens comes from."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+import logging
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from quatro.config import Config
+from quatro.loop.trust_region import sequence_log_ratio
+from quatro.methods.scheduled import min_kl_radius
+from quatro.policy.base import Policy
+from quatro.policy.rows import Rows
+from quatro.processes.world import World
+
+logger = logging.getLogger(__name__)
+
+# Until an iteration's first optimiser step the policy IS pi_old, and a minibatch's own detached forward pass gives
+# log pi_old exactly, in the very micro-batches of the update: log-ratios are 0, not noise that Adam would blow up to a
+# full step. The minibatches after it need another source.
+Source = Literal[
+    "own",  # there is a single minibatch, and its own pass is all that is needed
+    "engine",  # the sampler's: in float32, if it agreed with the trainer to 1e-3 of the smallest advantage that matters
+    "recompute",  # a forward pass of the trainer before the first step, in the micro-batches of the update
+]
+
+
+def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
+    """Decided on the first batch of a run; ``rows`` hold the engine's log-probabilities, NaN where it had none."""
+    batch, world = rows.batch, policy.world
+    if config.prompts_per_step == config.minibatch_prompts:
+        return "own"
+    if config.dtype != "float32" or world.any(bool(batch.old_logp_BT[batch.mask_BT].isnan().any())):
+        return "recompute"
+    own_logp_BT = policy.score(rows).logp_BT
+    gap = world.gather(sequence_log_ratio(own_logp_BT, batch.old_logp_BT, batch.mask_BT)).abs().max().item()
+    allowed = 1e-3 * math.sqrt(2.0 * (min_kl_radius(config.method) or 0.01))
+    is_close = gap < allowed
+    logger.info(
+        "log pi_old from the %s: sampler and trainer differ by at most %.1e nats a sequence (allowed %.1e)",
+        "sampler" if is_close else "trainer",
+        gap,
+        allowed,
+    )
+    return "engine" if is_close else "recompute"
+
+
+def old_logp(rows: Rows, source: Source, config: Config, policy: Policy) -> Tensor:
+    """log pi_old of every token that ``source`` knows before the first step, NaN of the others."""
+    if source == "engine":
+        return rows.batch.old_logp_BT
+    logp_BT = torch.full_like(rows.batch.old_logp_BT, torch.nan)
+    if source == "recompute":
+        # The first minibatch meets pi_old itself and needs none: its difference is what `log_ratio/before` shows.
+        for index in rows.minibatches(config.minibatch_prompts):
+            scored_BT = policy.score(rows.select(index)).logp_BT
+            logp_BT[index, : scored_BT.shape[1]] = scored_BT
+    return logp_BT
+
+
+def mismatch(engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> dict[str, float]:
+    """How far the sampler's log-probabilities are from the trainer's, per token; empty if the sampler gave none."""
+    difference = (world or World()).gather((logp_BT - engine_logp_BT)[mask_BT].double())
+    if difference.numel() == 0 or bool(difference.isnan().any()):
+        return {}
+    return {
+        "mismatch/dlogp_abs_mean": difference.abs().mean().item(),
+        "mismatch/dlogp_abs_max": difference.abs().max().item(),
+        "mismatch/k3": (difference.exp() - difference - 1.0).mean().item(),
+    }

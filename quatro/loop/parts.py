@@ -1,0 +1,42 @@
+"""What one iteration works with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quatro.config import Config
+from quatro.data import PromptSet, PromptStream
+from quatro.loop.timing import Stopwatch
+from quatro.policy.base import Policy
+from quatro.processes.stop import StopCheck
+from quatro.rewards import Reward
+from quatro.rollout.engine import Engine
+from quatro.types import Sampling
+
+
+@dataclass
+class Parts:
+    """Everything the loop works with."""
+
+    config: Config
+    policy: Policy
+    tokenizer: Any
+    engine: Engine
+    stream: PromptStream
+    evaluation_prompts: PromptSet | None
+    reward: Reward
+    sampling: Sampling
+    fingerprints: dict[str, str]
+    stop: StopCheck
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Where the time of the iteration with these ``metrics`` went, and the memory of the largest rank so far."""
+        perf = self.stopwatch.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
+        return perf | {"perf/peak_memory_gib": self.policy.world.largest(self.policy.peak_memory_bytes()) / 2**30}
+
+    def close(self) -> None:
+        self.reward.close()
+        self.engine.close()

@@ -1,0 +1,23 @@
+"""Where a run stands: how many iterations are finished, and the one under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quatro.loop.iteration import Iteration
+from quatro.loop.learn import Learner
+
+
+@dataclass
+class Position:
+    """``step`` iterations are finished. ``carried`` is what the method takes from one to the next."""
+
+    learner: Learner
+    step: int = 0
+    carried: Mapping[str, float] = field(default_factory=dict)
+    iteration: Iteration | None = None
+
+    def finish(self, carried: Mapping[str, float]) -> None:
+        """The iteration under way is over."""
+        self.step, self.carried, self.iteration = self.step + 1, carried, None

@@ -1,0 +1,147 @@
+"""Where an iteration stands between two of its optimiser steps: what a stop inside the inner loop must save."""
+
+# Axes: B rows (rollouts), T response tokens.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quatro import ops
+from quatro.policy.base import Forward
+from quatro.policy.rows import Rows
+from quatro.processes.world import World
+from quatro.types import Metric
+
+COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
+
+
+@dataclass
+class InnerProgress:
+    """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the rest is what the steps so far have shown.
+
+    ``old_logp_BT`` is log pi_old of every token that has been met, ``entropy_BT`` the entropy at pi_old where the
+    engine gave none; both are NaN where unknown. ``before`` are measures of the noise before the first step.
+    """
+
+    old_logp_BT: Tensor
+    entropy_BT: Tensor
+    epoch: int = 0
+    num_minibatches: int = 0
+    num_applied: int = 0
+    num_applied_before: int = 0  # this pass
+    num_skipped: int = 0
+    is_done: bool = False  # no step is to follow
+    merged: dict[str, Metric] = field(default_factory=dict)
+    before: dict[str, float] = field(default_factory=dict)
+    grad_norms: list[float] = field(default_factory=list)
+    ess_shares: list[float] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, old_logp_BT: Tensor) -> InnerProgress:
+        """Before the first step; ``old_logp_BT`` is what is known of log pi_old."""
+        is_known_BT = old_logp_BT.isfinite()
+        return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
+
+    def steps_left(
+        self, minibatches: Sequence[Tensor], num_passes: int, is_enough: Callable[[], bool]
+    ) -> Iterator[Tensor]:
+        """The rows of each minibatch that is still to be learnt from, pass after pass.
+
+        A minibatch counts as done once the next one is asked for, so whoever stops in the middle of one does it again.
+        After each pass ``is_enough`` is asked whether it was the last; at most ``num_passes`` are made.
+        """
+        while not self.is_done:
+            if self.num_minibatches == 0:
+                self.num_applied_before = self.num_applied
+            for index in minibatches[self.num_minibatches :]:
+                yield index
+                self.num_minibatches += 1
+            self.epoch, self.num_minibatches = self.epoch + 1, 0
+            self.is_done = is_enough() or self.epoch == num_passes
+
+    def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
+        """Keep what a pass over the rows ``index`` has shown of pi_old; of a pass that is not finite, nothing."""
+        width = forward.logp_BT.shape[1]
+        if is_old_policy and bool(forward.logp_BT[mask_BT].isfinite().all()):
+            self.old_logp_BT[index, :width] = forward.logp_BT
+        if forward.entropy_BT is not None and bool(forward.entropy_BT[mask_BT].isfinite().all()):
+            self.entropy_BT[index, :width] = forward.entropy_BT
+
+    def metrics(self, rows: Rows, world: World) -> dict[str, float]:
+        """The numbers of the whole inner loop, averaged over its steps."""
+        finite_norms = [norm for norm in self.grad_norms if math.isfinite(norm)]
+        metrics = world.reduce(self.merged) | self.before
+        metrics |= {
+            "grad/norm": sum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
+            "grad/norm_max": max(finite_norms, default=math.nan),
+            "grad/skipped_steps": float(self.num_skipped),
+            "grad/zero_steps": float(len(self.grad_norms) - self.num_skipped - self.num_applied),
+            "optimizer_steps": float(self.num_applied),
+            "inner/passes": float(self.epoch),
+            "staleness/steps_max": float(max(0, self.num_applied - 1)),
+            "ratio/ess_share_min": min(filter(math.isfinite, self.ess_shares), default=math.nan),
+        }
+        if rows.batch.ref_logp_BT is not None:
+            mask_BT = rows.batch.mask_BT
+            difference_BT = torch.where(mask_BT, self.old_logp_BT - rows.batch.ref_logp_BT, 0.0)
+            metrics["kl/reference"] = _token_mean(ops.k3(difference_BT), mask_BT, world)
+        return metrics
+
+    def entropy(self, mask_BT: Tensor, world: World) -> float:
+        return _token_mean(self.entropy_BT, mask_BT, world)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN.
+
+        No tensor of a checkpoint holds NaN: beside each stands where it is known.
+        """
+        tensors = dict[str, Tensor]()
+        for name, value_BT in (("old_logp", self.old_logp_BT), ("entropy", self.entropy_BT)):
+            tensors[name] = value_BT.nan_to_num(nan=0.0).cpu()
+            tensors[f"{name}_is_known"] = value_BT.isfinite().cpu()
+        return tensors, {
+            **{name: getattr(self, name) for name in COUNTS},
+            "is_done": self.is_done,
+            "merged": {name: [m.kind, _hex(m.value), _hex(m.count)] for name, m in self.merged.items()},
+            "before": {name: _hex(value) for name, value in self.before.items()},
+            "grad_norms": [_hex(value) for value in self.grad_norms],
+            "ess_shares": [_hex(value) for value in self.ess_shares],
+        }
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], device: torch.device) -> InnerProgress:
+        def floats(values: list[str]) -> list[float]:
+            return [float.fromhex(value) for value in values]
+
+        def known(name: str) -> Tensor:
+            value_BT = tensors[name]
+            is_known_BT = tensors.get(f"{name}_is_known", torch.ones_like(value_BT, dtype=torch.bool))
+            return value_BT.where(is_known_BT, torch.nan).to(device)
+
+        counts = {name: int(plain[name]) for name in COUNTS}
+        return cls(
+            old_logp_BT=known("old_logp"),
+            entropy_BT=known("entropy"),
+            merged={name: Metric(kind, *floats(values)) for name, (kind, *values) in plain["merged"].items()},
+            before={name: float.fromhex(value) for name, value in plain["before"].items()},
+            grad_norms=floats(plain["grad_norms"]),
+            ess_shares=floats(plain["ess_shares"]),
+            is_done=bool(plain["is_done"]),
+            **counts,
+        )
+
+
+def _token_mean(value_BT: Tensor, mask_BT: Tensor, world: World) -> float:
+    totals = world.sums({"value": ops.masked_sum(value_BT, mask_BT).sum(), "count": mask_BT.sum()})
+    return totals["value"].item() / max(1, int(totals["count"]))
+
+
+def _hex(value: float | Tensor) -> str:
+    return float(value).hex()

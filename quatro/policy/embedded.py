@@ -1,0 +1,214 @@
+"""The embedded policy: a tiny Qwen2 that has learnt, from random correct chains, to write countdown answers.
+
+It is what `model: embedded:countdown` means: made once by supervised learning on this machine (about a minute of
+one core), kept in the cache as a plain Hugging Face folder, and from there on loaded like any other model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evals.benchmarks import countdown
+from evals.errors import MissingError, UsageError
+from evals.files.lock import lock_file
+from quatro.policy.lean import import_generation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+logger = logging.getLogger(__name__)
+
+WarmStartProgress = Callable[[int, int, float], None]  # (step, steps, loss in nats per answer token)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Architecture and training of an embedded policy; its hash names the cached folder."""
+
+    hidden_size: int = 64
+    num_heads: int = 2  # head_dim 32, the smallest that vLLM's CPU attention takes
+    num_layers: int = 2
+    mlp_size: int = 192
+    max_positions: int = 64
+    steps: int = 1200
+    rows: int = 128
+    lr: float = 4e-3
+    warmup_steps: int = 100
+    max_grad_norm: float = 1.0
+    random_target_share: float = 0.0
+    seed: int = 0
+    recipe: int = 1  # raise when the code below changes what comes out
+
+    @property
+    def digest(self) -> str:
+        vocabulary = " ".join(countdown.TOKENS)
+        text = json.dumps([asdict(self), vocabulary], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+EMBEDDED = {
+    "embedded:countdown": WarmStart(),
+    # 40 % of the rows carry a random target: a base that leaves many problems unsolved, for flip rates.
+    "embedded:countdown-hard": WarmStart(random_target_share=0.4),
+}
+
+
+def cache_root() -> Path:
+    """``$QUATRO_CACHE``, else ``~/.cache/quatro``."""
+    return Path(os.environ.get("QUATRO_CACHE") or Path.home() / ".cache" / "quatro")
+
+
+def resolve_model(name: str, *, progress: WarmStartProgress | None = None) -> str:
+    """The folder of an embedded model, made if it is not in the cache; any other name is returned as it is.
+
+    Raises:
+        UsageError: an `embedded:` name that does not exist.
+        MissingError: the cache folder cannot be written.
+    """
+    if not name.startswith("embedded:"):
+        return name
+    check_embedded(name)
+    return str(ensure(EMBEDDED[name], name=name.removeprefix("embedded:"), progress=progress))
+
+
+def check_embedded(name: str) -> None:
+    """Raises UsageError if no embedded model is called ``name``."""
+    if name not in EMBEDDED:
+        raise UsageError(f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED)}")
+
+
+def is_cached(name: str) -> bool:
+    """Whether an embedded model needs no warm start any more (True for every other model)."""
+    return name not in EMBEDDED or _folder(EMBEDDED[name], name.removeprefix("embedded:")).exists()
+
+
+def ensure(recipe: WarmStart, *, name: str, progress: WarmStartProgress | None = None) -> Path:
+    """The cached folder of ``recipe``; trains it first if need be. Two processes asking at once train it once."""
+    folder = _folder(recipe, name)
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder.with_suffix(".lock")):
+            if not folder.exists():
+                partial = folder.with_suffix(f".partial-{os.getpid()}")
+                shutil.rmtree(partial, ignore_errors=True)
+                train(recipe, partial, progress=progress)
+                partial.rename(folder)
+    except PermissionError as error:
+        raise MissingError(
+            f"the cache folder {folder.parent} cannot be written ({error.strerror}); set QUATRO_CACHE to one that can"
+        ) from error
+    return folder
+
+
+def train(recipe: WarmStart, folder: Path, *, progress: WarmStartProgress | None = None) -> None:
+    """Supervised learning on random chains; writes the model and its tokenizer to ``folder``."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    logger.info("warm start: %d steps x %d rows of random chains", recipe.steps, recipe.rows)
+    rows = countdown.warmstart_rows(
+        np.random.default_rng(recipe.seed),
+        recipe.steps * recipe.rows,
+        random_target_share=recipe.random_target_share,
+    )
+    token_ids = torch.from_numpy(rows.token_ids).view(recipe.steps, recipe.rows, -1)
+    mask = torch.from_numpy(rows.answer_mask).view(recipe.steps, recipe.rows, -1)
+    tokenizer = make_tokenizer(recipe.max_positions)
+
+    # One thread: the result must not depend on how many cores this machine has.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            model = make_model(recipe)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=(0.9, 0.999), weight_decay=0.0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _warmup_cosine(step, recipe))
+        for step in range(recipe.steps):
+            is_answer = mask[step][:, 1:]
+            hidden = model.model(token_ids[step][:, :-1], use_cache=False).last_hidden_state
+            loss = cross_entropy(model.lm_head(hidden[is_answer]), token_ids[step][:, 1:][is_answer])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
+            optimizer.step()
+            schedule.step()
+            if progress is not None:
+                progress(step + 1, recipe.steps, loss.item())
+    finally:
+        torch.set_num_threads(threads)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def make_model(recipe: WarmStart) -> Qwen2ForCausalLM:
+    """The untrained architecture, initialised from torch's global generator."""
+    import_generation()
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(countdown.TOKENS),
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.mlp_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        num_key_value_heads=recipe.num_heads,
+        max_position_embeddings=recipe.max_positions,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=countdown.EOS_ID,
+        pad_token_id=countdown.PAD_ID,
+        dtype="float32",
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def make_tokenizer(max_positions: int) -> PreTrainedTokenizerFast:
+    """One token per white-space separated word of the countdown vocabulary."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel(countdown.TOKEN_IDS, unk_token="_"))
+    words.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="_",
+        model_max_length=max_positions,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _warmup_cosine(step: int, recipe: WarmStart) -> float:
+    if step < recipe.warmup_steps:
+        return (step + 1) / recipe.warmup_steps
+    share = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+    return 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+def _folder(recipe: WarmStart, name: str) -> Path:
+    return cache_root() / "embedded" / f"{name}-{recipe.digest}"
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w", encoding="utf-8") as file:
+        lock_file(file.fileno(), path, instead="QUATRO_CACHE=DIR", waits=True)
+        yield

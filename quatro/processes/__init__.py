@@ -1,0 +1,1 @@
+"""Processes: ranks, the launcher that started them, and requests to stop."""

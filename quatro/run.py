@@ -1,0 +1,84 @@
+"""One training run from its first to its last status: what `quatro train` calls."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from evals.errors import DataError, MissingError, QuatroError, UsageError
+from evals.files.whole import write_json
+from quatro.processes.stop import StopRequest
+from quatro.runs.directory import RunDir
+from quatro.runs.status import read_status
+
+if TYPE_CHECKING:
+    from quatro.launch.prepare import Prepared
+    from quatro.processes.world import World
+
+Observer = Callable[[Mapping[str, float]], None]
+
+
+def launch(
+    run: RunDir,
+    *,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
+    world: World | None = None,
+    prepared: Prepared | None = None,
+) -> Mapping[str, float]:
+    """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics. For rank 0 of ``world``.
+
+    status.json says `running`, and after how many iterations; then `done` where that is all of them, `interrupted` or
+    `failed` with the reason. log.txt gets what is logged.
+
+    Raises:
+        Whatever `quatro.train.train` raises, after noting it as the reason.
+    """
+    # torch loads here, not with the command line.
+    from quatro.launch.health import Watch, startup_warnings
+    from quatro.runs.trackers import Trackers, observers
+    from quatro.train import train
+
+    stop = stop or StopRequest()  # which notes what another rank was asked
+    logger = logging.getLogger("quatro")
+    handler = run.log_handler()
+    logger.addHandler(handler)
+    before, num_bytes = read_status(run.path), run.metrics_bytes
+    try:
+        run.set_status("running")
+        for warning in startup_warnings(run.config):
+            logger.warning(warning)
+        with Trackers(run) as trackers:
+            observer = observers(Watch(run.config), trackers, observer)
+            metrics = train(run.config, run, observer=observer, stop=stop, world=world, prepared=prepared)
+        step = int(metrics["step"])
+        if step == run.config.steps:
+            run.set_status("done", step=step)
+        else:
+            run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
+        return metrics
+    except (KeyboardInterrupt, SystemExit) as error:
+        with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
+            run.set_status("interrupted", reason=type(error).__name__)
+        raise
+    except Exception as error:
+        # For log.txt only: whoever called says it on the screen.
+        record = logger.makeRecord(
+            logger.name, logging.ERROR, __file__, 0, "the run ended with an error", (), sys.exc_info()
+        )
+        handler.handle(record)
+        reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
+        # A resume that was refused has changed nothing: what the run was before, it still is.
+        is_refused = isinstance(error, UsageError | DataError | MissingError) and run.metrics_bytes == num_bytes
+        with contextlib.suppress(OSError):
+            if is_refused and before.get("status") in ("done", "interrupted"):
+                write_json(run.path / "status.json", before)
+            else:
+                run.set_status("failed", reason=reason)
+        raise
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,257 @@
+"""Checkpoints that are whole and unchanged, or refused before anything of them is loaded.
+
+    checkpoints/step-000100/  model/...  state.json  tensors.safetensors  manifest.json     checkpoints/latest
+    checkpoints/step-000100-inside/      stopped inside iteration 101; there until the next iteration is saved
+
+A checkpoint is written under a temporary name; its manifest (size and SHA-256 of every file) comes last, then the
+directory gets its name, then `latest` is told. A directory of that name without a manifest has lost it, and is moved
+aside (step-000100.aside-1) when the run goes on. Nothing is pickled: state is JSON, tensors are safetensors. torch and
+safetensors load a file with a flipped bit without a word, so every file is hashed first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import DataError, DivergedError
+from evals.files.strict_json import read_document
+from evals.files.whole import fsync_directory, naming, write_text
+from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
+from quatro.runs.manifest import MANIFEST, is_whole, verify, write_manifest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+STATE, TENSORS, MODEL = "state.json", "tensors.safetensors", "model"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint: ``state`` is what was saved beside the model after ``step`` iterations."""
+
+    path: Path
+    step: int
+    state: dict[str, Any]
+
+    @property
+    def model(self) -> Path:
+        """The folder that the writer given to `save` filled."""
+        return self.path / MODEL
+
+    @property
+    def trained_on(self) -> str | None:
+        """The digest of the model that the run began with, where it is known."""
+        found: str | None = self.state.get("inputs", {}).get("reference model")
+        return found
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it was saved inside the iteration after ``step``."""
+        return "iteration" in self.state.get("parts", {})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors beside the model, on the CPU."""
+        from safetensors.torch import load_file
+
+        return load_file(self.path / TENSORS)
+
+
+def save(
+    run: RunDir,
+    step: int,
+    writer: Callable[[Path], None],
+    state: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    *,
+    is_inside: bool = False,
+) -> Path:
+    """Write checkpoints/step-NNNNNN whole or not at all, then remove all but the newest `checkpoint.keep`.
+
+    ``is_inside``: after ``step`` iterations and a part of the next one; beside the checkpoint of ``step`` itself.
+
+    ``writer`` fills the model folder it is given. ``state`` holds JSON values with text keys, finite numbers only.
+
+    Raises:
+        DivergedError: a tensor is not finite.
+        ValueError: ``state`` would not come back from JSON as it is.
+        OSError: a file cannot be written; it is named, and earlier checkpoints are as they were.
+    """
+    _refuse_lossy(state)
+    refuse_non_finite(tensors)
+    run.sync()
+    folder = run.path / "checkpoints"
+    name = step_name(step, is_inside=is_inside)
+    partial, final = folder / f".{name}.{os.getpid()}.tmp", folder / name
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / MODEL).mkdir(parents=True)
+        with naming(partial / MODEL):
+            writer(partial / MODEL)
+        write_tensors(partial / TENSORS, tensors)
+        write_text(partial / STATE, json.dumps(state, ensure_ascii=False, allow_nan=False) + "\n")
+        _sync_tree(partial)
+        write_manifest(partial, step)
+        aside = _set_aside(final) if final.exists() else None  # the same iteration, saved again
+        os.rename(partial, final)
+        fsync_directory(folder)
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        # Frees a full disk; if even that fails, the next resume names and removes it.
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    write_text(folder / "latest", f"{final.name}\n")
+    present = complete_checkpoints(run.path)
+    between = [path for path in present if not path.name.endswith(INSIDE)]
+    for old in between[: -run.config.checkpoint.keep] + [path for path in present if path not in (final, *between)]:
+        _remove(old)
+    return final
+
+
+def load(source: RunDir | Path) -> Checkpoint:
+    """The newest complete checkpoint of a run, or the one in a checkpoint directory, every file verified.
+
+    Raises:
+        DataError: there is none, or a file is missing, extra or changed; it is named, with both hashes.
+    """
+    if isinstance(source, RunDir):
+        newest = load_newest(source)
+        if newest is None:
+            raise DataError(f"{source.path} has no complete checkpoint")
+        return newest
+    if (source / MANIFEST).is_file() or step_number(source.name) is not None:
+        return _load_folder(source)
+    found = complete_checkpoints(source)
+    if not found:
+        raise DataError(f"{source} has no complete checkpoint")
+    return _load_folder(found[-1])
+
+
+def load_newest(run: RunDir) -> Checkpoint | None:
+    """As `load`, None where the run has no complete checkpoint; one that was being replaced is put back first.
+
+    Raises:
+        DataError: a file of the newest is missing, extra or changed.
+    """
+    for path in (run.path / "checkpoints").glob(".*.old"):
+        original = path.with_name(path.name.removeprefix(".").split(".")[0])
+        if is_whole(path) and not original.exists():
+            os.rename(path, original)
+    found = complete_checkpoints(run.path)
+    return _load_folder(found[-1]) if found else None
+
+
+def tidy(run: Path) -> None:
+    """Remove what a killed process left half-written, and move aside a checkpoint without its manifest; each is named.
+
+    For a run that has loaded what it goes on from.
+    """
+    folder = run / "checkpoints"
+    for path in folder.glob(".*.old"):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in sorted(folder.glob(".*.tmp")):
+        logger.warning("%s was not finished when the process ended: removed", path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in sorted(folder.glob("step-*")):
+        if step_number(path.name) is not None and not is_whole(path):
+            names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
+            aside = next(name for name in names if not name.exists())
+            os.rename(path, aside)
+            logger.warning(
+                "%s has lost its %s and cannot be verified: it is now %s, and the run goes on without it",
+                *(path, MANIFEST, aside.name),
+            )
+
+
+def complete_checkpoints(run: Path) -> list[Path]:
+    """Checkpoint directories with a manifest, oldest first; they are not verified here."""
+    folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]
+    return sorted(filter(is_whole, folders), key=lambda path: (step_number(path.name), path.name))
+
+
+def unfinished_note(found: Checkpoint) -> str | None:
+    """What there is to say of a checkpoint that a stop made inside an iteration, None of any other."""
+    if not found.is_inside:
+        return None
+    run = found.path.parents[1]
+    is_newest = complete_checkpoints(run)[-1].name == found.path.name
+    advice = f"; `quatro train {run} --resume` finishes it" if is_newest else ""
+    return f"checkpoint {found.path.name} was saved inside iteration {found.step + 1}{advice}"
+
+
+def checkpoint_steps(run: Path) -> tuple[int, ...]:
+    """Iterations of the complete checkpoints, ascending, each once."""
+    return tuple(sorted({step for path in complete_checkpoints(run) if (step := step_number(path.name)) is not None}))
+
+
+def _load_folder(path: Path) -> Checkpoint:
+    step = verify(path)
+    return Checkpoint(path, step, read_document(path / STATE))
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory so that a crash in between leaves it whole, or named as rubbish and without a manifest."""
+    aside = _set_aside(path)
+    (aside / MANIFEST).unlink()
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _set_aside(path: Path) -> Path:
+    """Under its new name a directory with a manifest still is a checkpoint, until another has taken its place."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+    os.rename(path, aside)
+    return aside
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file.
+
+    Raises:
+        OSError: names the file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
+
+
+def _sync_tree(path: Path) -> None:
+    for file in path.rglob("*"):
+        if file.is_dir():
+            fsync_directory(file)
+        else:
+            with naming(file), file.open("rb+") as stream:
+                os.fsync(stream.fileno())
+
+
+def _refuse_lossy(state: Any, at: str = "state") -> None:
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{at}: key {key!r} is not text and would come back from JSON as text")
+            _refuse_lossy(value, f"{at}.{key}")
+    elif isinstance(state, list):
+        for index, value in enumerate(state):
+            _refuse_lossy(value, f"{at}[{index}]")
+    elif state is not None and not isinstance(state, (str, int, float)):
+        raise ValueError(f"{at} is a {type(state).__name__}, which JSON does not keep")
+
+
+def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raises DivergedError if a tensor holds NaN or infinity."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise DivergedError(f"{name} holds NaN or infinity: no checkpoint is written")

@@ -1,0 +1,287 @@
+"""A run directory: it explains itself, it is also a config, and one process at a time writes to it.
+
+runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt  lock
+             checkpoints/  rollouts/step-000001.jsonl  samples/  figures/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from evals.errors import UsageError
+from evals.files.whole import (
+    file_digest,
+    flush_to_disk,
+    fsync_directory,
+    json_line,
+    naming,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from quatro.config import Config, config_to_yaml, load_config
+from quatro.runs.environment import changes, collect_environment, now
+from quatro.runs.lock import RunLock, is_locked
+from quatro.runs.status import read_environment, read_status
+
+logger = logging.getLogger(__name__)
+
+Status = Literal["running", "done", "failed", "interrupted"]
+FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+
+
+class _LogFile(logging.FileHandler):
+    """log.txt is for reading later: a disk that is full stops a run at a file that matters, never at this one."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+class RunDir:
+    """An open run directory, locked until `close`. Make one with `create` or `open`."""
+
+    def __init__(self, path: Path, config: Config, lock: RunLock) -> None:
+        self.path = path
+        self.config = config
+        self._lock = lock
+        self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
+        self._metrics_digest = file_digest(path / "metrics.jsonl")  # of the rows so far
+        self._rollouts_sha256: dict[str, str] = {}
+
+    @classmethod
+    def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
+        """A new run with its config and environment on disk, status `running`.
+
+        Raises:
+            UsageError: the directory exists and holds something.
+            LockedError: another process is writing to it.
+            OSError: it cannot be written.
+        """
+        if not (path.is_dir() and is_locked(path)):
+            refuse_occupied(path)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = RunLock(path)
+        try:
+            refuse_occupied(path)
+            for folder in FOLDERS:
+                (path / folder).mkdir(exist_ok=True)
+            write_json(path / "environment.json", collect_environment(argv))
+            run = cls(path, config, lock)
+            run.set_status("running", step=0)
+            # Last: a directory with a config.yaml is a run.
+            write_text(path / "config.yaml", config_to_yaml(config))
+        except BaseException:
+            lock.close()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: Path, *, argv: Sequence[str] = ()) -> Self:
+        """The run in ``path``, to go on with it; what has changed in the environment is recorded.
+
+        Raises:
+            UsageError: no run is there.
+            LockedError: another process is writing to it.
+        """
+        if not (path / "config.yaml").is_file():
+            raise UsageError(f"{path} is not a run directory: it has no config.yaml")
+        lock = RunLock(path)
+        try:
+            for folder in FOLDERS:
+                (path / folder).mkdir(exist_ok=True)
+            for unfinished in [*path.glob(".*.tmp"), *path.glob("rollouts/.*.tmp")]:  # of a process that was killed
+                unfinished.unlink()
+            run = cls(path, load_config(path), lock)
+            run._record_resume(argv)
+        except BaseException:
+            lock.close()
+            raise
+        return run
+
+    def close(self) -> None:
+        self._metrics.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- status and environment
+
+    def set_status(self, status: Status, *, step: int | None = None, reason: str | None = None) -> None:
+        """Write status.json; ``step`` iterations are finished (None keeps the number)."""
+        before = read_status(self.path)
+        document = {
+            "status": status,
+            "reason": reason,
+            "step": before.get("step", 0) if step is None else step,
+            "steps": self.config.steps,
+            "started": before.get("started") or now(),
+            "updated": now(),
+        }
+        write_json(self.path / "status.json", document)
+
+    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Record what is known only once the parts are built (device, threads).
+
+        Returns the keys that had another value when the run began, with the values then and now; those stay as
+        recorded.
+        """
+        path = self.path / "environment.json"
+        document = read_environment(self.path)
+        known = {key: document[key] for key in extra if document.get(key) is not None}
+        differing = changes(known, {key: extra[key] for key in known})
+        write_json(path, {**document, **{key: value for key, value in extra.items() if key not in known}})
+        return differing
+
+    def _record_resume(self, argv: Sequence[str]) -> None:
+        path = self.path / "environment.json"
+        current = collect_environment(argv)
+        document = read_environment(self.path) or current
+        entry = {"time": current["time"], "argv": current["argv"], "changes": changes(document, current)}
+        write_json(path, {**document, "resumed": [*document.get("resumed", []), entry]})
+
+    # ---- metrics
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Append one line to metrics.jsonl; a write that fails leaves the lines before it as they were.
+
+        Raises:
+            OSError: names the file.
+        """
+        path = self.path / "metrics.jsonl"
+        before = self.metrics_bytes
+        row_bytes = json_line(row)
+        line = memoryview(row_bytes)
+        with naming(path):
+            try:
+                while line:
+                    line = line[self._metrics.write(line) :]
+            except OSError:
+                self._metrics.truncate(before)
+                raise
+        self._metrics_digest.update(row_bytes)
+
+    @property
+    def metrics_bytes(self) -> int:
+        """Size of metrics.jsonl."""
+        return (self.path / "metrics.jsonl").stat().st_size
+
+    def sync(self) -> None:
+        """Push appended metrics to the disk, so that no checkpoint is ahead of its metrics after a power cut."""
+        with naming(self.path / "metrics.jsonl"):
+            flush_to_disk(self._metrics)
+
+    # ---- rollouts
+
+    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """rollouts/step-000012.jsonl, whole or not at all."""
+        path = self.path / "rollouts" / f"{step_name(step)}.jsonl"
+        digest = hashlib.sha256()
+
+        def lines() -> Iterator[bytes]:
+            for row in rows:
+                line = json_line(row)
+                digest.update(line)
+                yield line
+
+        write_bytes(path, lines())
+        self._rollouts_sha256[path.name] = digest.hexdigest()
+        return path
+
+    # ---- at a checkpoint
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What a checkpoint holds of metrics.jsonl and the rollouts, hashed as this run wrote them."""
+        return {
+            "metrics_bytes": self.metrics_bytes,
+            "metrics_sha256": self._metrics_digest.hexdigest(),
+            "rollouts_sha256": dict(self._rollouts_sha256),
+        }
+
+    def go_back(self, step: int, written: Mapping[str, Any]) -> None:
+        """Cut metrics.jsonl and the rollouts back to ``step`` finished iterations, where ``written`` was stored."""
+        path = self.path / "metrics.jsonl"
+        with naming(path):
+            self._metrics.truncate(written.get("metrics_bytes", 0))
+        self.sync()
+        self._metrics_digest = file_digest(path)
+        folder = self.path / "rollouts"
+        for path in folder.glob("step-*.jsonl"):
+            if (step_number(path.stem) or 0) > step:
+                path.unlink()
+        fsync_directory(folder)
+        self._rollouts_sha256 = dict(written.get("rollouts_sha256", {}))
+
+    # ---- log
+
+    def log_handler(self) -> logging.Handler:
+        """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
+        handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        return handler
+
+
+def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) -> Path:
+    """``runs/<config stem>-<method>-<seed>``; a stem that is no plain file name gets a short hash in its place."""
+    method = config.method.name.rpartition(":")[2]
+    name = f"{stem}-{method}-{config.seed}"
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".-")
+    if slug != name:
+        slug = f"{slug}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return root / slug
+
+
+INSIDE = "-inside"
+
+
+def step_name(step: int, *, is_inside: bool = False) -> str:
+    """``step-000100``; ``step-000100-inside`` for what was stopped inside the iteration after it."""
+    return f"step-{step:06d}{INSIDE if is_inside else ''}"
+
+
+def step_number(name: str) -> int | None:
+    """100 for ``step-000100`` and ``step-000100-inside``; None for any other name."""
+    match = re.fullmatch(f"step-([0-9]{{6,}})(?:{INSIDE})?", name)
+    return int(match.group(1)) if match else None
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuse a directory that holds anything but what `create` leaves behind when it is killed half-way.
+
+    Raises:
+        UsageError: there is a run or something else; the message says how to go on.
+    """
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir():
+        raise UsageError(f"{above} is a file: choose another run directory with -o DIR")
+    if above != path:
+        return
+    present = set(os.listdir(path))
+    if "config.yaml" in present:
+        raise UsageError(
+            f"{path} already holds a run: continue it with `quatro train {path} --resume`, "
+            "or choose another directory with -o DIR"
+        )
+    own = {"lock", "environment.json", "status.json", "metrics.jsonl"}
+    empty = {folder for folder in FOLDERS if folder in present and not os.listdir(path / folder)}
+    others = sorted(name for name in present - own - empty if not name.endswith(".tmp"))
+    if others:
+        raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")

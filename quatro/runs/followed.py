@@ -1,0 +1,43 @@
+"""A run directory as the ranks have it that do not write to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quatro.config import Config
+from quatro.runs.directory import RunDir
+
+
+class FollowedRun(RunDir):
+    """A run directory as all ranks but the first have it: they read, and leave every write to rank 0."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+
+    def close(self) -> None:
+        pass
+
+    def set_status(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        return {}
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return {}
+
+    def go_back(self, step: int, written: Mapping[str, Any]) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def write_rollouts(self, step: int, rows: Any) -> Path:
+        return self.path

@@ -1,0 +1,42 @@
+"""metrics.jsonl of a run, read."""
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError
+from evals.files.training_metrics import metric_row, metric_rows
+
+_TAIL_BYTES = 64 * 1024
+
+
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
+
+    Raises:
+        DataError: as `metric_rows`.
+    """
+    path = run / "metrics.jsonl"
+    for _, row in metric_rows(path) if path.exists() else ():
+        yield row
+
+
+def last_metrics(run: Path) -> dict[str, Any]:
+    """The last whole row of metrics.jsonl; empty where there is none.
+
+    Raises:
+        DataError: as `metric_rows`.
+    """
+    file = run / "metrics.jsonl"
+    if not file.exists():
+        return {}
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+        # What follows the last newline is being written at this moment.
+        lines = stream.read().split(b"\n")[:-1]
+    try:
+        return metric_row(lines[-1], str(file)) or {} if lines else {}
+    except DataError:  # the tail does not know the number of its lines
+        rows = deque(read_metrics(run), maxlen=1)
+        return rows[0] if rows else {}

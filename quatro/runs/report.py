@@ -1,0 +1,265 @@
+"""Runs and sweeps gathered into a report: status, configuration, metrics and samples, as they stand on disk.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.report.model import BASE_CELL, Report, ReportRun, ReportSamples
+from evals.report.samples import BenchmarkView, result_rows, view_samples
+from evals.results.document import Row, SamplingInfo, read_result
+from evals.results.labels import labels_of
+from evals.samples.about import about_samples
+from evals.samples.judged import read_judged
+from evals.samples.reading import sample_files
+from quatro.config import Config, load_config, value_texts
+from quatro.runs.metrics import read_metrics
+from quatro.runs.points import read_points
+from quatro.runs.series import run_folders
+from quatro.runs.summary import describe_run
+
+ReportProgress = Callable[[int, int], None]  # samples files read, of how many
+
+
+class _Place(NamedTuple):
+    """Where a run is, or would be. ``config_file`` None: a base model, of which there are samples only."""
+
+    path: Path
+    config_file: Path | None
+    cell: str = ""
+    settings: Mapping[str, str] = {}
+
+
+def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: ReportProgress | None = None) -> Report:
+    """The runs at ``paths``: run directories, or sweeps with all of their points and base models.
+
+    Samples that cannot be read or judged are left out and named in the report's notes. ``num_answers`` clusters of
+    correct answers and as many wrong ones are kept of each problem.
+
+    Raises:
+        UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
+        DataError: a metrics.jsonl or status.json is broken.
+    """
+    places = list({place.path.resolve(): place for path in paths for place in _places(path)}.values())
+    files = [_tags(place.path) for place in places]
+    total = sum(len(tag_files) for tags in files for tag_files in tags.values())
+    names = labels_of([place.path for place in places])
+    configs = [None if place.config_file is None else load_config(place.config_file) for place in places]
+    groups = _groups(names, places, configs)
+    settings = _settings(places, configs)
+    notes: list[str] = []
+    runs, done = [], 0
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    for place, name, config, group, setting, tags in zip(places, names, configs, groups, settings, files, strict=True):
+        samples = _samples(place.path, tags, num_answers, tell, notes)
+        runs.append(_run(place, name, config, group, setting, samples))
+    title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
+    return Report(title, [str(path) for path in paths], runs, notes, _hints(paths, places, runs))
+
+
+# ---- which runs
+
+
+def _places(path: Path) -> list[_Place]:
+    """The run at ``path``, or the points of the sweep there in their order, after its base models."""
+    if (path / "config.yaml").is_file() or not (path / "sweep.yaml").is_file():
+        return [_Place(folder, folder / "config.yaml") for folder in run_folders([path])]
+    bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
+    places = [_Place(folder, None, BASE_CELL) for folder in bases]
+    for name, (cell, settings) in read_points(path / "sweep.yaml").items():
+        run = path / "runs" / name
+        begun = run / "config.yaml"
+        config_file = begun if begun.is_file() else path / "configs" / f"{name}.yaml"
+        places.append(_Place(run, config_file, cell or _cell_of(name, settings), settings))
+    return places
+
+
+def _cell_of(name: str, settings: Mapping[str, Any]) -> str:
+    """``S1`` of ``S1-quatro-delta=0.1``: what stands before the first setting in a point's name."""
+    for key, value in settings.items():
+        for part in (str(value), f"{key}={value}", f"{key.rpartition('.')[2]}={value}"):
+            before, found, _ = name.partition(f"-{part}")
+            if found:
+                return before
+        break
+    return ""
+
+
+def _groups(names: Sequence[str], places: Sequence[_Place], configs: Sequence[Config | None]) -> list[str]:
+    """A label for each run; runs that differ in their seed alone have the same."""
+    keys = [
+        (place.cell, name if config is None else config.model_copy(update={"seed": 0}).model_dump_json())
+        for name, place, config in zip(names, places, configs, strict=True)
+    ]
+    labels: dict[tuple[str, str], str] = {}
+    for key, name, config in zip(keys, names, configs, strict=True):
+        label = _without_seed(name, config.seed) if config is not None and keys.count(key) > 1 else name
+        if key not in labels:
+            others = set(labels.values())
+            labels[key] = label if label not in others else name if name not in others else f"{name} ({len(others)})"
+    return [labels[key] for key in keys]
+
+
+def _without_seed(name: str, seed: int) -> str:
+    shorter = re.sub(rf"[-_.,]?seed[=_-]?{seed}(?!\d)", "", name)
+    shorter = shorter if shorter != name else name.removesuffix(f"-{seed}")
+    return shorter or name
+
+
+def _settings(places: Sequence[_Place], configs: Sequence[Config | None]) -> list[dict[str, str]]:
+    """What a run's sweep varies, or for runs of no sweep the keys on which they disagree; without method and seed.
+
+    Keys of a method's block count where runs of that method disagree: other methods have other keys.
+    """
+    leaves = [{} if config is None else value_texts(config) for config in configs]
+    found = []
+    for place, own in zip(places, leaves, strict=True):
+        others = [one for one in leaves if one]
+        peers = [one for one in others if one["method.name"] == own.get("method.name")]
+        differing = {
+            key: value
+            for key, value in own.items()
+            if len({one.get(key) for one in (peers if key.startswith("method.") else others)}) > 1
+        }
+        chosen = place.settings or differing
+        found.append({key: value for key, value in chosen.items() if key not in ("method.name", "seed")})
+    return found
+
+
+def _run(
+    place: _Place,
+    name: str,
+    config: Config | None,
+    group: str,
+    settings: Mapping[str, str],
+    samples: Sequence[ReportSamples],
+) -> ReportRun:
+    shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
+    if config is None:
+        return ReportRun(status=BASE_CELL, **shared)
+    leaves = value_texts(config)
+    shared |= {
+        "seed": config.seed,
+        "method": leaves["method.name"],
+        "delta": config.method.kl_radius,
+        "steps": config.steps,
+        "settings": settings,
+        "config": leaves,
+    }
+    if not (place.path / "config.yaml").is_file():
+        return ReportRun(status="missing", reason="not begun", **shared)
+    summary = describe_run(place.path)
+    return ReportRun(
+        status=summary.status,
+        reason=summary.reason or "",
+        step=summary.step,
+        updated=summary.updated or "",
+        metrics=list(read_metrics(place.path)),
+        **shared,
+    )
+
+
+# ---- samples
+
+
+def _tags(run: Path) -> dict[str, list[Path]]:
+    """The samples files of each tag, which is the folder below ``samples`` that they are in."""
+    folder = run / "samples"
+    if not any(folder.rglob("*.jsonl*")):
+        return {}
+    tags: dict[str, list[Path]] = {}
+    for file in sample_files(folder):
+        tags.setdefault(file.parent.relative_to(folder).as_posix(), []).append(file)
+    return tags
+
+
+def _samples(
+    run: Path, tags: Mapping[str, Sequence[Path]], num_answers: int, tell: Callable[[], None], notes: list[str]
+) -> list[ReportSamples]:
+    """What the run was sampled to, one entry a tag; result files where there are no samples."""
+    found: list[ReportSamples] = []
+    for tag, files in tags.items():
+        views: list[BenchmarkView] = []
+        for file in files:
+            try:
+                samples, _ = read_judged([file])
+                views += view_samples(samples, num_answers=num_answers)
+            except (DataError, UsageError) as error:
+                notes.append(f"left out: {error}")
+            else:
+                notes += samples.warnings
+            tell()
+        twice = {view.benchmark for view in views if [other.benchmark for other in views].count(view.benchmark) > 1}
+        if twice:
+            notes.append(f"left out: {run} {tag}: several files hold samples of {', '.join(sorted(twice))}")
+            continue
+        if views:
+            try:
+                about, rows = about_samples(files), result_rows(views)
+            except DataError as error:
+                notes.append(f"left out: {error}")
+                continue
+            words = _unused(_sampling_text(about.get("sampling"), tag), tag, found)
+            found.append(ReportSamples(words, tag, rows, views))
+    return found or _results_of(run, notes)
+
+
+def _results_of(run: Path, notes: list[str]) -> list[ReportSamples]:
+    """Pass@k and UCC@k of result documents in a run that has no samples."""
+    rows: dict[str, list[Row]] = {}
+    for file in sorted([*run.glob("results/*.json"), *run.glob("samples/*/*.json")]):
+        if file.name == "sampling.json":
+            continue
+        try:
+            result = read_result(file)
+        except DataError as error:
+            notes.append(f"left out: {error}")
+            continue
+        wanted = [row for row in result.rows if row.metric in ("pass@k", "ucc@k")]
+        if wanted:
+            rows.setdefault(_sampling_text(result.sampling, file.parent.name), []).extend(wanted)
+    return [ReportSamples(words, "results", found) for words, found in rows.items()]
+
+
+def _sampling_text(sampling: SamplingInfo | None, tag: str) -> str:
+    """`T 1, top_p 0.7` where it is known how samples were drawn, else the tag."""
+    if sampling is None or sampling.temperature is None:
+        return tag
+    parts = [f"T {sampling.temperature:g}"]
+    parts += [f"top_p {sampling.top_p:g}"] if sampling.top_p is not None else []
+    parts += [f"top_k {sampling.top_k}"] if sampling.top_k else []
+    return ", ".join(parts)
+
+
+def _unused(words: str, tag: str, found: Sequence[ReportSamples]) -> str:
+    """``words``, with the tag where the run was sampled that way before (at another step, for example)."""
+    return f"{words} ({tag})" if any(one.sampling == words for one in found) else words
+
+
+def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[ReportRun]) -> dict[str, str]:
+    """Commands that fill the sections that are empty."""
+    hints = {}
+    trained = [(place, run) for place, run in zip(places, runs, strict=True) if run.config]
+    if not any(run.metrics for run in runs):
+        is_sweep = any((path / "sweep.yaml").is_file() for path in paths)
+        run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
+        hints["training"] = "the `quatro sweep` command once more" if is_sweep else f"`quatro train {run} --resume`"
+    if not any(run.samples for run in runs):
+        place, first = next(((p, r) for p, r in trained if r.metrics), trained[0] if trained else (places[0], runs[0]))
+        is_embedded = first.config.get("model", "").strip('"').startswith("embedded:")
+        benchmark = "countdown" if is_embedded else "math500"
+        hints["samples"] = f"`quatro sample {shlex.quote(str(place.path))} -b {benchmark} -n 64 --grade`"
+    return hints

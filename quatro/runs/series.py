@@ -1,0 +1,176 @@
+"""Training runs as the settings that figures compare: runs that differ in their seed alone belong together.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from evals.errors import DataError, UsageError
+from evals.figures.run_settings import Setting
+from evals.files.training_metrics import Rows
+from quatro.config import Config, leaves, load_config
+from quatro.dual import DualSolution, solve_dual
+from quatro.runs.metrics import read_metrics
+
+# Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
+_NEUTRAL = ("seed", "steps", "threads", "device", "microbatch_tokens", "audit", "save_rollouts")
+_NEUTRAL_BLOCKS = ("eval.", "checkpoint.")
+_NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
+# Keys with a field of their own in `Setting`.
+_NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")
+
+Leaves = dict[str, str]
+
+
+class RunSettings(NamedTuple):
+    """Settings in the order of their first run, and what is worth a warning."""
+
+    settings: list[Setting]
+    warnings: list[str]
+
+
+class _Run(NamedTuple):
+    path: Path
+    config: Config
+    rows: Rows
+    leaves: Leaves
+
+
+def read_settings(paths: Sequence[Path]) -> RunSettings:
+    """The runs at ``paths`` (run directories, or sweeps with all of their runs), grouped by configuration.
+
+    A run without metrics is left out. Two runs of one setting with one seed are one run: the longer one is kept.
+
+    Raises:
+        UsageError: a path is neither a run nor a sweep.
+        DataError: a metrics.jsonl is broken, or no run has metrics.
+    """
+    warnings = []
+    groups: dict[Hashable, dict[int, _Run]] = {}
+    for path in run_folders(paths):
+        config = load_config(path)
+        run = _Run(path, config, list(read_metrics(path)), _leaves_of(config))
+        if not run.rows:
+            warnings.append(f"{path} has no metrics yet and is left out")
+            continue
+        group = groups.setdefault(frozenset(run.leaves.items()), {})
+        twin = group.get(config.seed)
+        if twin is not None:
+            kept, dropped = (run, twin) if len(run.rows) > len(twin.rows) else (twin, run)
+            warnings.append(f"{dropped.path} is left out: {kept.path} has the same configuration and seed")
+            run = kept
+        group[config.seed] = run
+    if not groups:
+        raise DataError("no run given has metrics yet; let one finish a step, then plot again")
+    runs = [[group[seed] for seed in sorted(group)] for group in groups.values()]
+    for group_runs in runs:
+        lengths = sorted({len(run.rows) for run in group_runs})
+        if len(lengths) > 1:
+            warnings.append(
+                f"{group_runs[0].path.name} and its other seeds have {', '.join(map(str, lengths))} steps; "
+                f"their mean ends after {lengths[0]}"
+            )
+    texts = _differences([group_runs[0] for group_runs in runs])
+    return RunSettings([_setting(one, *text) for one, text in zip(runs, texts, strict=True)], warnings)
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Run directories at ``paths``, each once; of a sweep all that have begun, by name.
+
+    Raises:
+        UsageError: a path is neither a run nor a sweep with runs.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        folders = [path] if (path / "config.yaml").is_file() else []
+        folders = folders or sorted(config.parent for config in path.glob("runs/*/config.yaml"))
+        if not folders:
+            raise UsageError(
+                f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
+                "`quatro runs list` shows them"
+            )
+        for folder in folders:
+            found.setdefault(folder.resolve(), folder)
+    return list(found.values())
+
+
+def dual_by_count(delta: float, num_rollouts: int, **bounds: float | None) -> DualSolution:
+    """The dual of N - 1 prompts: c = 1, ..., N - 1 of N rollouts are correct, the correct ones first."""
+    counts = np.arange(1, num_rollouts)
+    reward_QN = (np.arange(num_rollouts)[None, :] < counts[:, None]).astype(np.float64)
+    return solve_dual(reward_QN, delta, **bounds)
+
+
+def positive_advantages(
+    delta: float, num_rollouts: int, *, boundary_cap: float | None, advantage_floor: float | None
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """A of a correct rollout when c = 1, ..., N - 1 of N are correct, and the c at which delta was out of reach."""
+    dual = dual_by_count(delta, num_rollouts, boundary_cap=boundary_cap, advantage_floor=advantage_floor)
+    capped = tuple(c for c, status in enumerate(dual.status, start=1) if status != "interior")
+    return tuple(dual.advantage[:, 0].tolist()), capped
+
+
+def _setting(runs: Sequence[_Run], shared: str, own: str) -> Setting:
+    config = runs[0].config
+    is_auto = config.inner_updates == "auto"
+    fields = config.method.model_dump()
+    delta = config.method.kl_radius
+    advantages: tuple[float, ...] = ()
+    capped: tuple[int, ...] = ()
+    if delta is not None and {"boundary_cap", "advantage_floor"} <= set(fields):
+        advantages, capped = positive_advantages(
+            delta,
+            config.rollouts_per_prompt,
+            boundary_cap=fields["boundary_cap"],
+            advantage_floor=fields["advantage_floor"],
+        )
+    return Setting(
+        method=config.method.name,
+        lr=config.optimizer.lr,
+        inner_updates=config.most_inner_updates,
+        runs=tuple(run.rows for run in runs),
+        delta=delta,
+        log_ratio=fields.get("log_ratio"),
+        shared=", ".join(text for text in ("inner_updates auto" if is_auto else "", shared) if text),
+        own=own,
+        advantages=advantages,
+        capped=capped,
+    )
+
+
+def _differences(runs: Sequence[_Run]) -> list[tuple[str, str]]:
+    """Per run: the keys outside and inside its method's block on which it disagrees with another run, as text."""
+    shared_keys = _varying([run.leaves for run in runs], inside=False)
+    texts = []
+    for run in runs:
+        peers = [other.leaves for other in runs if other.config.method.name == run.config.method.name]
+        own_keys = _varying(peers, inside=True)
+        presets = {tuple(leaves.get(key) for key in own_keys): leaves.get("method.preset") for leaves in peers}
+        if len(set(presets.values())) == len(presets):  # the preset's name says it all
+            own_keys = [key for key in own_keys if key == "method.preset"]
+        texts.append((_text(run.leaves, shared_keys), _text(run.leaves, own_keys)))
+    return texts
+
+
+def _varying(several: Sequence[Leaves], *, inside: bool) -> list[str]:
+    keys = dict.fromkeys(key for leaves in several for key in leaves if key.startswith("method.") == inside)
+    return [key for key in keys if key not in _NAMED and len({leaves.get(key) for leaves in several}) > 1]
+
+
+def _text(leaves: Leaves, keys: Sequence[str]) -> str:
+    return ", ".join(f"{key.removeprefix('method.')} {leaves[key]}" for key in keys if key in leaves)
+
+
+def _leaves_of(config: Config) -> Leaves:
+    """Dotted keys that matter to what a run computes, with their values as text."""
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in leaves(config.model_dump())
+        if key not in _NEUTRAL and key != _NEUTRAL_ENGINE and not key.startswith(_NEUTRAL_BLOCKS)
+    }

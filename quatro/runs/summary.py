@@ -1,0 +1,88 @@
+"""What there is to say about runs without touching them: their state, their last numbers, their checkpoints."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evals.errors import QuatroError, UsageError
+from quatro.config import Config, load_config
+from quatro.runs.checkpoint import checkpoint_steps
+from quatro.runs.lock import is_locked
+from quatro.runs.metrics import last_metrics
+from quatro.runs.status import read_environment, read_status
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), or `unreadable`.
+
+    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row.
+    """
+
+    path: Path
+    status: str
+    reason: str | None = None
+    step: int = 0
+    steps: int | None = None
+    started: str | None = None
+    updated: str | None = None
+    config: Config | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    checkpoints: tuple[int, ...] = ()
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """Every run below ``root`` (runs of sweeps too), by path. A run that cannot be read is listed as such.
+
+    Raises:
+        UsageError: there is no such directory.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
+    return [_described_or_unreadable(path) for path in sorted(_run_paths(root))]
+
+
+def describe_run(path: Path) -> RunSummary:
+    """One run.
+
+    Raises:
+        UsageError: no run is there.
+        DataError: a file of it cannot be read.
+    """
+    if not (path / "config.yaml").is_file():
+        raise UsageError(f"{path} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    status = read_status(path)
+    state, reason = status.get("status", "unknown"), status.get("reason")
+    if state == "running" and not is_locked(path):
+        state, reason = "killed", f"no process holds it; continue with `quatro train {path} --resume`"
+    config = load_config(path)
+    metrics = last_metrics(path)
+    environment = read_environment(path)
+    return RunSummary(
+        path=path,
+        status=str(state),
+        reason=reason,
+        step=int(metrics.get("step") or status.get("step") or 0),
+        steps=config.steps,
+        started=status.get("started") or environment.get("time"),
+        updated=status.get("updated"),
+        config=config,
+        metrics=metrics,
+        checkpoints=checkpoint_steps(path),
+    )
+
+
+def _run_paths(root: Path) -> Iterator[Path]:
+    for folder, subfolders, files in os.walk(root):
+        if "config.yaml" in files:
+            subfolders.clear()
+            yield Path(folder)
+
+
+def _described_or_unreadable(path: Path) -> RunSummary:
+    try:
+        return describe_run(path)
+    except (QuatroError, OSError) as error:
+        return RunSummary(path, "unreadable", reason=str(error))

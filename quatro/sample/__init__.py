@@ -1,0 +1,1 @@
+"""Drawing samples of benchmarks."""

@@ -1,0 +1,179 @@
+"""Draws samples of a benchmark into a folder, and continues where an earlier call stopped.
+
+    <folder>/<benchmark>.jsonl   one line a sample, by problem and index once it is complete
+    <folder>/sampling.json       how they were drawn; other settings into the same folder are refused
+
+The seed of a sample depends on nothing but the run's seed, the problem and the sample's index: samples are the same
+however often sampling was interrupted and however problems were batched, and so is the file in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evals.errors import DataError, UsageError
+from evals.files.whole import file_stem, write_bytes
+from evals.samples.types import Sample
+from evals.samples.writing import SampleWriter
+from quatro.rollout.streams import sample_seed
+from quatro.sample.progress import DrawProgress
+from quatro.sample.settings import Source, claim_folder
+from quatro.types import Prompt, Rollout, Sampling
+
+if TYPE_CHECKING:
+    from quatro.rewards import Reward
+    from quatro.rollout.engine import Sampler
+
+logger = logging.getLogger(__name__)
+
+# What one call of an engine draws, and a crash can lose, against how well an engine batches.
+ROWS_PER_CALL = 1024
+TOKENS_PER_CALL = 1 << 18
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """The samples of a benchmark: how many of them were drawn just now (``num_new``) or there before."""
+
+    benchmark: str
+    path: Path
+    num_problems: int
+    num_new: int
+    num_present: int
+
+
+def sample_benchmark(
+    engine: Sampler,
+    prompts: Sequence[Prompt],
+    *,
+    n: int,
+    sampling: Sampling,
+    seed: int,
+    template: str,
+    source: Source,
+    folder: Path,
+    reward: Reward | None = None,
+    progress: DrawProgress | None = None,
+    num_rows: int | None = None,
+) -> SampleFile:
+    """The file with ``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
+
+    With a ``reward`` each row says whether it is correct. ``num_rows``: samples that one call of the engine draws.
+
+    Raises:
+        UsageError: ``folder`` holds samples that were drawn with other settings.
+        DataError: no prompts, or the file in ``folder`` cannot be read.
+    """
+    if not prompts:
+        raise DataError("no prompts to sample from")
+    if n < 1:
+        raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
+    benchmark = prompts[0].benchmark
+    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source)
+    path = folder / f"{file_stem(benchmark)}.jsonl"
+    with SampleWriter(path) as writer:
+        for warning in writer.warnings:
+            logger.warning(warning)
+        missing = [
+            (prompt, [index for index in range(n) if (prompt.id, index) not in writer.present]) for prompt in prompts
+        ]
+        num_wanted = len(prompts) * n
+        num_present = num_wanted - sum(len(indices) for _, indices in missing)
+        num_done, num_tokens = num_present, 0
+        if progress is not None and num_present < num_wanted:
+            progress(benchmark, num_present, num_wanted, 0)
+        for chunk in _chunks(missing, num_rows or rows_per_call(sampling)):
+
+            def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
+                if progress is not None:
+                    progress(benchmark, done + num_finished, num_wanted, tokens + num_drawn)
+
+            asked = [prompt for prompt, _ in chunk]
+            seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
+            rollouts = engine.generate(asked, seeds, sampling, progress=report)
+            correct = reward.score(asked, rollouts).correct if reward is not None else None
+            for i, (prompt, indices) in enumerate(chunk):
+                verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
+                drawn = zip(indices, rollouts[i], verdicts, strict=True)
+                writer.append(_sample(prompt, index, rollout, verdict) for index, rollout, verdict in drawn)
+                num_done += len(rollouts[i])
+                num_tokens += sum(len(rollout.token_ids) for rollout in rollouts[i])
+            report(0, 0, num_done, num_tokens)
+        if num_present:  # also where nothing was missing: a call may have ended between its last row and this
+            put_in_order(path, [prompt.id for prompt in prompts])
+    return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
+
+
+def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None) -> Sample:
+    return Sample(
+        benchmark=prompt.benchmark,
+        id=prompt.id,
+        sample_index=index,
+        completion=rollout.text,
+        answer=prompt.answer,
+        prompt=prompt.text,
+        finish_reason=rollout.finish_reason,
+        correct=is_correct,
+    )
+
+
+def put_in_order(path: Path, ids: Sequence[str]) -> None:
+    """Sort the rows of a samples file by problem, in the order of ``ids``, and index; other ids come last."""
+    rank = {id: position for position, id in enumerate(ids)}
+    places: list[tuple[int, str, int, int, int]] = []
+    offset = 0
+    with path.open("rb") as stream:
+        for line in stream:
+            if not line.isspace():
+                row = json.loads(line)
+                places.append((rank.get(row["id"], len(rank)), row["id"], row["sample_index"], offset, len(line)))
+            offset += len(line)
+    ordered = sorted(places)
+    if ordered == places:
+        return
+
+    def lines() -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            for *_, start, length in ordered:
+                stream.seek(start)
+                yield stream.read(length)
+
+    write_bytes(path, lines())
+
+
+def refuse_long_prompts(prompts: Sequence[Prompt], context: int | None) -> None:
+    """Raises DataError for a prompt that leaves no room for a response: better now than hours into sampling."""
+    for prompt in prompts:
+        if context is not None and len(prompt.token_ids) >= context:
+            raise DataError(
+                f"prompt {prompt.id!r} of {prompt.benchmark} has {len(prompt.token_ids)} tokens, which leaves no room "
+                f"for a response in the model's context of {context}; take it out of the problems"
+            )
+
+
+def rows_per_call(sampling: Sampling) -> int:
+    """Samples that one call of an engine draws: fewer, the longer they may be."""
+    return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
+
+
+def _chunks(
+    missing: Sequence[tuple[Prompt, Sequence[int]]], num_rows: int
+) -> Iterator[list[tuple[Prompt, Sequence[int]]]]:
+    """Missing samples problem by problem, ``num_rows`` at a time; a problem is cut only where it does not fit."""
+    chunk: list[tuple[Prompt, Sequence[int]]] = []
+    room = num_rows
+    for prompt, indices in missing:
+        for start in range(0, len(indices), num_rows):
+            piece = indices[start : start + num_rows]
+            if len(piece) > room:
+                yield chunk
+                chunk, room = [], num_rows
+            chunk.append((prompt, piece))
+            room -= len(piece)
+    if chunk:
+        yield chunk

@@ -1,0 +1,290 @@
+"""Draws samples of benchmarks from a model or a run: `draw_samples`, which is what `quatro sample` calls.
+
+Nothing here loads torch before something is drawn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evals.benchmarks.catalogue import registry
+from evals.benchmarks.countdown import MAX_ANSWER_TOKENS
+from evals.benchmarks.loading import load_problems
+from evals.benchmarks.problems import Problem
+from evals.errors import UsageError
+from evals.files.whole import file_stem
+from evals.samples.graders import grader_name
+from quatro.data import to_prompts
+from quatro.policy.digest import check_model, model_digest
+from quatro.policy.embedded import resolve_model
+from quatro.rewards import make_reward
+from quatro.rollout.engine import Recipe
+from quatro.runs.checkpoint import unfinished_note
+from quatro.runs.tag import Tag
+from quatro.sample import engines
+from quatro.sample.benchmark import SampleFile, refuse_long_prompts, sample_benchmark
+from quatro.sample.model import SampledModel, find_model
+from quatro.sample.progress import DrawProgress
+from quatro.sample.settings import SampleSettings, Source, settings_of
+from quatro.types import Prompt, Sampling
+
+if TYPE_CHECKING:
+    import torch
+
+    from quatro.rollout.engine import Sampler
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """What is drawn of one benchmark; ``grader`` judges its samples where they are graded."""
+
+    name: str
+    problems: list[Problem]
+    sampling: Sampling
+    template: str
+    grader: str
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """What a call of `draw_samples` is going to draw, checked as far as it can be before torch is loaded.
+
+    ``gpus`` are devices as CUDA_VISIBLE_DEVICES names them; ``notes`` say where an option replaces a preset's value.
+    """
+
+    model: SampledModel
+    benchmarks: list[BenchmarkPlan]
+    n: int
+    seed: int
+    folder: Path
+    engine: str
+    gpus: list[str]
+    grade: bool
+    notes: list[str]
+
+
+def draw_samples(
+    model: str | Path,
+    benchmarks: str | Sequence[str],
+    *,
+    n: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    max_tokens: int | None = None,
+    preset: str | None = None,
+    template: str | None = None,
+    seed: int = 0,
+    tag: str | None = None,
+    out: str | Path | None = None,
+    engine: str = "transformers",
+    gpus: str | None = None,
+    grade: bool = False,
+    progress: DrawProgress | None = None,
+) -> list[SampleFile]:
+    """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
+
+    The samples are written to FOLDER/BENCHMARK.jsonl, one a line, and how they were drawn to FOLDER/sampling.json. If
+    a call is interrupted, repeat it: the files end as if it had not been, byte for byte. Samples that were drawn with
+    other settings are never mixed into a folder.
+
+        for file in draw_samples("runs/math", ["math500", "aime24"], n=64, top_p=0.7):
+            print(file.path, file.num_new)  # runs/math/samples/T1-p0.7-step000200/math500.jsonl 32000
+
+    Args:
+        model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
+        benchmarks: one or several names of the registry or .jsonl files of problems.
+        n: samples per problem. Default: 256.
+        temperature: divides the logits. Default: 1.
+        top_p: nucleus mass in (0, 1]; 1 keeps every token. Default: 1.
+        top_k: how many of the most likely tokens are kept; 0 keeps all. Default: 0.
+        max_tokens: longest response, in tokens. Default: the run's, else the preset's, else the benchmark's.
+        preset: `paper` or `verl-generation`: other defaults of the five above (`quatro.sample.settings.PRESETS`).
+        template: prompt template. Default: the run's, else the benchmark's.
+        seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
+        tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
+        out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
+        engine: `transformers` or `vllm`.
+        gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
+        grade: judge each sample as it is drawn; its line says whether it is correct.
+        progress: called with the benchmark, samples in its file, samples wanted and tokens drawn by this call.
+
+    Raises:
+        UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
+        MissingError: the model, a benchmark, a package or a GPU is not on this machine.
+        DataError: a run or a file is damaged, or a prompt leaves no room for a response in the model's context.
+    """
+    plan = plan_samples(
+        model,
+        benchmarks,
+        n=n,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        preset=preset,
+        template=template,
+        seed=seed,
+        tag=tag,
+        out=out,
+        engine=engine,
+        gpus=gpus,
+        grade=grade,
+    )
+    return draw_planned(plan, progress=progress)
+
+
+def plan_samples(
+    model: str | Path,
+    benchmarks: str | Sequence[str],
+    *,
+    n: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    max_tokens: int | None,
+    preset: str | None,
+    template: str | None,
+    seed: int,
+    tag: str | None,
+    out: str | Path | None,
+    engine: str,
+    gpus: str | None,
+    grade: bool,
+) -> SamplePlan:
+    """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
+    names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
+    if not names:
+        raise UsageError("name a benchmark with -b, for example -b countdown")
+    drawer = engines.engine_name(engine)
+    settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
+    if out is not None and tag is not None:
+        raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
+    found = find_model(str(model))
+    if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
+        logger.warning(note)
+    of_run, of_preset = found.max_tokens, settings.preset_max_tokens
+    if max_tokens is None and of_run and of_preset and of_run != of_preset:
+        notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
+    plans = [_plan_benchmark(name, settings, template, found) for name in names]
+    twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
+    if twice:
+        raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
+    if tag is not None and file_stem(tag) != tag:
+        raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
+    sampling = plans[0].sampling
+    default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
+    engines.check_sampling(drawer, sampling)
+    check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
+    return SamplePlan(
+        model=found,
+        benchmarks=plans,
+        n=settings.n,
+        seed=seed,
+        folder=default if out is None else Path(out),
+        engine=drawer,
+        gpus=engines.gpu_list(gpus),  # last: only torch knows how many there are
+        grade=grade,
+        notes=notes,
+    )
+
+
+def _plan_benchmark(source: str, settings: SampleSettings, template: str | None, found: SampledModel) -> BenchmarkPlan:
+    """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
+    problems = load_problems(source)
+    name = problems[0].benchmark
+    entry = registry().get(name)
+    grader = grader_name(name)
+    if grader == "countdown":
+        # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
+        usual, longest = "plain", MAX_ANSWER_TOKENS + 1
+    else:
+        usual = found.template or (entry.template if entry is not None else "qwen-boxed")
+        longest = 1024
+    sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest)
+    return BenchmarkPlan(name, problems, sampling, template or usual, grader)
+
+
+def draw_planned(
+    plan: SamplePlan,
+    *,
+    progress: DrawProgress | None = None,
+    finished: Callable[[SampleFile], None] | None = None,
+) -> list[SampleFile]:
+    """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
+    from quatro.policy.device import find_device
+    from quatro.policy.loading import context_limit, load_model_config, load_tokenizer
+
+    weights = resolve_model(plan.model.name)
+    tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
+    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
+    for rows in prompts:
+        refuse_long_prompts(rows, context)
+    pairs = list(zip(plan.benchmarks, prompts, strict=True))
+    longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
+    device = find_device("auto")
+    recipe = Recipe(
+        engine=plan.engine,
+        weights=weights,
+        dtype="bfloat16" if device.type == "cuda" else "float32",
+        device=str(device),
+        max_tokens=longest if context is None else min(context, longest),
+    )
+    source = replace(
+        plan.model.source,
+        fingerprint=model_digest(weights),
+        dtype=recipe.dtype,
+        device=_device_name(device),
+        engine=plan.engine,
+    )
+    files = []
+    with engines.open_sampler(recipe, plan.gpus) as sampler:
+        for one, rows in pairs:
+            num_rows = engines.rows_per_call(recipe, one.sampling, len(plan.gpus))
+            files.append(_draw_benchmark(plan, one, rows, sampler, source, num_rows=num_rows, progress=progress))
+            if finished is not None:
+                finished(files[-1])
+    return files
+
+
+def _draw_benchmark(
+    plan: SamplePlan,
+    benchmark: BenchmarkPlan,
+    prompts: Sequence[Prompt],
+    sampler: Sampler,
+    source: Source,
+    *,
+    num_rows: int,
+    progress: DrawProgress | None,
+) -> SampleFile:
+    reward = make_reward(benchmark.grader) if plan.grade else None
+    try:
+        return sample_benchmark(
+            sampler,
+            prompts,
+            n=plan.n,
+            sampling=benchmark.sampling,
+            seed=plan.seed,
+            template=benchmark.template,
+            source=source,
+            folder=plan.folder,
+            reward=reward,
+            progress=progress,
+            num_rows=num_rows,
+        )
+    finally:
+        if reward is not None:
+            reward.close()
+
+
+def _device_name(device: torch.device) -> str:
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)

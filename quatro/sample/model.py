@@ -1,0 +1,71 @@
+"""Which model is sampled: one by its name, that of a run, or that of a checkpoint. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from evals.files.whole import file_stem
+from quatro.config import load_config
+from quatro.runs.checkpoint import MODEL, Checkpoint, load
+from quatro.runs.manifest import MANIFEST
+from quatro.sample.settings import Source
+
+
+@dataclass(frozen=True)
+class SampledModel:
+    """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
+
+    ``step`` is that of a run's newest checkpoint; ``template`` and ``max_tokens`` are what the run was trained with.
+    """
+
+    name: str
+    source: Source
+    run: Path | None = None
+    checkpoint: Checkpoint | None = None
+    step: int | None = None
+    template: str | None = None
+    max_tokens: int | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether its checkpoint was saved inside the iteration after ``step``."""
+        return self.checkpoint is not None and self.checkpoint.is_inside
+
+    @property
+    def samples_folder(self) -> Path:
+        """Where its samples go by default, each setting in a folder below: ``RUN/samples`` or ``samples/MODEL``."""
+        if self.run is not None:
+            return self.run / "samples"
+        return Path("samples") / file_stem(re.sub(r"[/:]+", "-", self.source.model).strip("-."))
+
+
+def find_model(name: str) -> SampledModel:
+    """The model of a run directory (its newest checkpoint), of a checkpoint, or of that name.
+
+    Raises:
+        UsageError: the run's config.yaml is wrong.
+        DataError: a run without a checkpoint, or a checkpoint that is damaged.
+    """
+    path = Path(name)
+    if not (path / "config.yaml").is_file():
+        folder = path.parent if path.name == MODEL and not (path / MANIFEST).is_file() else path
+        if not (folder / MANIFEST).is_file():
+            return SampledModel(name, Source(model=name))
+        # A checkpoint, or the model in it: what it knows of its base is worth as much without the run.
+        checkpoint = load(folder)
+        return SampledModel(str(checkpoint.model), Source(model=name), checkpoint=checkpoint)
+    config = load_config(path)
+    checkpoint = load(path)
+    method = config.method
+    label = method.name if method.kl_radius is None else f"{method.name} delta={method.kl_radius:g}"
+    return SampledModel(
+        name=str(checkpoint.model),
+        source=Source(model=config.model, method=label),
+        run=path,
+        checkpoint=checkpoint,
+        step=checkpoint.step,
+        template=config.data.template,
+        max_tokens=config.rollout.max_new_tokens,
+    )

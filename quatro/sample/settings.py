@@ -1,0 +1,169 @@
+"""How samples are drawn: presets, what options make of them, and the sampling.json that keeps a folder consistent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError, UsageError
+from evals.files.strict_json import read_document, refuse
+from evals.files.whole import file_stem, write_json
+from quatro.types import Sampling
+
+logger = logging.getLogger(__name__)
+
+_OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself
+
+
+@dataclass(frozen=True)
+class SampleSettings:
+    """How many samples are drawn of a problem, and how.
+
+    ``max_tokens`` is None where no option says it, ``preset_max_tokens`` where there is no preset.
+    """
+
+    n: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int | None = None
+    preset_max_tokens: int | None = None
+
+    def sampling(self, *, of_run: int | None, of_benchmark: int) -> Sampling:
+        """As long as the option says, else as the run was trained with, else as the preset says, else the benchmark.
+
+        A preset does not cut a run: what was learnt with longer responses is not measured with shorter ones.
+        """
+        longest = self.max_tokens or of_run or self.preset_max_tokens or of_benchmark
+        return Sampling(self.temperature, self.top_p, self.top_k, longest)
+
+
+# How others sample, so that results can be compared.
+PRESETS = {
+    # The paper's words. Its temperature and top_p are verl's defaults for generation, which also keep 50 tokens.
+    "paper": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024),
+    "verl-generation": SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024),
+}
+
+
+def settings_of(preset: str | None, **explicit: float | int | None) -> tuple[SampleSettings, list[str]]:
+    """The settings that explicit settings (None: not given) make of a preset, and where they replace its values.
+
+    Raises:
+        UsageError: unknown preset, or a value out of range.
+    """
+    if preset is not None and preset not in PRESETS:
+        raise UsageError(f"unknown preset {preset!r}; the presets are {', '.join(PRESETS)}")
+    settings = SampleSettings() if preset is None else PRESETS[preset]
+    given: dict[str, Any] = {name: value for name, value in explicit.items() if value is not None}
+    of_preset = {**vars(settings), "max_tokens": settings.preset_max_tokens}
+    replaced = [
+        f"{name} {value:g} replaces {of_preset[name]:g} of the preset {preset}"
+        for name, value in given.items()
+        if preset is not None and value != of_preset[name]
+    ]
+    settings = replace(settings, **given)
+    temperature, top_p, top_k, longest = settings.temperature, settings.top_p, settings.top_k, settings.max_tokens
+    if not 0 < temperature < float("inf") or not 0 < top_p <= 1:
+        raise UsageError(f"temperature must be above 0 and top_p in (0, 1], found {temperature:g} and {top_p:g}")
+    if settings.n < 1 or top_k < 0 or (longest is not None and longest < 1):
+        raise UsageError(
+            f"n and max_tokens must be at least 1 and top_k at least 0, found n {settings.n}, max_tokens {longest} "
+            f"and top_k {top_k}"
+        )
+    return settings, replaced
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
+
+    ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
+    ``engine`` drew them: another one makes other texts of the same seeds.
+    """
+
+    model: str
+    method: str | None = None
+    fingerprint: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    engine: str = "transformers"
+
+
+def claim_folder(
+    folder: Path, benchmark: str, *, n: int, sampling: Sampling, seed: int, template: str, source: Source
+) -> None:
+    """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
+
+    Benchmarks of one folder share everything but n, max_tokens and the prompt template, which stand under
+    `benchmarks`; `sampling` has what is the same for all of them and null for the rest.
+
+    Raises:
+        UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
+        DataError: sampling.json cannot be read.
+    """
+    path = folder / "sampling.json"
+    head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype", "engine")} | {"seed": seed}
+    shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
+    own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template}
+    devices, benchmarks = [source.device], {benchmark: own}
+    found = _read_settings(path) if path.exists() else None
+    _refuse_unknown_files(folder, found["benchmarks"] if found is not None else ())
+    if found is not None:
+        there = found["benchmarks"].get(benchmark, own)
+        _refuse_other_settings(
+            folder,
+            {"engine": "transformers", **found, **found["sampling"], **there},
+            {**head, **shared, **{key: value for key, value in own.items() if key != "n"}},
+        )
+        own["n"] = max(n, there["n"])
+        benchmarks = {**found["benchmarks"], benchmark: own}
+        devices = list(dict.fromkeys([*found["devices"], source.device]))
+        if source.device not in found["devices"]:
+            logger.warning(
+                "%s: samples there were drawn on %s, the rest is drawn on %s; the same seed may give another text",
+                *(folder, ", ".join(map(str, found["devices"])), source.device),
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    common = {key: own[key] if all(entry[key] == own[key] for entry in benchmarks.values()) else None for key in own}
+    document = {
+        "schema": 1,
+        **head,
+        "devices": devices,
+        "sampling": {"n": common["n"], **shared, "max_tokens": common["max_tokens"], "prompt": common["prompt"]},
+        "benchmarks": benchmarks,
+    }
+    write_json(path, document)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        found = read_document(path)
+        entries = found.get("benchmarks")
+        is_sound = isinstance(entries, dict) and all(
+            isinstance(entry, dict) and entry.keys() >= _OWN and type(entry["n"]) is int for entry in entries.values()
+        )
+        if not (is_sound and isinstance(found.get("sampling"), dict) and isinstance(found.get("devices"), list)):
+            refuse(str(path), "not as `quatro sample` writes it")
+    except DataError as error:
+        raise DataError(f"{error}; choose another --tag") from error
+    return found
+
+
+def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    differing = [key for key in asked if there.get(key) != asked[key]]
+    if differing:
+        lines = "; ".join(f"{key}: there {there.get(key)}, asked {asked[key]}" for key in differing)
+        raise UsageError(f"{folder} holds samples drawn with other settings ({lines}); choose another --tag or -o")
+
+
+def _refuse_unknown_files(folder: Path, benchmarks: Iterable[str]) -> None:
+    known = {file_stem(name) for name in benchmarks}
+    strange = [path for path in sorted(folder.glob("*.jsonl")) if path.stem not in known and path.stat().st_size]
+    if strange:
+        raise UsageError(
+            f"{folder} holds {strange[0].name} but no sampling.json that says how it was drawn; choose another -o"
+        )

@@ -1,0 +1,108 @@
+"""The child processes of a sweep: which processor each may use, how it is stopped, and what its log says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quatro.processes.stop import StopRequest
+
+POLL_S = 0.1
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where one point runs at a time: what its processes find in their environment."""
+
+    environment: Mapping[str, str]
+
+
+def make_slots(jobs: int, gpus: Sequence[str] = (), *, num_threads: int | None = None) -> list[Slot]:
+    """``jobs`` places, or one a GPU, which share the CPU threads evenly.
+
+    ``num_threads`` None is what this process may use: `OMP_NUM_THREADS`, else its cores. The key `threads` of a
+    configuration is applied by the run itself and wins over this.
+    """
+    count = len(gpus) or jobs
+    each = str(max(1, (num_threads or _available_threads()) // count))
+    threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 or num_threads else {}
+    devices = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{}] * count
+    return [Slot({**threads, **device}) for device in devices]
+
+
+def _available_threads() -> int:
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    # A container or batch system may allow fewer cores than the machine has.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Children:
+    """Runs child processes until ``stop`` is requested, which they are told, or `abandon` is called."""
+
+    def __init__(self, stop: StopRequest | None = None) -> None:
+        self._stop = stop
+        self._abandoned = threading.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._abandoned.is_set() or (self._stop is not None and self._stop.requested)
+
+    def abandon(self) -> None:
+        """Kill what runs; `run` returns at once."""
+        self._abandoned.set()
+
+    def run(self, command: Sequence[str], log: Path, slot: Slot, *, is_first: bool) -> int:
+        """The exit code of ``command``, whose output goes to ``log``: anew if ``is_first``, else behind what is there.
+
+        Raises:
+            OSError: the command or its log cannot be opened.
+        """
+        with log.open("w" if is_first else "a", encoding="utf-8") as stream:
+            # A session of its own: Ctrl-C reaches the child once, from here, and not a second time from the terminal.
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **slot.environment},
+                start_new_session=True,
+            )
+            was_asked = False
+            try:
+                while child.poll() is None and not self._abandoned.wait(POLL_S):
+                    if self._stop is not None and self._stop.signal is not None and not was_asked:
+                        child.send_signal(self._stop.signal)
+                        was_asked = True
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+        return child.returncode
+
+    def wait_while(self, is_busy: Callable[[], bool]) -> None:
+        """Returns when ``is_busy()`` is False, or the sweep is being stopped."""
+        while not self.is_stopping and is_busy():
+            time.sleep(POLL_S)
+
+
+def last_error(log: Path, *, or_last_line: bool = True) -> str:
+    """The last error message in a log, else its last line; nothing where there is none."""
+    if not log.exists():
+        return ""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or (lines if or_last_line else []) or [""])[-1]
+
+
+def note_error(log: Path, error: Exception) -> None:
+    """Add to ``log`` what went wrong outside the child."""
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write(f"error: {error}\n")

@@ -1,0 +1,191 @@
+"""Counts per problem of a sweep's samples, and means over seeds and problems of what follows from them.
+
+Imports no torch.
+"""
+
+# Axes: S seeds, P problems, C counts of correct samples.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.errors import DataError, UsageError
+from evals.estimators import Floats, fail_table, hit_table
+from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
+from evals.results.document import Result, Row, read_result
+from evals.seeds import mean_over_seeds_and_problems
+from quatro.config import load_config
+from quatro.runs.tag import Tag
+from quatro.sample.measure import UCC
+from quatro.sweep.results import SweptRun, base_folder, chosen_runs, chosen_top_p, label_of, tags_with
+
+NEVER = "never"  # solved by the base
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of every problem, in one order: ``n`` samples, ``correct`` (P,), sizes of its clusters of correct ones."""
+
+    benchmark: str
+    ids: tuple[str, ...]
+    n: int
+    correct: Floats
+    clusters: tuple[tuple[int, ...], ...]
+    setting: Mapping[str, str | float | None]  # what counted as one cluster: similarity, threshold, linkage, tokens
+
+    def passed(self, k: int) -> Floats:
+        """pass@k (P,)."""
+        return hit_table(self.n, [k])[0][self.correct.astype(int)]
+
+    def unique(self, k: int) -> Floats:
+        """UCC@k (P,)."""
+        hit_C = hit_table(self.n, [k])[0]
+        return np.array([math.fsum(hit_C[list(sizes)]) for sizes in self.clusters])
+
+    def unique_ratio(self) -> Floats:
+        """UCR (P,): clusters of correct answers over samples."""
+        return np.array([len(sizes) / self.n for sizes in self.clusters])
+
+    def flips(self, base: Counts, name: str, k: int) -> Floats:
+        """Over the problems that ``base`` never solved (`never`) or of a bucket: reading 1, or flip@k (P,).
+
+        Raises:
+            DataError: the two hold other problems, or other numbers of samples.
+        """
+        if (self.ids, self.n) != (base.ids, base.n):
+            raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
+        base_P, tuned_P = base.correct.astype(int), self.correct.astype(int)
+        if name == NEVER:
+            return (tuned_P > 0).astype(np.float64)[base_P == 0]
+        is_in_P = [bucket_of(base.n, int(count)) == name for count in base_P]
+        return (fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P])[is_in_P]
+
+
+def counts_in(run: Path, tag: Tag) -> Counts:
+    """Of the samples ``tag`` of a run.
+
+    Raises:
+        DataError: they have not been measured, or without the counts of every problem.
+    """
+    return _read_counts(tag.folder(run) / UCC)
+
+
+def is_measured(run: Path, tag: Tag) -> bool:
+    """Whether the samples ``tag`` of a run have been counted."""
+    return (tag.folder(run) / UCC).is_file()
+
+
+def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: str | float | None) -> Row:
+    """The mean over seeds and problems; of one seed the interval is over problems alone."""
+    found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
+    known: dict[str, Any] = {**more}
+    return Row(
+        metric=metric,
+        benchmark=counts.benchmark,
+        k=k,
+        value=found.mean,
+        num_problems=value_SP.shape[1],
+        n=counts.n,
+        ci_low=found.low,
+        ci_high=found.high,
+        **known,
+    )
+
+
+def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
+    """UCR and pass@1 of a setting; ``group`` is its run by seed."""
+    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
+    ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
+    solved_SP = np.stack([counts.passed(1) for counts in everyone])
+    return [
+        averaged_row("ucr", None, ratio_SP, everyone[0], **everyone[0].setting),
+        averaged_row("pass@k", 1, solved_SP, everyone[0]),
+    ]
+
+
+def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
+    """Both readings of the flip rate by bucket, the second at k = 1, 2, 4, ..., n; an empty bucket has no row."""
+    before = counts_in(base, tag)
+    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
+    solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])
+    rows = [averaged_row(FLIP, None, solved_SP, before, bucket=BUCKETS[0].name)] if solved_SP.size else []
+    for k in [2**i for i in range(before.n.bit_length())]:
+        for bucket in BUCKETS:
+            value_SP = np.stack([counts.flips(before, bucket.name, k) for counts in everyone])
+            rows += [averaged_row(FLIP_AT_K, k, value_SP, before, bucket=bucket.name)] if value_SP.size else []
+    return rows
+
+
+def temperature_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
+    """UCR and pass@1 of every setting, at every temperature that it was sampled at; as `labelled_results` raises."""
+    return _by_setting(folder, top_p, cell, temperature_rows, every_temperature=True)
+
+
+def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
+    """Flips of every setting against the base that its runs began from; raises as `labelled_results`.
+
+    Raises:
+        DataError: that base was not sampled.
+    """
+
+    def rows_at(group: Mapping[int, Path], tag: Tag) -> list[Row]:
+        config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
+        base = base_folder(folder, config.model, config.rollout.max_new_tokens)
+        if base is None:
+            raise DataError(f"{folder}: the base was not sampled; type the sweep again with --eval")
+        return flip_rows(group, base, tag)
+
+    return _by_setting(folder, top_p, cell, rows_at, every_temperature=False)
+
+
+_RowsAt = Callable[[Mapping[int, Path], Tag], list[Row]]  # a setting's run by seed, the tag of its samples
+
+
+def _by_setting(
+    folder: Path, top_p: float | None, cell: str | None, rows_at: _RowsAt, *, every_temperature: bool
+) -> list[tuple[Result, Path]]:
+    runs = chosen_runs(folder, cell)
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    if len(cells) > 1:
+        raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
+    chosen = chosen_top_p(folder, runs, top_p)
+    groups: dict[str, list[SweptRun]] = {}
+    for run in runs:
+        method = load_config(run.folder).method.name
+        groups.setdefault(label_of(run.settings, method=method), []).append(run)
+    found = []
+    for label, members in groups.items():
+        at_chosen = {tag for tag in tags_with(members, UCC) if tag == Tag(tag.temperature, chosen)}
+        for tag in sorted(at_chosen, key=lambda tag: tag.temperature):
+            if tag.temperature != 1 and not every_temperature:
+                continue
+            group = {run.seed: run.folder for run in members if is_measured(run.folder, tag)}
+            name = label if tag.temperature == 1 else f"{label}, T {tag.temperature:g}"
+            rows = rows_at(group, tag)
+            found.append((Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
+    return found
+
+
+@cache
+def _read_counts(path: Path) -> Counts:
+    problems = sorted(read_result(path).problems or (), key=lambda problem: problem.id)
+    if not problems:
+        raise DataError(
+            f"{path}: no counts of every problem in it; delete it and type the sweep again, which measures the samples"
+        )
+    if len({problem.n for problem in problems}) > 1 or len({problem.benchmark for problem in problems}) > 1:
+        raise DataError(f"{path}: several benchmarks, or problems with different numbers of samples")
+    return Counts(
+        benchmark=problems[0].benchmark,
+        ids=tuple(problem.id for problem in problems),
+        n=problems[0].n,
+        correct=np.array([problem.correct for problem in problems], dtype=np.float64),
+        clusters=tuple(tuple(problem.clusters or ()) for problem in problems),
+        setting={name: getattr(problems[0], name) for name in ("similarity", "threshold", "linkage", "tokens")},
+    )

@@ -1,0 +1,181 @@
+"""The results of a sweep as tables and curves want them: by the paper's labels, a result a seed.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.files.training_metrics import last_mean
+from evals.results.document import Result, Row, read_result
+from evals.results.entries import ENTROPY
+from quatro.config import load_config
+from quatro.runs.metrics import read_metrics
+from quatro.runs.points import read_points
+from quatro.runs.status import read_status
+from quatro.runs.tag import Tag
+from quatro.sample.measure import PASSK, UCC
+from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
+
+logger = logging.getLogger(__name__)
+
+
+_ENTROPY_METRIC = "entropy/token_mean"
+
+
+@dataclass(frozen=True)
+class SweptRun:
+    """A finished run of a sweep; ``settings`` are its axes without the seed, key -> value as text."""
+
+    name: str
+    cell: str
+    settings: Mapping[str, str]
+    seed: int
+    folder: Path
+
+
+class SweptResult(NamedTuple):
+    """A result with the label of its setting and the heading of its cell in place of what stands in ``path``."""
+
+    result: Result
+    path: Path
+
+
+def is_sweep(folder: Path) -> bool:
+    return (folder / "sweep.yaml").is_file()
+
+
+def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
+    """The runs of a sweep that are done, in the order of its plan, and how many were planned.
+
+    Raises:
+        DataError: there is no sweep in ``folder``, or its sweep.yaml has no points.
+    """
+    path = folder / "sweep.yaml"
+    if not path.is_file():
+        raise DataError(f"{folder} is not a sweep (no sweep.yaml in it); `quatro sweep` makes one")
+    points = read_points(path)
+    runs = []
+    for name, (cell, settings) in points.items():
+        others = {key: value for key, value in settings.items() if key != SEED_AXIS}
+        if read_status(folder / "runs" / name).get("status") == "done":
+            seed = int(settings.get(SEED_AXIS, "0"))
+            runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name))
+    return runs, len(points)
+
+
+def label_of(settings: Mapping[str, str], *, method: str) -> str:
+    """What the paper calls a setting: `Ours delta=0.01`, `GSPO`; other keys behind it, the preset `paper` unsaid."""
+    name = settings.get(METHOD_AXIS, method)
+    preset = settings.get("method.preset", "paper")
+    said = (METHOD_AXIS, "method.preset")
+    rest = [f"{key.removeprefix('method.')}={value}" for key, value in settings.items() if key not in said]
+    head = "Ours" if name == "quatro" else name.upper()
+    return " ".join([head, *rest, *([f"({preset})"] if preset != "paper" else [])])
+
+
+def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | None = None) -> list[SweptResult]:
+    """Pass@k, UCC@k and final entropy of every finished run, and of the untrained models, first in each cell.
+
+    ``top_p`` None is the only one that was measured; ``cell`` None is all of them. The model stands as a heading, with
+    the cell where there are several.
+
+    Raises:
+        UsageError: nothing was measured at ``top_p``, or at several of which none is chosen; an unknown cell.
+        DataError: not a sweep, none of its runs is done, or a result cannot be read.
+    """
+    runs = chosen_runs(folder, cell)
+    tag = Tag(top_p=chosen_top_p(folder, runs, top_p))
+    found: list[SweptResult] = []
+    trained = []
+    headings_with_base = set()
+    for run in runs:
+        config = load_config(run.folder)
+        heading = f"{config.model}, {run.cell}" if run.cell else config.model
+        if heading not in headings_with_base:
+            headings_with_base.add(heading)
+            base = base_folder(folder, config.model, config.rollout.max_new_tokens)
+            found += _measured(base, tag, "Base", heading) if base is not None else []
+        label = label_of(run.settings, method=config.method.name)
+        found += _measured(run.folder, tag, label, heading)
+        trained.append((run, label, heading))
+    return found + _final_entropies(trained)
+
+
+def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
+    """The finished runs of a sweep, or of one of its cells.
+
+    Raises:
+        UsageError: there is no such cell.
+        DataError: no run is done.
+    """
+    runs, _ = read_sweep(folder)
+    if not runs:
+        raise DataError(f"{folder}: no run of this sweep is done yet; type the sweep again to go on")
+    cells = list(dict.fromkeys(run.cell for run in runs))
+    if cell is None:
+        return runs
+    if cell not in cells:
+        known = ", ".join(name for name in cells if name) or "none: it has no cells"
+        raise UsageError(f"--cell {cell}: {folder} has no finished run in such a cell; known: {known}")
+    return [run for run in runs if run.cell == cell]
+
+
+def chosen_top_p(folder: Path, runs: Sequence[SweptRun], wanted: float | None) -> float:
+    """``wanted``, or the only one that was measured.
+
+    Raises:
+        UsageError: nothing was measured at ``wanted``, or at several of which none is chosen.
+    """
+    tags = tags_with(runs, PASSK)
+    known = sorted(tag.top_p for tag in tags if tag == Tag(top_p=tag.top_p))
+    shown = ", ".join(f"{top_p:g}" for top_p in known) or "nothing"
+    if wanted is None and len(known) > 1:
+        raise UsageError(f"{folder} was measured at top_p {shown}; choose one with --top-p")
+    if wanted is not None and wanted not in known:
+        raise UsageError(f"--top-p {wanted:g}: {folder} was measured at {shown}; `quatro sweep --eval` measures")
+    return wanted if wanted is not None else (known or [1.0])[0]
+
+
+def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:
+    """The tags under which some of the runs have samples with ``file`` beside them."""
+    names = {path.parent.name for run in runs for path in run.folder.glob(f"samples/*/{file}")}
+    return {tag for name in names if (tag := Tag.parse(name)) is not None}
+
+
+def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
+    """Where the samples of the untrained ``model``, drawn to that length, are."""
+    for path in sorted((folder / BASE_CELL).glob("*")):
+        for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
+            head = read_result(file)
+            if (head.model, head.sampling.max_tokens) == (model, max_tokens):
+                return path
+    return None
+
+
+def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult]:
+    files = [tag.folder(run) / name for name in (PASSK, UCC)]
+    own = {"label": label, "model": heading}
+    return [SweptResult(read_result(file).model_copy(update=own), file) for file in files if file.is_file()]
+
+
+def _final_entropies(runs: Sequence[tuple[SweptRun, str, str]]) -> list[SweptResult]:
+    """Of runs with their labels and headings. Where it is unknown of one seed, it is of the setting."""
+    found, unknown = [], set()
+    for run, label, heading in runs:
+        file = run.folder / "metrics.jsonl"
+        value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
+        if value is None:
+            unknown.add((label, heading))
+            logger.warning("%s: no mean of %s over its last iterations: one lacks it", file, _ENTROPY_METRIC)
+            continue
+        row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
+        found.append(SweptResult(Result(metric=ENTROPY, label=label, model=heading, rows=[row]), file))
+    return [one for one in found if (one.result.label, one.result.model) not in unknown]

@@ -1,0 +1,259 @@
+"""A grid of training runs: running what is missing, measuring it, and the tables of results.
+
+    sweeps/<name>/ sweep.yaml  configs/<point>.yaml  runs/<point>/  base/<model>/  logs/<point>.txt
+                   summary.csv  summary-seeds.csv
+
+A point is trained by a child process, from a file that holds its whole configuration: the runs cannot disturb each
+other, and what ran is what was planned. Planning imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evals.errors import LockedError, QuatroError, UsageError
+from evals.files.whole import write_text
+from quatro.config import config_to_yaml, load_config
+from quatro.processes.stop import StopRequest
+from quatro.runs.lock import RunLock, is_locked
+from quatro.runs.status import read_status
+from quatro.runs.tag import Tag
+from quatro.sample.measure import measure_samples
+from quatro.sweep.children import Children, Slot, last_error, make_slots, note_error
+from quatro.sweep.measure import (
+    BASE_CELL,
+    SweepEvaluation,
+    all_measured,
+    base_points,
+    measured,
+    run_folder,
+    sample_arguments,
+)
+from quatro.sweep.outcome import PointOutcome
+from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
+from quatro.sweep.summary import write_summary
+
+__all__ = [
+    "Axis",
+    "Board",
+    "Point",
+    "PointOutcome",
+    "SweepEvaluation",
+    "SweepPlan",
+    "SweepProgress",
+    "all_points",
+    "parse_axis",
+    "plan_sweep",
+    "run_sweep",
+    "status_of",
+    "write_plan",
+    "write_summary",
+]
+
+BOARD_S = 0.5
+
+SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
+Board = Callable[[Mapping[str, str]], None]  # what each point that is not done does: waits, trains, is sampled, failed
+
+
+def all_points(plan: SweepPlan, evaluation: SweepEvaluation | None) -> list[Point]:
+    """The points of the plan, after the base models where something is measured."""
+    return [*(base_points(plan) if evaluation is not None else ()), *plan.points]
+
+
+def run_sweep(
+    plan: SweepPlan,
+    folder: Path,
+    *,
+    train_command: Sequence[str],
+    sample_command: Sequence[str] = (),
+    evaluation: SweepEvaluation | None = None,
+    jobs: int = 1,
+    gpus: Sequence[str] = (),
+    stop: StopRequest | None = None,
+    progress: SweepProgress | None = None,
+    board: Board | None = None,
+) -> list[PointOutcome]:
+    """Train every point that is not done, by ``train_command CONFIG -o RUN``, then write summary.csv.
+
+    With an ``evaluation``, ``sample_command`` draws from each trained point and once from the base. A failed point
+    does not stop the others. ``progress`` and ``board`` are told how it goes. After ``stop`` no point is begun and
+    those that run are asked to save and end.
+
+    Raises:
+        UsageError: ``folder`` holds a run of the same name with another configuration.
+        LockedError: another process runs this sweep.
+    """
+    assert evaluation is None or sample_command
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = RunLock(folder)
+    try:
+        write_plan(plan, folder)
+        points = all_points(plan, evaluation)
+        waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
+        sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
+        sweep.num_done = len(points) - len(waiting)
+        sweep.run(waiting, make_slots(jobs, gpus), board)
+        outcomes = [status_of(point, folder, evaluation) for point in points]
+        write_summary(outcomes, folder)
+    finally:
+        lock.close()
+    return outcomes
+
+
+def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
+    """What the point's status.json says, never inferred from other files, and whether it has been measured."""
+    run = run_folder(folder, point)
+    log = _log(folder, point)
+    status = "done"
+    if point.cell != BASE_CELL:
+        state = read_status(run)
+        if not state:
+            return PointOutcome(point, "missing", last_error(log) or "not run yet")
+        status = str(state.get("status"))
+        if status != "done":
+            return PointOutcome(point, status, str(state.get("reason") or last_error(log) or "ended without a word"))
+    numbers = all_measured(evaluation, run)
+    if numbers is None:
+        return PointOutcome(point, "unmeasured", last_error(log, or_last_line=False) or "not sampled yet")
+    return PointOutcome(point, status, measured=numbers)
+
+
+def write_plan(plan: SweepPlan, folder: Path) -> None:
+    """sweep.yaml and one configuration file a point.
+
+    Raises:
+        UsageError: a point of that name was planned with another configuration.
+    """
+    for name in ("configs", "logs", "runs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for point in plan.points:
+        path = config_file(folder, point)
+        if path.exists() and load_config(path) != point.config:
+            raise UsageError(
+                f"{path} holds another configuration than the one asked for; name another folder with -o, "
+                f"or compare them with `quatro config diff`"
+            )
+    for point in plan.points:
+        write_text(config_file(folder, point), config_to_yaml(point.config))
+    lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
+    for point in plan.points:
+        lines.append(f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n")
+    if any(point.cell for point in plan.points):
+        lines.append("cells:\n")
+        lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in plan.points]
+    write_text(folder / "sweep.yaml", "".join(lines))
+
+
+def config_file(folder: Path, point: Point) -> Path:
+    return folder / "configs" / f"{point.name}.yaml"
+
+
+@dataclass
+class _Sweep:
+    """One call of `run_sweep`: threads take the waiting points in turn, each into a free slot."""
+
+    folder: Path
+    train_command: Sequence[str]
+    sample_command: Sequence[str]
+    evaluation: SweepEvaluation | None
+    children: Children
+    progress: SweepProgress | None
+    num_done: int = 0
+    states: dict[str, str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, points: Sequence[Point], slots: Sequence[Slot], board: Board | None) -> None:
+        self.states = {point.name: "waits" for point in points}
+        free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        for slot in slots:
+            free.put(slot)
+
+        def work(point: Point) -> None:
+            slot = free.get()
+            try:
+                self._work(point, slot)
+            finally:
+                free.put(slot)
+
+        with ThreadPoolExecutor(max_workers=len(slots)) as pool:
+            try:
+                pending = {pool.submit(work, point) for point in points}
+                while pending:
+                    finished, pending = wait(pending, timeout=BOARD_S)
+                    for future in finished:
+                        future.result()
+                    if board is not None:
+                        board(dict(self.states))
+            except BaseException:  # a second Ctrl-C: the threads must let go of their children, or nothing ends
+                self.children.abandon()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _work(self, point: Point, slot: Slot) -> None:
+        if self.children.is_stopping:
+            return
+        try:
+            if point.cell != BASE_CELL:
+                self._train(point, slot)
+            if self.evaluation is not None and (point.cell == BASE_CELL or self._is_trained(point)):
+                self._measure(point, slot, self.evaluation)
+        except (QuatroError, OSError) as error:  # this point's own trouble: the others go on
+            note_error(_log(self.folder, point), error)
+        outcome = status_of(point, self.folder, self.evaluation)
+        with self.lock:
+            self.num_done += outcome.status == "done"
+        self._say(point, outcome.status)
+
+    def _say(self, point: Point, what: str) -> None:
+        with self.lock:
+            self.states[point.name] = what
+        if self.progress is not None:
+            self.progress(self.num_done, f"{point.name} {what}")
+
+    def _is_trained(self, point: Point) -> bool:
+        return status_of(point, self.folder).status == "done"
+
+    def _train(self, point: Point, slot: Slot) -> None:
+        """Begin or resume the run; one that a killed sweep left running is waited for instead."""
+        run = run_folder(self.folder, point)
+        while True:
+            if is_locked(run):
+                self._say(point, "runs already")
+                self.children.wait_while(lambda: is_locked(run))
+            if self.children.is_stopping or self._is_trained(point):
+                return
+            self._say(point, "trains")
+            has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
+            own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point)), "-o", str(run)]
+            code = self.children.run([*self.train_command, *own], _log(self.folder, point), slot, is_first=True)
+            # A child of a killed sweep may have been about to take the lock when this one looked.
+            if code != LockedError.exit_code and not is_locked(run):
+                return
+
+    def _measure(self, point: Point, slot: Slot, evaluation: SweepEvaluation) -> None:
+        run = run_folder(self.folder, point)
+        log = _log(self.folder, point)
+        for top_p in evaluation.top_ps:
+            if measured(evaluation, run, top_p) is not None:
+                continue
+            if self.children.is_stopping:
+                return
+            self._say(point, f"is sampled at top_p {top_p:g}")
+            command = [*self.sample_command, *sample_arguments(evaluation, point, run, top_p)]
+            while code := self.children.run(command, log, slot, is_first=False):
+                if code != LockedError.exit_code or self.children.is_stopping:
+                    return
+                time.sleep(1.0)  # the child of a killed sweep still draws into this file
+            measure_samples(Tag(top_p=top_p).folder(run), n=evaluation.n, label=point.name)
+
+
+def _log(folder: Path, point: Point) -> Path:
+    return folder / "logs" / f"{point.name}.txt"

@@ -1,0 +1,86 @@
+"""What the runs of a sweep measured: summary.csv, a row a point, and summary-seeds.csv, a row a setting."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from evals.files.csv_cells import csv_cell
+from evals.files.training_metrics import last_mean
+from evals.files.whole import write_text
+from evals.seeds import mean_over_seeds
+from quatro.runs.metrics import read_metrics
+from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.outcome import PointOutcome
+from quatro.sweep.plan import SEED_AXIS
+
+SUMMARY_METRICS = (
+    "reward/mean",
+    "accuracy/mean",
+    "entropy/token_mean",
+    "dual/lam_mean",
+    "kl/new_old",
+    "kl/old_new",
+    "kl/ratio_to_delta",
+    "perf/step_s",
+)
+
+
+def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
+    """summary.csv: one row a point, training metrics as means over its last steps, and what was measured of samples.
+
+    summary-seeds.csv: one row for points that differ in the seed only, each metric as mean, low and high (95 %
+    Student t interval over the seeds, empty for a single one). Points that are not done count for nothing there.
+    """
+    axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
+    cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []
+    values = [_values(outcome, folder) for outcome in outcomes]
+    measured = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
+    metrics = [*SUMMARY_METRICS, *measured]
+    rows: list[Sequence[object]] = [["point", *cell_column, "status", "steps", *axes, *metrics, "reason"]]
+    for outcome, found in zip(outcomes, values, strict=True):
+        place = [outcome.point.cell] if cell_column else []
+        settings = [outcome.point.settings.get(key) for key in axes]
+        numbers = [found.get(name) for name in metrics]
+        steps = int(found["steps"] or 0)
+        rows.append([outcome.point.name, *place, outcome.status, steps, *settings, *numbers, outcome.reason])
+    _write_rows(folder / "summary.csv", rows)
+
+    axes = [key for key in axes if key != SEED_AXIS]
+    spread = [f"{name}{end}" for name in metrics for end in ("", " low", " high")]
+    rows = [[*cell_column, *axes, "num_seeds", *spread]]
+    groups: dict[tuple[str | None, ...], list[Mapping[str, float | None]]] = {}
+    for outcome, found in zip(outcomes, values, strict=True):
+        # Two models to begin from are two rows, not two seeds.
+        row = outcome.point.name if outcome.point.cell == BASE_CELL else outcome.point.cell
+        own = [row] if cell_column else []
+        key = (*own, *(outcome.point.settings.get(axis) for axis in axes))
+        groups.setdefault(key, []).extend([found] if outcome.status == "done" else [])
+    for key, members in groups.items():
+        intervals = [_interval([member.get(name) for member in members]) for name in metrics]
+        rows.append([*key, len(members), *(number for interval in intervals for number in interval)])
+    _write_rows(folder / "summary-seeds.csv", rows)
+
+
+def _interval(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
+    """Mean, low and high; all unknown where a seed lacks the value: a mean over fewer seeds would say too much."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return None, None, None
+    found = mean_over_seeds(known)
+    return found.mean, found.low, found.high
+
+
+def _values(outcome: PointOutcome, folder: Path) -> dict[str, float | None]:
+    rows = list(read_metrics(folder / "runs" / outcome.point.name))
+    means = {name: last_mean(rows, name) for name in SUMMARY_METRICS}
+    return {"steps": float(len(rows)), **means, **outcome.measured}
+
+
+def _write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in rows)
+    write_text(path, buffer.getvalue())

@@ -1,0 +1,111 @@
+"""`quatro eval flips`: which problems training turned, by difficulty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quatro_cli.commands.eval.options import (
+    BootstrapSeed,
+    Extraction,
+    Grader,
+    Interval,
+    Label,
+    Out,
+    PerProblem,
+    Policy,
+    Regrade,
+    asked_for,
+    check_out,
+    read_two_judged,
+    say_and_write,
+)
+from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from evals.results.document import Result
+
+
+def flips(
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="Samples of the policy before training.")],
+    tuned: Annotated[
+        Path, typer.Argument(metavar="TUNED", help="Samples of it after training: same problems, same n.")
+    ],
+    benchmarks: Benchmarks,
+    k: Annotated[str | None, typer.Option("--k", metavar="16,256", help="Default: 16, or n if smaller.")] = None,
+    ci: Interval = False,
+    seed: BootstrapSeed = 0,
+    per_problem: PerProblem = False,
+    label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """Flips: problems that the base fails and the tuned policy solves, by how hard they were for the base.
+
+    Buckets, of 256 base samples correct: very hard 0-8, hard 9-32, medium 33-128, easy 129-256 (other n: the
+    same shares). Reading 1: share of the problems never solved that are solved at least once. Reading 2,
+    flip@k: k base samples all fail and k tuned ones hold a success; k = n is reading 1 over the bucket.
+
+    \b
+    Examples:
+      quatro eval flips base/math500.jsonl tuned/math500.jsonl --ci
+      quatro eval flips base.jsonl tuned.jsonl --k 1,16,256 -o flips.json
+    """
+    from evals.metrics.flips import flips_result
+
+    ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    before, after, about = read_two_judged((base, tuned), benchmarks, asked, label=label)
+    result = flips_result(
+        before,
+        after,
+        names=(str(base), str(tuned)),
+        ks=ks,
+        ci=ci,
+        seed=seed,
+        per_problem=per_problem,
+        **about,
+    )
+    say_and_write(result, json=json, out=out)
+    if not json:
+        _show(result)
+
+
+def _show(result: Result) -> None:
+    from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
+    from evals.results.document import AVERAGE
+    from quatro_cli.commands.eval.tables import number_cell
+
+    rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}
+    names = list(dict.fromkeys(row.benchmark for row in result.rows))
+    if len(names) == 2:  # the average of one benchmark is that benchmark
+        names.remove(AVERAGE)
+    ks = list(dict.fromkeys(row.k for row in result.rows if row.metric == FLIP_AT_K))
+    body = []
+    for name in names:
+        n = next(row.n for row in result.rows if row.benchmark == name)
+        for bucket, bounds in [*bucket_bounds(n).items(), ("all", f"0-{n}")]:
+            found = [rows.get((name, bucket, FLIP_AT_K, k)) for k in ks]
+            first = rows.get((name, bucket, FLIP, None))
+            held = next((row.num_problems for row in found if row is not None), 0)
+            unsolved = None if bucket != BUCKETS[0].name else first.num_problems if first else 0
+            body.append(
+                [
+                    name,
+                    bucket,
+                    bounds,
+                    held,
+                    unsolved,
+                    *(number_cell(row) if row is not None else None for row in (first, *found)),
+                ]
+            )
+    columns = ["benchmark", "bucket", "base correct", "problems", "never solved", "of these flipped"]
+    output.table("Flips in %", [*columns, *(f"flip@{k}" for k in ks)], body)

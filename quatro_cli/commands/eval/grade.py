@@ -1,0 +1,141 @@
+"""`quatro eval grade`: who is right, said once and written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quatro_cli.commands.eval.options import asked_for
+from quatro_cli.options import DryRun, Json
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from evals.samples.graded import GradedFile
+    from evals.samples.graders import GradingSettings, Judgement
+    from evals.samples.types import Sample
+
+
+def grade(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES", help="Samples (.jsonl, .jsonl.gz) or run directories.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for graded files; in a run: RUN/graded.")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="strict, or simko to compare with published numbers.")] = "strict",
+    extraction: Annotated[
+        str, typer.Option(help="boxed, answer-is or last-number (the latter only where there is no box).")
+    ] = "boxed",
+    grader: Annotated[
+        str | None, typer.Option(help="math or countdown. Default: the benchmark's own, else math.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what was compared and which stage decided; write nothing.")
+    ] = False,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --explain: this problem only.")] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Grade samples: each row gets `correct` and `outcome`.
+
+    Outcomes: correct, incorrect, no_answer, timeout, error, and infra_error where this machine failed. Interrupt
+    it at any time: finished files are not graded again unless samples or settings change.
+
+    \b
+    Examples:
+      quatro eval grade samples/math500.jsonl -o graded
+      quatro eval grade runs/math --explain --id 17
+    """
+    from evals.errors import UsageError
+
+    settings = asked_for(policy, extraction, grader, regrade=True).settings()
+    if id is not None and not explain:
+        raise UsageError("--id goes with --explain: grading writes whole files")
+    if explain:
+        if out is not None or dry_run:
+            raise UsageError("--explain writes nothing: leave out -o and --dry-run")
+        _explain(files, settings, id, json=json)
+        return
+    _grade(files, out, settings, dry_run=dry_run, json=json)
+
+
+def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dry_run: bool, json: bool) -> None:
+    from evals.samples.graded import grade_file, plan
+    from evals.samples.graders import missing_box_hint
+
+    planned = plan(files, out)
+    if dry_run:
+        for source, target in planned:
+            output.info(f"{source} -> {target}")
+        return
+    done: list[GradedFile] = []
+    for source, target in planned:
+        output.info(f"grading {source}")
+        with output.progress(source.name, 100) as bar:
+            found = grade_file(source, target, settings, on_progress=lambda at, total: bar.update(100 * at // total))
+        hint = missing_box_hint(found.outcomes, settings.extraction)
+        for warning in [*found.warnings, *([f"{source}: {hint}"] if hint else [])]:
+            output.warn(warning)
+        output.info(f"{'done already' if found.was_done else 'written'}: {target}")
+        done.append(found)
+    _show_files(done, settings, json=json)
+
+
+def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool) -> None:
+    from evals.grading import GRADER_VERSION, OUTCOMES
+
+    if json:
+        entries = [
+            {"source": str(file.source), "graded": str(file.target), "rows": file.num_rows, "outcomes": file.outcomes}
+            for file in done
+        ]
+        grader = {"version": GRADER_VERSION, "policy": settings.policy, "extraction": settings.extraction}
+        output.json({"schema": 1, "grader": grader, "files": entries})
+    else:
+        rows = [[file.target, file.num_rows, *(file.outcomes.get(name, 0) for name in OUTCOMES)] for file in done]
+        output.table("graded samples", ["file", "rows", *OUTCOMES], rows)
+    if any(file.outcomes.get("infra_error") for file in done):
+        output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
+
+
+def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, json: bool) -> None:
+    from dataclasses import asdict
+
+    from evals.errors import UsageError
+    from evals.files.strict_json import shown
+    from evals.samples.graders import judge_rows
+    from evals.samples.reading import read_samples
+
+    rows = [row for row in read_samples(files).rows if id is None or row.id == id]
+    if not rows:
+        raise UsageError(f"no sample has id {shown(id)}; `--explain` alone shows all")
+    judgements = judge_rows(rows, **asdict(settings))
+    entries = [_entry(row, found) for row, found in zip(rows, judgements, strict=True)]
+    if json:
+        output.json({"schema": 1, "samples": entries})
+        return
+    columns = ["benchmark", "id", "sample", "outcome", "decided by", "answer", "read as", "reference", "read as"]
+    keys = ["benchmark", "id", "sample_index", "outcome", "why", "extracted", "form", "reference", "reference_form"]
+    output.table("", columns, [[entry[key] for key in keys] for entry in entries])
+
+
+def _entry(row: Sample, found: Judgement) -> dict[str, Any]:
+    from evals.grading.explain import STAGES, normal_forms
+
+    is_maths = found.stage != "countdown"
+    reference = "" if row.answer is None else str(row.answer)
+    why = STAGES.get(found.stage, found.stage)
+    return {
+        "benchmark": row.benchmark,
+        "id": row.id,
+        "sample_index": row.sample_index,
+        "outcome": found.outcome,
+        "stage": found.stage,
+        "why": f"{why} ({found.detail})" if found.detail else why,
+        "extracted": found.extracted,
+        "form": normal_forms(found.extracted) if is_maths and found.extracted else None,
+        "reference": reference,
+        "reference_form": normal_forms(reference) if is_maths and reference else None,
+    }

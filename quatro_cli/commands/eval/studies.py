@@ -1,0 +1,249 @@
+"""`quatro eval similarity | temperature | bias`: how diverse correct answers are, and what a measure of it hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quatro_cli.commands.eval.options import (
+    BootstrapSeed,
+    Extraction,
+    Files,
+    Grader,
+    Interval,
+    Ks,
+    Label,
+    Labels,
+    Linkage,
+    Out,
+    Policy,
+    Regrade,
+    Similarity,
+    Threshold,
+    Tokens,
+    asked_for,
+    check_out,
+    progress,
+    read_judged,
+    say_and_write,
+)
+from quatro_cli.options import Benchmarks, Json, names, numbers
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from evals.results.document import Result, Row
+    from evals.similarity.setting import Setting
+
+
+def similarity(
+    files: Files,
+    benchmarks: Benchmarks,
+    similarity: Annotated[str, typer.Option(help="Measures, by comma.")] = "tfidf,rouge-l,jaccard,edit",
+    tokens: Tokens = "math",
+    max_pairs: Annotated[int, typer.Option(min=1, help="Of a problem; more are drawn from, by --seed.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the pairs.")] = 0,
+    label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """How alike two correct answers to a problem are: median, quantiles and histogram under each similarity.
+
+    \b
+    Examples:
+      quatro eval similarity samples/math500.jsonl
+      quatro eval similarity runs/math -b math500 --label Ours -o ours-similarity.json
+    """
+    from evals.studies.similarity import check_study, similarity_result
+
+    measures = names(similarity, "--similarity") or []
+    check_study(measures, tokens)  # before any file is read
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    with progress("comparing answers") as tell:
+        result = similarity_result(
+            samples,
+            similarities=measures,
+            tokens=tokens,
+            max_pairs=max_pairs,
+            seed=seed,
+            on_progress=tell,
+            **about,
+        )
+    say_and_write(result, json=json, out=out)
+    if json:
+        return
+    body = []
+    for row in result.rows:
+        extra = row.model_extra or {}
+        quantiles = [f"{extra['quantiles'][p]:.3f}" for p in ("0.05", "0.25", "0.5", "0.75", "0.95")]
+        pairs = f"{extra['num_pairs']} of {extra['num_pairs_total']}"
+        equal = f"{100 * extra['equal_share']:.1f}"
+        body.append([row.benchmark, row.similarity, row.num_problems, row.n, pairs, *quantiles, equal])
+    columns = ["benchmark", "similarity", "problems", "n", "pairs", "5 %", "25 %", "median", "75 %", "95 %", "1.0, %"]
+    output.table("Similarity of two correct answers to a problem", columns, body)
+
+
+def temperature(
+    files: Files,
+    benchmarks: Benchmarks,
+    label: Labels,
+    similarity: Similarity = None,
+    threshold: Threshold = None,
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the problems.")] = 1,
+    ci: Interval = False,
+    seed: BootstrapSeed = 0,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """Samples side by side, a row for each file and benchmark: pass@1, UCR, clusters, with their temperature.
+
+    UCR (clusters of correct answers per sample) falls as n grows: compare equal n.
+
+    \b
+    Examples:
+      quatro eval temperature gspo-T1.jsonl gspo-T1.5.jsonl quatro-T1.jsonl
+      quatro eval temperature cold.jsonl hot.jsonl --label cold --label hot --ci -o temperature.json
+    """
+    from evals.metrics.counting import clustering_settings
+    from evals.results.labels import labels_of
+    from evals.tables.side_by_side import Side, temperature_result
+
+    measures = names(similarity, "--similarity")
+    thresholds = [threshold] if threshold is not None else None
+    clustering_settings("", measures, thresholds, linkage, tokens)  # before any file is read
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    sides = [
+        Side(name, *read_judged([path], benchmarks, asked))
+        for path, name in zip(files, labels_of(files, label), strict=True)
+    ]
+    with progress("clustering") as tell:
+        result = temperature_result(
+            sides,
+            similarities=measures,
+            thresholds=thresholds,
+            linkage=linkage,
+            tokens=tokens,
+            ci=ci,
+            seed=seed,
+            jobs=jobs,
+            on_progress=tell,
+        )
+    say_and_write(result, json=json, out=out)
+    if not json:
+        _show_sides(result)
+
+
+def bias(
+    files: Files,
+    benchmarks: Benchmarks,
+    k: Ks = None,
+    similarity: Similarity = None,
+    threshold: Threshold = None,
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Subsets drawn for each problem and k.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the subsets.")] = 0,
+    label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """UCC@k beside the clusters found when only k samples are drawn and clustered: the partition's bias.
+
+    UCC@k is unbiased given the clusters, but these are made of all n samples: n bridge more gaps than k.
+
+    \b
+    Examples:
+      quatro eval bias samples/math500.jsonl
+      quatro eval bias samples/math500.jsonl --linkage complete -o bias.json
+    """
+    from evals.studies.partition_bias import reclustered_result
+
+    ks = numbers(k, "--k", int)
+    measures = names(similarity, "--similarity")
+    _setting({""}, measures, threshold, linkage, tokens)  # before any file is read
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    samples, about = read_judged(files, benchmarks, asked, label=label)
+    setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
+    with progress("clustering afresh") as tell:
+        result = reclustered_result(
+            samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell, **about
+        )
+    say_and_write(result, json=json, out=out)
+    if not json:
+        _show_bias(result.rows)
+
+
+def _setting(
+    benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
+) -> Setting:
+    """The one setting that the options mean for all of ``benchmarks``; raises UsageError where they mean several."""
+    from evals.errors import UsageError
+    from evals.metrics.counting import clustering_settings
+
+    thresholds = [threshold] if threshold is not None else None
+    found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
+    if len(found) != 1:
+        used = ", ".join(sorted({one.similarity for one in found}))
+        raise UsageError(f"one similarity at a time, found {used}; choose with --similarity, or a benchmark with -b")
+    return found.pop()
+
+
+def _show_sides(result: Result) -> None:
+    from evals.results.document import AVERAGE
+    from evals.similarity.setting import Setting
+    from quatro_cli.commands.eval.tables import number_cell
+
+    tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
+    num_benchmarks = len({row.benchmark for row in result.rows} - {AVERAGE})
+    for row in result.rows:
+        if row.benchmark == AVERAGE and num_benchmarks == 1:
+            continue
+        title = str(Setting.of(row))
+        label = (row.model_extra or {})["label"]
+        tables.setdefault(title, {}).setdefault((label, row.benchmark), {})[row.metric] = row
+    for title, lines in tables.items():
+        body = []
+        for (label, benchmark), cells in lines.items():
+            ucr = cells["ucr"]
+            extra = ucr.model_extra or {}
+            drawn = [extra["temperature"], extra["top_p"]]
+            shown = [number_cell(cells[metric]) for metric in ("pass@k", "ucr", "num_clusters", "effective_number")]
+            body.append([label, *drawn, benchmark, ucr.num_problems, ucr.n, *shown])
+        columns = ["samples", "T", "top_p", "benchmark", "problems", "n", "pass@1 %", "UCR", "clusters", "effective"]
+        output.table(f"Side by side, {title}", columns, body)
+
+
+def _show_bias(rows: list[Row]) -> None:
+    from evals.results.document import AVERAGE
+    from evals.similarity.setting import Setting
+    from evals.studies.partition_bias import RECLUSTERED
+
+    names = list(dict.fromkeys(row.benchmark for row in rows))
+    if len(names) == 2:  # the average of one benchmark is that benchmark
+        names.remove(AVERAGE)
+    ks = list(dict.fromkeys(row.k for row in rows))
+    value = {(row.metric, row.benchmark, row.k): row for row in rows}
+    body = []
+    for name in names:
+        for metric, shown in (("ucc@k", "clusters of all n"), (RECLUSTERED, "k clustered afresh")):
+            found = [value[metric, name, k] for k in ks]
+            body.append([name, found[0].num_problems, found[0].n, shown, *(f"{row.value:.2f}" for row in found)])
+    output.table(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)

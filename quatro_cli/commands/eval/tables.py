@@ -1,0 +1,122 @@
+"""How `quatro eval passk` and `quatro eval ucc` look to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from quatro_cli.output import output, visible
+
+if TYPE_CHECKING:
+    from evals.results.comparison import Comparison, DifferenceRow
+    from evals.results.document import Row
+    from evals.studies.clusters import Clusters
+
+LARGEST_CLUSTERS = 5
+LONGEST_SHOWN_LINES = 12
+LONGEST_SHOWN_CHARS = 1500
+
+_SHARES = ("pass@k", "maj@k", "g-pass@k", "cover", "flip", "flip@k")
+_TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %", "cover": "Cover@tau in %"}
+_UCC_TITLE = "UCC@k (solutions among k samples)"
+_CLUSTERED = {"distinct@k": "distinct@k (solutions among k right answers)", "vendi": "Vendi score of the right answers"}
+_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective", "cover": "cover", "vendi": "Vendi"}
+
+
+def show_rows(rows: Iterable[Row]) -> None:
+    """A table for each group of rows that belong side by side: benchmarks down, k across."""
+    tables: dict[str, list[Row]] = {}
+    for row in rows:
+        tables.setdefault(_title(row), []).append(row)
+    for title, group in tables.items():
+        _show(title, group)
+        for row in group:
+            share = row.share_of_all_solutions
+            if row.metric == "ucr" and share is not None:
+                output.data(
+                    f"{visible(row.benchmark)}: {100 * share:.1f} % of a problem's distinct solutions found, on average"
+                )
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """A line for each difference, with its interval and p-value."""
+    output.info(f"A: {comparison.a}\nB: {comparison.b}")
+    tables: dict[str, list[DifferenceRow]] = {}
+    for row in comparison.rows:
+        tables.setdefault(_title(row), []).append(row)
+    for title, rows in tables.items():
+        columns = ["benchmark", "problems", "n", "metric", "A", "B", "B - A", "95 % interval", "p"]
+        body = []
+        for row in rows:
+            a, b = (_scaled(value, row.metric) for value in (row.a, row.b))
+            difference, low, high = (
+                _scaled(value, row.metric, sign="+") for value in (row.difference, row.ci_low, row.ci_high)
+            )
+            name = _HEADS[row.metric] if row.k is None else f"k={row.k}"
+            head = [row.benchmark, row.num_problems, row.n, name]
+            body.append([*head, a, b, difference, f"{low} to {high}", f"{row.p:.4f}"])
+        output.table(title, columns, body)
+
+
+def show_clusters(found: Sequence[Clusters]) -> None:
+    """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
+    for one in found:
+        counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {one.setting}"
+        lines = [f"{one.id} ({one.benchmark}): {counted}"]
+        for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
+            distinct = f"{cluster.num_distinct} different text(s)"
+            lines.append(f"\n#{rank}  {cluster.size} sample(s), {distinct}; this one {cluster.times} time(s):")
+            lines += [f"    {line}" for line in _excerpt(cluster.text)]
+        if len(one.clusters) > LARGEST_CLUSTERS:
+            sizes = ", ".join(str(cluster.size) for cluster in one.clusters[LARGEST_CLUSTERS:][:20])
+            lines.append(f"\nand {len(one.clusters) - LARGEST_CLUSTERS} more cluster(s), of size {sizes}")
+        output.data("\n".join(visible(line, keep="\n\t") for line in lines) + "\n")
+
+
+def _excerpt(text: str) -> list[str]:
+    cut = text[:LONGEST_SHOWN_CHARS]
+    lines = cut.split("\n")
+    shown = lines[:LONGEST_SHOWN_LINES]
+    rest = len(text) - len("\n".join(shown))
+    return [*shown, f"... ({rest} more characters)"] if rest else shown
+
+
+def _title(row: Row | DifferenceRow) -> str:
+    from evals.similarity.setting import Setting
+
+    setting = Setting.of(row)
+    if setting is not None:
+        return f"{_CLUSTERED.get(row.metric, _UCC_TITLE)}, {setting}"
+    tau = getattr(row, "tau", None)
+    return _TITLES.get(row.metric, row.metric) + ("" if tau is None else f", tau = {tau:g}")
+
+
+def _show(title: str, rows: list[Row]) -> None:
+    from evals.results.document import AVERAGE
+
+    columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
+    by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
+    for row in rows:
+        by_benchmark.setdefault(row.benchmark, {})[row.metric, row.k] = row
+    if len(by_benchmark) == 2:  # the average of one benchmark is that benchmark
+        by_benchmark.pop(AVERAGE, None)
+    head = ["benchmark", "problems", "n"]
+    head += [_HEADS.get(metric, metric) if k is None else f"k={k}" for metric, k in columns]
+    body = []
+    for name, cells in by_benchmark.items():
+        first = next(iter(cells.values()))
+        shown = [number_cell(cells[column]) if column in cells else None for column in columns]
+        body.append([name, first.num_problems, first.n, *shown])
+    output.table(title, head, body)
+
+
+def number_cell(row: Row) -> str:
+    text = _scaled(row.value, row.metric)
+    if row.ci_low is None or row.ci_high is None:
+        return text
+    return f"{text} [{_scaled(row.ci_low, row.metric)}, {_scaled(row.ci_high, row.metric)}]"
+
+
+def _scaled(value: float, metric: str, sign: str = "") -> str:
+    scale, digits = (100, 1) if metric in _SHARES else (1, 3 if metric == "ucr" else 2)
+    return f"{scale * value:{sign}.{digits}f}"

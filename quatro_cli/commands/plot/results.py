@@ -1,0 +1,226 @@
+"""`quatro plot passk | ucc | flips | ...`: figures from the documents that `quatro eval ... -o FILE` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quatro_cli.commands.eval.options import (
+    Extraction,
+    Files,
+    Grader,
+    Labels,
+    Linkage,
+    Policy,
+    Regrade,
+    Threshold,
+    Tokens,
+    asked_for,
+    read_judged,
+    require,
+)
+from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
+from quatro_cli.options import Benchmarks, split
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Results = Annotated[
+    list[Path],
+    typer.Argument(metavar="RESULT.json...", help="Of `eval ... -o FILE`, runs with results/, or sweeps."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: named like the command, here, PNG."),
+]
+
+
+def passk(
+    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+) -> None:
+    """Pass@k against k, a panel for each benchmark and one for their mean; intervals as bands where files have them.
+
+    \b
+    Examples:
+      quatro plot passk base.json ours.json
+      quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
+      quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
+    """
+    save(_curves(results, "pass@k", benchmarks, top_p, cell), out, "passk")
+
+
+def ucc(
+    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+) -> None:
+    """UCC@k against k, a panel for each benchmark and similarity.
+
+    \b
+    Examples:
+      quatro plot ucc base-ucc.json ours-ucc.json
+      quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
+    """
+    save(_curves(results, "ucc@k", benchmarks, top_p, cell), out, "ucc")
+
+
+def flips(
+    results: Results,
+    k: Annotated[int | None, typer.Option("--k", min=1, help="Default: 16, else the smallest in the files.")] = None,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
+    out: Out = None,
+) -> None:
+    """Flips by difficulty: reading 1 and flip@k of each bucket, a panel for each benchmark, a bar for each file.
+
+    \b
+    Examples:
+      quatro plot flips gspo-flips.json ours-flips.json
+      quatro plot flips ours-flips.json --k 256 -o flips.pdf
+    """
+    from evals.figures.flips import flips_figure
+    from evals.metrics.flips import DEFAULT_K, FLIP, FLIP_AT_K
+    from evals.samples.drawn_rows import rows_by_label
+
+    rows = rows_by_label(
+        results,
+        (FLIP, FLIP_AT_K),
+        made_by="quatro eval flips BASE TUNED -o FILE",
+        expand=expander(results, top_p, cell, kind="flips"),
+    )
+    if k is None:
+        held = {row.k for found in rows.values() for row in found if row.k is not None}
+        k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
+    save(flips_figure(rows, k=k), out, "flips")
+
+
+def similarity(results: Results, out: Out = None) -> None:
+    """Histograms of the similarity of correct answers: benchmarks down, measures across, files over one another.
+
+    \b
+    Examples:
+      quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
+    """
+    from evals.figures.similarity import similarity_figure
+    from evals.samples.drawn_rows import rows_by_label
+    from evals.studies.similarity import METRIC
+
+    rows = rows_by_label(results, (METRIC,), made_by="quatro eval similarity FILES -o FILE")
+    save(similarity_figure(rows), out, "similarity")
+
+
+def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
+    """UCR and pass@1 side by side, of `eval temperature` or of several `eval ucc`.
+
+    \b
+    Examples:
+      quatro plot temperature temperature.json
+      quatro plot temperature gspo-ucc.json ours-ucc.json -o temperature.pdf
+    """
+    from evals.figures.temperature import temperature_figure
+    from evals.samples.drawn_rows import rows_by_label
+
+    rows = rows_by_label(
+        results,
+        ("ucr", "pass@k", "ucc@k"),
+        made_by="quatro eval temperature FILES -o FILE",
+        expand=expander(results, top_p, cell, kind="temperature"),
+    )
+    save(temperature_figure(rows), out, "temperature")
+
+
+def threshold(
+    results: Results,
+    k: Annotated[int | None, typer.Option("--k", min=1, help="Default: the largest in all files.")] = None,
+    out: Out = None,
+) -> None:
+    """UCC@k against the threshold, of `eval ucc --threshold T,T,...`: a panel for each benchmark and similarity.
+
+    \b
+    Examples:
+      quatro eval ucc ours.jsonl --threshold .5,.6,.7,.8,.9,.95 -o ours.json
+      quatro plot threshold base.json ours.json --k 16
+    """
+    from evals.figures.partition import UCC, largest_common_k, threshold_figure
+    from evals.samples.drawn_rows import rows_by_label
+
+    rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold .7,.8,.9 -o FILE")
+    save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
+
+
+def bias(results: Results, out: Out = None) -> None:
+    """UCC@k by the estimator beside k samples clustered afresh, of `eval bias`: what the partition of n adds.
+
+    \b
+    Examples:
+      quatro eval bias ours.jsonl -o ours-bias.json
+      quatro plot bias ours-bias.json
+    """
+    from evals.figures.partition import UCC, bias_figure
+    from evals.samples.drawn_rows import rows_by_label
+    from evals.studies.partition_bias import RECLUSTERED
+
+    rows = rows_by_label(results, (UCC, RECLUSTERED), made_by="quatro eval bias FILES -o FILE")
+    save(bias_figure(rows), out, "bias")
+
+
+def heatmap(
+    files: Files,
+    benchmarks: Benchmarks,
+    label: Labels,
+    id: Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")],
+    similarity: Annotated[str, typer.Option(help="exact, tfidf, rouge-l, jaccard, edit.")] = "tfidf",
+    threshold: Threshold = None,
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    out: Out = None,
+) -> None:
+    """Similarities of all correct answers to one problem, ordered and framed by cluster; a square for each file.
+
+    \b
+    Examples:
+      quatro plot heatmap samples/math500.jsonl --id test/algebra/12
+      quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
+    """
+    from evals.figures.heatmap import heatmap_figure
+    from evals.metrics.counting import clustering_settings
+    from evals.results.labels import labels_of
+    from evals.studies.heatmap import heatmap_of
+
+    require(files)
+    thresholds = [threshold] if threshold is not None else None
+    clustering_settings("", [similarity], thresholds, linkage, tokens)  # before any file is read
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    found = {}
+    for path, name in zip(files, labels_of(files, label), strict=True):
+        samples, _ = read_judged([path], benchmarks, asked, id=id)
+        for warning in samples.warnings:
+            output.warn(warning)
+        found[name] = heatmap_of(
+            samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
+        )
+    save(heatmap_figure(found), out, "heatmap")
+
+
+def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: float | None, cell: str | None) -> Figure:
+    from evals.figures.curves import curve_panels, curves_figure
+    from evals.results.entries import own_entries
+    from evals.results.reading import read_sources
+
+    entries, warnings = own_entries(read_sources(results, expand=expander(results, top_p, cell)), metric)
+    for warning in warnings:
+        output.warn(warning)
+    return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks, "-b")))
+
+
+def save(figure: Figure, out: Path | None, name: str) -> None:
+    from evals.figures.style import save_figure
+
+    path = out or Path(f"{name}.png")
+    save_figure(figure, path)
+    output.data(str(path))

@@ -1,0 +1,253 @@
+"""Fetching benchmarks: what is locked the first time holds from then on, and nothing is assumed about the Hub."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evals.benchmarks.catalogue import HubSource, registry
+from evals.benchmarks.fetching import cached_path, fetch, lock_path, read_lock
+from evals.benchmarks.loading import is_here, load_problems, local_copy
+from evals.benchmarks.problems import Problem
+from evals.errors import DataError, MissingError, UsageError
+
+AMC = [{"question": f"{i}?", "answer": str(i)} for i in range(40)]
+
+
+class FakeHub:
+    """Stands in for `datasets` and the Hub client: {id: {config: {split: rows}}}; every id is at commit `c1`."""
+
+    def __init__(self, data: dict[str, dict[str, dict[str, list[dict[str, Any]]]]]) -> None:
+        self.data = data
+        self.commit = "c1"
+        self.asked: list[tuple[Any, ...]] = []
+
+    def of(self, id: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        if id not in self.data:
+            raise ConnectionError("no route\nto host")
+        return self.data[id]
+
+    def dataset_info(self, id: str) -> SimpleNamespace:
+        self.of(id)
+        return SimpleNamespace(sha=self.commit)
+
+    def get_dataset_config_names(self, id: str, *, revision: str) -> Sequence[str]:
+        return list(self.of(id))
+
+    def get_dataset_split_names(self, id: str, config: str, *, revision: str) -> Sequence[str]:
+        return list(self.of(id)[config])
+
+    def load_dataset(self, id: str, *, name: str, split: str, revision: str) -> list[dict[str, Any]]:
+        self.asked.append((id, name, split, revision))
+        return self.of(id)[name][split]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub({"math-ai/amc23": {"default": {"test": list(AMC)}}})
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=lambda: fake))
+    return fake
+
+
+def write(path: Path, rows: Sequence[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_the_first_fetch_locks_the_commit_and_the_content(hub: FakeHub) -> None:
+    fetched = fetch(registry()["amc23"])
+    assert fetched.problems[3] == Problem("amc23", "amc23/3", "3?", "3")
+    lock = json.loads(lock_path(registry()["amc23"]).read_text(encoding="utf-8"))
+    assert lock["hub"] == {"id": "math-ai/amc23", "config": "default", "split": "test"}
+    assert (lock["commit"], lock["num_problems"], lock["same_as_registry"]) == ("c1", 40, False)
+    assert len(lock["sha256"]) == 64
+
+
+def test_the_copy_in_the_cache_is_used_without_the_hub(hub: FakeHub) -> None:
+    fetched = load_problems("amc23")
+    hub.data.clear()
+    assert load_problems("amc23") == fetched
+    assert is_here(registry()["amc23"])
+
+
+def test_later_fetches_ask_for_the_locked_commit(hub: FakeHub) -> None:
+    fetch(registry()["amc23"])
+    hub.commit = "c2"
+    fetch(registry()["amc23"])
+    assert [asked[-1] for asked in hub.asked] == ["c1", "c1"]
+    assert read_lock(registry()["amc23"]).commit == "c1"
+
+
+def test_other_content_is_refused_with_both_hashes(hub: FakeHub, tmp_path: Path) -> None:
+    first = fetch(registry()["amc23"]).lock.sha256
+    before = cached_path(registry()["amc23"]).read_bytes()
+    hub.data["math-ai/amc23"]["default"]["test"] = [{"question": f"{i}!", "answer": str(i)} for i in range(40)]
+    with pytest.raises(DataError, match=first) as caught:
+        fetch(registry()["amc23"])
+    hashes = {word.strip(";,") for word in str(caught.value).split() if len(word.strip(";,")) == 64}
+    assert len(hashes) == 2
+    with pytest.raises(DataError, match=first):
+        fetch(registry()["amc23"], file=write(tmp_path / "f.jsonl", AMC[1:] + AMC[1:2]))
+    assert cached_path(registry()["amc23"]).read_bytes() == before
+
+
+def test_the_same_content_in_another_order_with_other_ids_keeps_the_first_copy(hub: FakeHub, tmp_path: Path) -> None:
+    problems = fetch(registry()["amc23"]).problems
+    file = write(tmp_path / "f.jsonl", [{**row, "id": f"x{i}"} for i, row in enumerate(reversed(AMC))])
+    assert fetch(registry()["amc23"], file=file).problems == problems
+    assert load_problems("amc23") == problems
+
+
+def test_a_copy_that_was_changed_by_hand_is_refused(hub: FakeHub) -> None:
+    fetch(registry()["amc23"])
+    path = cached_path(registry()["amc23"])
+    path.write_bytes(path.read_bytes().replace(b'"17"', b'"18"'))
+    with pytest.raises(DataError, match=r"was changed after it was fetched.*benchmarks fetch amc23"):
+        load_problems("amc23")
+    lock_path(registry()["amc23"]).unlink()
+    with pytest.raises(DataError, match="no lock file"):
+        load_problems("amc23")
+
+
+def test_another_number_of_rows_is_refused_unless_accepted(hub: FakeHub) -> None:
+    hub.data["math-ai/amc23"]["default"]["test"].pop()
+    with pytest.raises(DataError, match=r"39 rows, expected 40.*--from FILE.*--accept-count"):
+        load_problems("amc23")
+    assert not is_here(registry()["amc23"])
+    assert len(fetch(registry()["amc23"], accept_count=True).problems) == 39
+    assert local_copy(registry()["amc23"]).num_missing == 1
+
+
+def test_content_that_is_not_the_registrys_is_warned_about(hub: FakeHub, caplog: pytest.LogCaptureFixture) -> None:
+    fetch(registry()["amc23"])
+    assert registry()["amc23"].sha256 in caplog.text
+    assert local_copy(registry()["amc23"]).same_as_registry is False
+
+
+def test_of_several_splits_the_one_with_the_registrys_number_of_rows_is_meant(hub: FakeHub) -> None:
+    hub.data["math-ai/amc23"]["default"] = {"train": AMC[:7], "test": AMC}
+    assert fetch(registry()["amc23"]).lock.hub == HubSource(id="math-ai/amc23", config="default", split="test")
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [({"a": AMC[:7], "b": AMC[:8]}, "a .7 rows., b .8 rows."), ({"a": AMC, "b": AMC}, "a .40 rows.")],
+)
+def test_an_ambiguous_split_is_a_question(hub: FakeHub, splits: dict[str, Any], said: str) -> None:
+    hub.data["math-ai/amc23"]["default"] = splits
+    with pytest.raises(UsageError, match=f"{said}.*--split"):
+        fetch(registry()["amc23"])
+    chosen = HubSource(id="math-ai/amc23", split="a")
+    assert fetch(registry()["amc23"], hub=chosen, accept_count=True).lock.hub.split == "a"
+
+
+def test_an_ambiguous_config_is_a_question(hub: FakeHub) -> None:
+    hub.data["math-ai/amc23"]["other"] = {"test": AMC}
+    with pytest.raises(UsageError, match="the configs default, other; choose one with --config"):
+        fetch(registry()["amc23"])
+
+
+def test_the_second_data_set_is_used_where_the_first_cannot_be_had(hub: FakeHub) -> None:
+    rows = [{"problem": f"{i}?", "answer": "025"} for i in range(30)]
+    hub.data["Maxwell-Jia/AIME_2024"] = {"default": {"train": rows}}
+    fetched = fetch(registry()["aime24"])
+    assert fetched.lock.hub.id == "Maxwell-Jia/AIME_2024"
+    assert fetched.problems[0].answer == "025"
+
+
+def test_other_columns_than_the_registrys_are_named(hub: FakeHub) -> None:
+    hub.data["math-ai/amc23"]["default"]["test"] = [{"Problem": "x", "Answer": "1"}] * 40
+    with pytest.raises(DataError, match=r"row 0.*question.*\['Problem', 'Answer'\]"):
+        fetch(registry()["amc23"])
+
+
+def test_rows_are_fixed_before_they_are_kept(hub: FakeHub) -> None:
+    rows = [{"problem": f"{i}?", "solution": rf"\boxed{{{i}}}", "answer": "not this"} for i in range(7499)]
+    hub.data["EleutherAI/hendrycks_math"] = {"all": {"train": [*rows, {"problem": "x", "solution": "no box"}]}}
+    fetched = fetch(registry()["math_train"])
+    assert len(fetched.problems) == 7499
+    assert load_problems("math_train")[5] == Problem("math_train", "math_train/5", "5?", "5")
+
+
+def test_an_unreachable_hub_says_how_to_use_a_file(hub: FakeHub) -> None:
+    hub.data.clear()
+    with pytest.raises(MissingError, match=r"ConnectionError: no route to host") as caught:
+        load_problems("amc23")
+    assert "`quatro benchmarks fetch amc23 --from FILE`" in str(caught.value)
+    assert "`-s data.prompts=amc23.jsonl`" in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_without_the_hub_client_the_message_says_how_to_use_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)  # import raises ImportError
+    with pytest.raises(MissingError, match=r"`-s data\.prompts=math500\.jsonl`") as caught:
+        load_problems("math500")
+    assert "`quatro benchmarks fetch math500 --from FILE`" in str(caught.value)
+
+
+def test_what_is_local_anyway_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="built in"):
+        fetch(registry()["countdown"])
+    assert local_copy(registry()["countdown"]).same_as_registry is True
+    write(tmp_path / "a.jsonl", [{"problem": "x", "answer": "3"}])
+    (tmp_path / "own.toml").write_text('[mine]\nfile = "a.jsonl"\n', encoding="utf-8")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
+    with pytest.raises(UsageError, match=r"read from .*a\.jsonl"):
+        fetch(registry()["mine"])
+    assert local_copy(registry()["mine"]).path == tmp_path / "a.jsonl"
+
+
+def test_a_users_data_set_of_the_hub_is_fetched_like_ours(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.data["openai/gsm8k"] = {
+        "main": {"test": [{"question": "q", "answer": "long #### 18"}], "train": []},
+        "socratic": {"test": []},
+    }
+    (tmp_path / "own.toml").write_text(
+        '[g]\nhub = [{ id = "openai/gsm8k", config = "main", split = "test" }]\nproblem_field = "question"\n'
+        'answer_after = "####"\n',
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
+    assert load_problems("g") == [Problem("g", "g/0", "q", "18")]
+    assert load_problems("g") == [Problem("g", "g/0", "q", "18")]
+    assert read_lock(registry()["g"]).same_as_registry is None
+
+
+@pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.source == "hub"])
+def test_the_real_data_become_verified_copies(name: str) -> None:
+    folder = os.environ.get("QUATRO_DATA")
+    if not folder or not (Path(folder) / f"{name}.jsonl").exists():
+        pytest.skip("QUATRO_DATA does not name a folder with this benchmark")
+    entry = registry()[name]
+    assert fetch(entry, file=Path(folder) / f"{name}.jsonl").lock.same_as_registry is True
+    copy = local_copy(entry)
+    assert (copy.num_missing, copy.sha256) == (0, entry.sha256)
+    assert len(load_problems(name)) == entry.count - (2 if name == "math_train" else 0)
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "file"))
+    with pytest.raises(MissingError, match="QUATRO_CACHE"):
+        fetch(registry()["amc23"], file=write(tmp_path / "f.jsonl", AMC))
+
+
+def test_an_unreadable_lock_is_named(hub: FakeHub) -> None:
+    fetch(registry()["amc23"])
+    lock_path(registry()["amc23"]).write_text('{"schema": 1}', encoding="utf-8")
+    with pytest.raises(DataError, match=r"amc23\.lock\.json cannot be read"):
+        load_problems("amc23")

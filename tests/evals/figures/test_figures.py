@@ -1,0 +1,120 @@
+"""Figures: what is drawn where, and that a file is whole and the same every time."""
+
+import math
+
+import pytest
+
+from evals.errors import DataError, UsageError
+from evals.figures.style import PALETTE, save_figure
+from evals.figures.training import TrainingRun, training_figure
+from evals.files.training_metrics import running_mean, series
+
+pytest.importorskip("matplotlib")
+
+
+def rows(steps: int, **metrics) -> list[dict]:
+    return [
+        {"step": step, **{name.replace("__", "/"): value(step) for name, value in metrics.items()}}
+        for step in range(1, steps + 1)
+    ]
+
+
+def quatro(label="quatro", delta=0.01, steps=30) -> TrainingRun:
+    return TrainingRun(
+        label,
+        rows(
+            steps,
+            reward__mean=lambda t: t / 100,
+            entropy__token_mean=lambda t: 1 - t / 100,
+            dual__lam_mean=lambda t: 3.0,
+            kl__new_old=lambda t: delta * (1 + 0.1 * math.sin(t)),
+            kl__old_new=lambda t: delta * 7,
+        ),
+        delta,
+    )
+
+
+def axes_by_title(figure) -> dict:
+    return {axis.get_title(loc="left"): axis for axis in figure.axes if axis.get_title(loc="left")}
+
+
+def test_series_leaves_out_unknown_and_non_finite_values():
+    found = series(
+        [
+            {"step": 1, "x": 2.0},
+            {"step": 2, "x": None},
+            {"step": 3, "x": float("nan")},
+            {"step": 4},
+            {"step": 5, "x": True},
+            {"step": 6, "x": 3},
+        ],
+        "x",
+    )
+    assert found == ([1.0, 6.0], [2.0, 3.0])
+
+
+def test_running_mean_averages_what_exists_around_each_value():
+    assert running_mean([1, 2, 6, 7], 3) == [1.5, 3.0, 5.0, 6.5]
+    assert running_mean([1, 2, 6], 1) == [1, 2, 6]
+
+
+def test_a_panel_without_numbers_is_left_out():
+    with_clip = TrainingRun("gspo", rows(5, reward__mean=lambda t: 0.2, clip_fraction=lambda t: 0.1))
+    assert "Clipped" not in axes_by_title(training_figure([quatro()]))
+    assert set(axes_by_title(training_figure([with_clip]))) == {"Reward", "Clipped"}
+
+
+def test_the_radius_is_a_line_at_delta_on_a_logarithmic_axis():
+    figure = training_figure([quatro(delta=0.01), quatro("wide", delta=0.1)])
+    axis = axes_by_title(figure)["Realised KL(new ‖ old)"]
+    assert axis.get_yscale() == "log"
+    # The curves are of the KL that delta bounds, and of no other.
+    assert max(max(line.get_ydata()) for line in axis.lines) == pytest.approx(0.11, rel=0.01)
+    flat = {line.get_ydata()[0]: line.get_color() for line in axis.lines if len(line.get_ydata()) == 2}
+    assert flat == {0.01: PALETTE[0], 0.1: PALETTE[1]}
+    low, high = axis.get_ylim()
+    assert low < 0.01
+    assert high > 0.1
+
+
+def test_a_negative_kl_estimate_is_not_drawn_on_the_logarithmic_axis():
+    run = TrainingRun("r", rows(4, kl__new_old=lambda t: -1e-9 if t == 2 else 0.01))
+    axis = axes_by_title(training_figure([run]))["Realised KL(new ‖ old)"]
+    assert list(axis.lines[0].get_xdata()) == [1, 3, 4]
+
+
+def test_every_run_has_its_own_colour_and_stands_in_the_legend():
+    figure = training_figure([quatro("_first $x_1$"), quatro("second\x1b", delta=0.1)])
+    legend = figure.legends[0] if figure.legends else next(a.get_legend() for a in figure.axes if a.get_legend())
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels[:2] == [" _first $x_1$", "second\\x1b"]
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_the_same_numbers_give_the_same_bytes(tmp_path, kind):
+    for name in ("a", "b"):
+        save_figure(training_figure([quatro("$\\frac{1}{0}$ run")]), tmp_path / f"{name}.{kind}")
+    first, second = (tmp_path / f"{name}.{kind}" for name in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes()
+    assert len(first.read_bytes()) > 5000
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a.{kind}", f"b.{kind}"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+    figure = training_figure([quatro()])
+    monkeypatch.setattr(figure, "savefig", lambda *args, **kwargs: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_figure(figure, path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_drawn_is_refused_in_words(tmp_path):
+    with pytest.raises(DataError, match="'empty' has no metrics yet"):
+        training_figure([TrainingRun("empty", [])])
+    with pytest.raises(DataError, match="none of the metrics reward/mean"):
+        training_figure([TrainingRun("odd", [{"step": 1, "reward/mean": None}])])
+    with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf"):
+        save_figure(training_figure([quatro()]), tmp_path / "a.gif")

@@ -1,0 +1,258 @@
+"""Figures of runs: which runs are compared, what a curve and its band are, and what is missing is named."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from evals.errors import DataError
+from evals.figures.delta_lambda import delta_lambda_figure, widest_by_delta
+from evals.figures.limitation import limitation_figure
+from evals.figures.run_settings import KL, REWARD, Setting, comparison, mean_curve
+from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.style import save_figure
+
+ODD = "_odd $\\frac{1}{0}$ \x1b[31m"
+
+
+def rows(reward=0.5, *, kl=0.01, lam=None, steps=5, clip=None):
+    row = {"reward/mean": reward, "entropy/token_mean": 1.0, "kl/new_old": kl}
+    row |= {} if lam is None else {"dual/lam_mean": lam}
+    row |= {} if clip is None else {"clip_fraction": clip}
+    return [{"step": step, **row} for step in range(1, steps + 1)]
+
+
+def gspo(k=1, lr=1e-4, *, seeds=1, **other):
+    return Setting("gspo", lr, k, tuple(rows(0.1 * k, clip=0.1) for _ in range(seeds)), **other)
+
+
+def quatro(k=1, lr=1e-4, *, delta=0.1, log_ratio="detached", **other):
+    look = {"advantages": (0.8, 0.4, 0.1), "capped": (3,)} | other
+    return Setting("quatro", lr, k, (rows(0.2, lam=1.0), rows(0.4, lam=4.0)), delta=delta, log_ratio=log_ratio, **look)
+
+
+def everything():
+    return [
+        *(gspo(k) for k in (1, 2, 5)),
+        *(quatro(k) for k in (5, 1, 2)),
+        gspo(5, 1e-3),
+        quatro(5, 1e-3),
+        quatro(2, log_ratio="none"),
+        quatro(5, delta=0.001),
+    ]
+
+
+def identities(settings):
+    return [(one.method, one.inner_updates, one.lr, one.delta, one.own, one.shared) for one in settings]
+
+
+def drawn_titles(figure):
+    return [axis.get_title(loc="left") for axis in figure.axes]
+
+
+def legend_texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_curve_is_the_mean_of_the_seeds_and_its_band_their_extremes():
+    curve = mean_curve([rows(0.2), rows(0.4), rows(0.9)], REWARD)
+    assert curve.steps == [1, 2, 3, 4, 5]
+    assert curve.mean == pytest.approx([0.5] * 5)
+    assert curve.low == pytest.approx([0.2] * 5)
+    assert curve.high == pytest.approx([0.9] * 5)
+
+
+def test_a_mean_over_seeds_on_a_logarithmic_axis_is_geometric_and_leaves_out_what_has_no_logarithm():
+    first = [*rows(kl=0.01), {"step": 6, "kl/new_old": 0.0}, {"step": 7, "kl/new_old": None}]
+    second = [*rows(kl=0.04), {"step": 6, "kl/new_old": 0.5}, {"step": 7, "kl/new_old": 0.5}]
+    curve = mean_curve([first, second], KL)
+    assert curve.steps == [1, 2, 3, 4, 5]
+    assert curve.mean == pytest.approx([0.02] * 5)  # sqrt(.01 * .04)
+
+
+def test_seeds_of_different_length_are_averaged_only_where_all_are():
+    assert mean_curve([rows(steps=3), rows(steps=5)], REWARD).steps == [1, 2, 3]
+
+
+def test_a_seed_without_the_metric_does_not_count():
+    silent = [{"step": step, "reward/mean": None} for step in range(1, 6)]
+    assert mean_curve([rows(0.2), silent], REWARD).mean == pytest.approx([0.2] * 5)
+    assert mean_curve([silent], REWARD).steps == []
+
+
+def test_a_comparison_holds_everything_else_equal():
+    # Two values of K at lr 1e-4 and minibatch 8; K 5 has another minibatch, K 2 another clip, K 1 another lr.
+    settings = [
+        gspo(2, shared="minibatch 8"),
+        gspo(1, shared="minibatch 8"),
+        gspo(5, shared="minibatch 32"),
+        gspo(5, shared="minibatch 8", own="clip_low 0.0004"),
+        gspo(4, 1e-3, shared="minibatch 8"),
+    ]
+    found = comparison(settings, "inner_updates", methods=("gspo",))
+    assert [(one.inner_updates, one.shared, one.own) for one in found] == [
+        (1, "minibatch 8", ""),
+        (2, "minibatch 8", ""),
+    ]
+    assert comparison(settings, "lr", methods=("gspo",)) == []
+
+
+def test_a_comparison_in_which_both_methods_vary_comes_before_one_with_more_values():
+    wide = [gspo(k, 1e-3) for k in (1, 2, 3, 4, 5)]
+    both = [gspo(1), gspo(2), quatro(1), quatro(2), quatro(2, delta=0.001)]
+    found = comparison([*wide, *both], "inner_updates", methods=("gspo", "quatro"))
+    assert [(one.method, one.inner_updates, one.delta) for one in found] == [
+        ("gspo", 1, None),
+        ("gspo", 2, None),
+        ("quatro", 1, 0.1),
+        ("quatro", 2, 0.1),
+    ]
+
+
+def test_limitation_has_a_column_for_each_axis_and_a_row_for_each_metric():
+    pytest.importorskip("matplotlib")
+    drawn = limitation_figure(everything())
+    assert drawn.notes == []
+    assert drawn_titles(drawn.figure) == [
+        "(a) learning rate: reward",
+        "(b) inner updates K: reward",
+        *("Clipped", "Clipped"),
+        *("Entropy", "Entropy"),
+    ]
+    left, right = (drawn.figure.axes[at].get_legend() for at in (4, 5))
+    assert legend_texts(left) == ["lr 0.0001", "lr 0.001"]
+    assert left.get_title().get_text() == "GSPO\nK 5"
+    assert legend_texts(right) == ["K 1", "K 2", "K 5"]
+    means = [line.get_ydata()[0] for line in drawn.figure.axes[1].lines if line.get_marker() != "None"]
+    assert means == pytest.approx([0.1, 0.2, 0.5])
+
+
+def test_limitation_draws_the_share_of_clipped_samples_where_all_runs_have_it():
+    pytest.importorskip("matplotlib")
+    counted = [
+        replace(one, runs=tuple([{**row, "clip_fraction_samples": 0.4} for row in run] for run in one.runs))
+        for one in (gspo(1), gspo(2))
+    ]
+    for settings, value, unit in ((counted, 0.4, "share of samples"), ([counted[0], gspo(2)], 0.1, "share of rows")):
+        axis = limitation_figure(settings).figure.axes[1]
+        assert axis.lines[0].get_ydata()[0] == pytest.approx(value)
+        assert axis.get_ylabel().startswith(unit)
+
+
+def test_limitation_without_learning_rates_leaves_the_column_out_and_says_so():
+    pytest.importorskip("matplotlib")
+    drawn = limitation_figure([gspo(1), gspo(2)])
+    assert len(drawn.figure.axes) == 3
+    assert [note for note in drawn.notes if "learning rate" in note and "0.0001" in note]
+
+
+def test_what_limitation_lacks_is_named():
+    with pytest.raises(DataError, match=r"no run of gspo.*quatro"):
+        limitation_figure([quatro()])
+    with pytest.raises(DataError, match=r"learning rate.*inner updates K.*found 5.*quatro sweep"):
+        limitation_figure([gspo(5)])
+
+
+def test_deltas_are_compared_at_the_learning_rate_and_k_that_have_most_of_them():
+    alone = quatro(1, 1e-3, delta=0.5)
+    trio = [quatro(5, delta=delta) for delta in (0.001, 0.1, 0.01)]
+    found = widest_by_delta([alone, *trio, quatro(5, delta=0.7, log_ratio="none")])
+    assert [one.delta for one in found] == [0.1, 0.01, 0.001]
+    with pytest.raises(DataError, match="log_ratio=detached"):
+        widest_by_delta([quatro(log_ratio="none")])
+
+
+def test_advantages_stand_over_the_count_and_lambda_over_steps():
+    pytest.importorskip("matplotlib")
+    drawn = delta_lambda_figure([quatro(), quatro(delta=0.01)])
+    left, right = drawn.figure.axes
+    assert list(left.lines[0].get_xdata()) == [1, 2, 3]
+    assert list(left.lines[0].get_ydata()) == [0.8, 0.4, 0.1]
+    assert list(left.lines[1].get_xdata()) == [3]  # a ring: there delta was lowered
+    assert list(right.lines[0].get_ydata()) == pytest.approx([2.0] * 5)  # sqrt(1 * 4)
+    assert legend_texts(drawn.figure.legends[0]) == ["QUATRO δ 0.1", "QUATRO δ 0.01"]
+    assert drawn.notes == []
+
+
+def test_one_delta_and_no_lambda_are_noted():
+    pytest.importorskip("matplotlib")
+    drawn = delta_lambda_figure([Setting("quatro", 1e-4, 1, (rows(),), delta=0.1, advantages=(0.8, 0.1))])
+    assert len(drawn.figure.axes) == 1
+    assert len(drawn.notes) == 2
+
+
+def test_entropy_prefers_deltas_that_have_gspo_beside_them():
+    pytest.importorskip("matplotlib")
+    drawn = entropy_figure([quatro(1), quatro(1, delta=0.01), quatro(5), gspo(5)])
+    assert legend_texts(drawn.figure.legends[0]) == ["QUATRO δ 0.1", "GSPO"]
+    assert drawn.notes == []
+    assert "no run of gspo" in entropy_figure([quatro()]).notes[0]
+    assert "left out" in entropy_figure([quatro(1), gspo(5)]).notes[0]
+
+
+def test_stability_has_three_parts():
+    pytest.importorskip("matplotlib")
+    drawn = stability_figure(everything())
+    assert drawn.notes == []
+    assert drawn_titles(drawn.figure) == [
+        *("(a) inner updates K: reward", "Entropy"),
+        *("(b) learning rate: reward", "Entropy"),
+        *("(c) log-ratio term: reward", "Realised KL"),
+    ]
+    legends = [drawn.figure.axes[at].get_legend() for at in (1, 3, 5)]
+    names = [f"{name}, K {k}" for name in ("GSPO", "QUATRO δ 0.1") for k in (1, 2, 5)]
+    assert legend_texts(legends[0]) == names
+    assert legends[0].get_title().get_text() == "lr 0.0001"
+    assert legend_texts(legends[2]) == ["with log-ratio (detached)", "without log-ratio"]
+    assert legends[2].get_title().get_text() == "QUATRO δ 0.1\nlr 0.0001\nK 2"
+    looks = {
+        (line.get_color(), line.get_marker()) for line in drawn.figure.axes[0].lines if line.get_marker() != "None"
+    }
+    assert len(looks) == 6
+
+
+def test_stability_leaves_out_what_is_missing_and_names_it():
+    pytest.importorskip("matplotlib")
+    drawn = stability_figure([quatro(2), quatro(2, log_ratio="none"), gspo(2)])
+    assert len(drawn.figure.axes) == 2
+    assert [note[:3] for note in drawn.notes] == ["(a)", "(b)"]
+    one_sided = stability_figure([gspo(1), gspo(2), quatro(2)])
+    assert any(note.startswith("(a)") and "quatro" in note and "K 2" in note for note in one_sided.notes)
+    with pytest.raises(DataError, match=r"\(a\).*\(b\).*\(c\).*detached"):
+        stability_figure([quatro(2), gspo(2)])
+
+
+def test_of_equal_ablations_the_papers_own_is_drawn():
+    pytest.importorskip("matplotlib")
+    settings = [quatro(k, log_ratio=term) for k in (5, 2, 1) for term in ("none", "detached")]
+    part_c = stability_figure(settings).figure.axes[-1].get_legend()
+    assert part_c.get_title().get_text() == "QUATRO δ 0.1\nlr 0.0001\nK 2"
+
+
+def test_log_ratios_at_different_deltas_are_no_ablation():
+    with pytest.raises(DataError, match=r"\(c\)"):
+        stability_figure([quatro(2), quatro(2, log_ratio="none", delta=0.01)])
+
+
+FIGURES = (limitation_figure, delta_lambda_figure, entropy_figure, stability_figure)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("figure_of", FIGURES, ids=lambda figure_of: figure_of.__name__)
+def test_the_same_runs_give_the_same_bytes(tmp_path, figure_of, kind):
+    pytest.importorskip("matplotlib")
+    settings = [*everything(), quatro(5, own=ODD), gspo(5, own=ODD), gspo(1, 1e-3, own=ODD)]
+    for file in ("a", "b"):
+        save_figure(figure_of(settings).figure, tmp_path / f"{file}.{kind}")
+    first, second = ((tmp_path / f"{file}.{kind}").read_bytes() for file in ("a", "b"))
+    assert first == second
+    assert len(first) > 4000
+
+
+def test_numbers_that_are_not_finite_leave_gaps():
+    pytest.importorskip("matplotlib")
+    broken = [{"step": 1, "reward/mean": math.nan, "entropy/token_mean": None, "kl/new_old": math.inf}]
+    settings = [Setting("gspo", 1e-4, k, (broken,)) for k in (1, 2)]
+    with pytest.raises(DataError, match="reward/mean"):
+        limitation_figure(settings)
+    assert any("reward/mean" in note for note in stability_figure(settings).notes)

@@ -1,0 +1,120 @@
+"""The slow reference against the fast way: every public vector, ties, random texts; and that a difference is seen."""
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from evals.clustering import LINKAGES
+from evals.metrics import reference
+from evals.metrics.passk_ucc import BACKENDS, backend_named, ucc_result
+from evals.metrics.reference import TOLERANCE, agreement
+from evals.samples.types import Sample, Samples
+from evals.similarity.measures import SIMILARITIES, TOKENISERS, distinct
+from evals.similarity.setting import Setting
+
+HAS_TOKENS = ("tfidf", "jaccard")
+
+
+def settings_of(name, thresholds):
+    if name == "exact":
+        return [Setting(name, None, "components", "math")]
+    tokens = TOKENISERS if name in HAS_TOKENS else ["math"]
+    return [Setting(name, *values) for values in product(thresholds, LINKAGES, tokens)]
+
+
+def is_small(vector, name):
+    """Whether all pairs take less than a second: rouge_score and the plain edit distance are slow."""
+    texts = set(vector["texts"])
+    longest = max(map(len, texts), default=0)
+    return len(texts) ** 2 * longest**2 < (4e8 if name == "rouge-l" else 2e10) or name in HAS_TOKENS
+
+
+def check(vectors, name):
+    found = agreement([distinct(vector["texts"]) for vector in vectors], settings_of(name, (0.8, 0.9)))
+    assert found.num_pairs > 0
+    assert found.largest_difference <= TOLERANCE
+    assert found.num_wrong == 0
+
+
+@pytest.mark.parametrize("name", ["tfidf", "rouge-l", "jaccard", "edit"])
+def test_the_libraries_agree_with_us_on_every_small_vector(text_vectors, name):
+    check([vector for vector in text_vectors if is_small(vector, name)], name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rouge-l", "edit"])
+def test_the_libraries_agree_with_us_on_every_large_vector(text_vectors, name):
+    check([vector for vector in text_vectors if not is_small(vector, name)], name)
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_the_libraries_agree_with_us_on_texts_full_of_ties(name):
+    rng = random.Random(3)
+    groups = [distinct([" ".join(rng.choices("abcde", k=rng.randint(0, 6))) for _ in range(24)]) for _ in range(4)]
+    found = agreement([*groups, distinct([]), distinct(["", " ", "...", "..."])], settings_of(name, (0.5, 0.8, 1.0)))
+    assert found.is_good, found
+    assert found.num_ties > 0 or name == "exact"
+
+
+def test_a_value_that_is_off_is_seen(monkeypatch):
+    groups = [distinct(["a b c d", "a b c e", "f"])]
+    settings = settings_of("jaccard", (0.6,))
+    assert agreement(groups, settings).is_good
+    right = reference.similarity_of_distinct
+
+    def off(*args, **kwargs):
+        return np.minimum(right(*args, **kwargs) + 1e-11, 1.0)
+
+    monkeypatch.setattr(reference, "similarity_of_distinct", off)
+    assert not agreement(groups, settings).is_good
+
+
+def test_a_partition_that_is_off_is_seen_unless_a_pair_lies_at_the_threshold(monkeypatch):
+    def everyone_alone(unique, *, thresholds, **how):
+        return {threshold: list(range(len(unique.which_N))) for threshold in thresholds}
+
+    monkeypatch.setattr(reference, "partitions", everyone_alone)
+    groups = [distinct(["a b c d", "a b c e", "f"])]  # 3 of 5 tokens are shared
+    wrong = agreement(groups, settings_of("jaccard", (0.55,)))
+    assert wrong.num_wrong > 0
+    assert not wrong.is_good
+    tied = agreement(groups, settings_of("jaccard", (0.6,)))
+    assert tied.num_wrong == 0
+    assert tied.num_tied > 0
+
+
+def result_by(backend, threshold, similarities, **how):
+    # Six words of 7 and 8 are shared, which is 0.8 to rouge-l: rouge_score's 2pr / (p + r) comes out a little lower.
+    texts = ["a b c d e f g", "a b c d e f h i", "x y", "a b c d e f g", "x y z w"]
+    rows = [Sample("demo", id, index, text, "2", correct=index != 2) for id in "pq" for index, text in enumerate(texts)]
+    return ucc_result(
+        Samples(rows, files=[]),
+        similarities=similarities,
+        thresholds=threshold,
+        per_problem=True,
+        backend=backend,
+        **how,
+    )
+
+
+def test_the_reference_makes_the_same_document():
+    how = {"threshold": None, "similarities": ["tfidf", "exact", "jaccard", "edit"], "also": ["distinct", "vendi"]}
+    fast, slow = (result_by(backend, **how) for backend in BACKENDS)
+    ours, theirs = ([row.pop("value") for row in result.document()["rows"]] for result in (fast, slow))
+    assert ours == pytest.approx(theirs, rel=1e-9)  # Vendi: eigenvalues of cosines that differ in the last bit
+    assert fast.document()["problems"] == slow.document()["problems"]
+
+
+def test_the_reference_says_how_many_similarities_rounding_decides():
+    fast, slow = (result_by(backend, [0.8], ["rouge-l"]) for backend in BACKENDS)
+    assert fast.warnings == []
+    assert len(slow.warnings) == 1
+    assert slow.warnings[0].startswith("2 similarities lie within 1e-12 of their threshold")
+    assert fast.document()["problems"] != slow.document()["problems"]
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match=r"'numpy'.*fast, reference"):
+        backend_named("numpy")

@@ -1,0 +1,57 @@
+"""Tokens by words against the regular expressions over whole texts."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from evals.similarity.tokens import TOKENISERS, rouge_strings, rouge_tokens, split_words, token_counts
+
+SPACES = [chr(code) for code in range(0x110000) if chr(code).isspace()]
+
+
+def texts_of_everything(seed, num=30):
+    """Texts over letters, digits, LaTeX, every kind of white space and characters whose lower case is special."""
+    rng = random.Random(seed)
+    pieces = [*"aB1_.\\${}=+-3Σςİß解é\u0301\ud800\x00", "\\frac", "3.14", "x2", "THE", *SPACES, " ", " ", "\n"]
+    return ["".join(rng.choices(pieces, k=rng.randint(0, 60))) for _ in range(num)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("tokens", TOKENISERS)
+def test_counts_are_those_of_the_whole_texts(seed, tokens):
+    texts = texts_of_everything(seed)
+    counts = token_counts(split_words(texts), tokens).toarray()
+    names = list(dict.fromkeys(token for text in texts for token in TOKENISERS[tokens](text)))
+    assert counts.shape == (len(texts), len(names))
+    for row, text in zip(counts, texts, strict=True):
+        expected = Counter(TOKENISERS[tokens](text))
+        assert {name: value for name, value in zip(names, row, strict=True) if value} == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rouge_strings_are_equal_where_tokens_of_two_texts_are(seed):
+    texts = texts_of_everything(seed)
+    words = [rouge_tokens(text) for text in texts]
+    coded = rouge_strings(split_words(texts))
+    assert [len(string) for string in coded] == [len(tokens) for tokens in words]
+    for i in range(len(texts)):
+        for j in range(i):
+            for a, token_a in zip(coded[i], words[i], strict=True):
+                for b, token_b in zip(coded[j], words[j], strict=True):
+                    assert (a == b) == (token_a == token_b)
+
+
+def test_words_of_one_text_do_not_use_up_the_characters():
+    # There are 1.1 million characters; the words that no other text holds share one.
+    texts = [" ".join(f"{letter}{number:x}" for number in range(1000)) + " shared" for letter in "xyz"]
+    coded = rouge_strings(split_words(texts))
+    assert [len(string) for string in coded] == [1001] * 3
+    assert {string[-1] for string in coded} == {"\x00"}
+    assert sorted(set("".join(coded))) == ["\x00", "\x01", "\x02", "\x03"]
+
+
+def test_no_texts_and_no_tokens():
+    assert rouge_strings(split_words([])) == []
+    assert rouge_strings(split_words(["", " ", "!"])) == ["", "", ""]
+    assert token_counts(split_words(["", " "]), "math").toarray().tolist() == [[0.0], [0.0]]

@@ -1,0 +1,155 @@
+"""Distributions of similarity: the pairs, their values, the counts; several files side by side; the heatmap's order."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from evals.errors import DataError, UsageError
+from evals.results.document import SamplingInfo
+from evals.results.labels import labels_of
+from evals.samples.types import Sample, Samples
+from evals.similarity.measures import SIMILARITIES, distinct
+from evals.studies.heatmap import heatmap_of
+from evals.studies.similarity import chosen_pairs, pair_similarities, similarity_result
+from evals.tables.side_by_side import Side, temperature_result
+
+TEXTS = ["a b c d", "a b c d", "a b c e", "x y z", "", "a b c d e f g"]
+
+
+def samples(texts, *, num_wrong=0, benchmark="a", id="p"):
+    rows = [Sample(benchmark, id, index, text, "7", correct=True) for index, text in enumerate(texts)]
+    rows += [Sample(benchmark, id, len(texts) + index, "no", "7", correct=False) for index in range(num_wrong)]
+    return Samples(rows, [])
+
+
+def joined(*parts):
+    return Samples([row for part in parts for row in part.rows], [])
+
+
+@pytest.mark.parametrize("num_texts", [2, 3, 9])
+def test_all_pairs_come_in_order_where_they_are_few(num_texts):
+    i, j = chosen_pairs(num_texts, 1000, np.random.default_rng(0))
+    assert list(zip(i.tolist(), j.tolist(), strict=True)) == list(combinations(range(num_texts), 2))
+
+
+def test_drawn_pairs_are_different_pairs_and_every_pair_has_the_same_chance():
+    times = dict.fromkeys(combinations(range(5), 2), 0)
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        drawn = list(zip(*(side.tolist() for side in chosen_pairs(5, 4, rng)), strict=True))
+        assert len(set(drawn)) == 4
+        for pair in drawn:
+            times[pair] += 1
+    # 2000 * 4 / 10 with a standard deviation of 22.
+    assert all(abs(count - 800) < 110 for count in times.values())
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_values_of_pairs_are_those_of_the_whole_matrix(name):
+    i, j = chosen_pairs(len(TEXTS), 1000, np.random.default_rng(0))
+    expected = SIMILARITIES[name](TEXTS)[i, j]
+    assert pair_similarities(name, distinct(TEXTS), i, j).tolist() == expected.tolist()
+
+
+def test_a_row_holds_the_distribution_of_its_pairs():
+    row = similarity_result(samples(["a b c d", "a b c d", "a b c e"], num_wrong=5), similarities=["jaccard"]).rows[0]
+    # Similarities 1, 3/5, 3/5.
+    assert row.value == pytest.approx(3 / 5)
+    assert row.mean == pytest.approx(11 / 15)
+    assert row.quantiles == pytest.approx({"0.05": 0.6, "0.25": 0.6, "0.5": 0.6, "0.75": 0.8, "0.95": 0.96})
+    assert row.equal_share == pytest.approx(1 / 3)
+    assert {place: count for place, count in enumerate(row.histogram) if count} == {30: 2, 49: 1}
+    assert (row.num_pairs, row.num_pairs_total, row.num_problems, row.n) == (3, 3, 1, 8)
+
+
+@pytest.mark.parametrize("place", range(50))
+def test_a_value_at_the_edge_of_a_bin_belongs_to_the_bin_it_opens(place):
+    shared = [f"s{token}" for token in range(place)]
+    other = [f"o{token}" for token in range(50 - place)]
+    row = similarity_result(
+        samples([" ".join(shared), " ".join(shared + other)] if place else ["a", "b"]),
+        similarities=["jaccard"],
+        tokens="whitespace",
+    ).rows[0]
+    assert row.histogram.index(1) == place
+
+
+def test_problems_are_pooled_within_a_benchmark_and_never_across():
+    drawn = joined(samples(["a", "a"]), samples(["b", "c"], id="q"), samples(["d", "d"], benchmark="b"))
+    rows = {row.benchmark: row for row in similarity_result(drawn, similarities=["exact"]).rows}
+    assert (rows["a"].mean, rows["a"].num_pairs) == (0.5, 2)
+    assert (rows["b"].mean, rows["b"].num_pairs) == (1.0, 1)
+
+
+def test_many_pairs_are_drawn_by_seed_and_problem_only():
+    texts = [f"{word} b c {word} {number}" for number, word in enumerate("abcdefghijkl")]
+    alone = similarity_result(samples(texts), max_pairs=20, seed=3)
+    again = similarity_result(joined(samples(texts), samples(["x y", "x"], benchmark="b")), max_pairs=20, seed=3)
+    other = similarity_result(samples(texts), max_pairs=20, seed=4)
+    assert alone.rows[0].num_pairs == 20
+    assert alone.rows[0].num_pairs_total == 66
+    assert alone.rows == [row for row in again.rows if row.benchmark == "a"]
+    assert alone.rows != other.rows
+    assert alone.rows != similarity_result(samples(texts, id="q"), max_pairs=20, seed=3).rows
+
+
+def test_a_benchmark_without_pairs_is_warned_of_and_nothing_at_all_is_an_error():
+    found = similarity_result(joined(samples(["x", "y"]), samples(["z"], benchmark="b")))
+    assert {row.benchmark for row in found.rows} == {"a"}
+    assert any("'b': no problem has two correct" in warning for warning in found.warnings)
+    with pytest.raises(DataError, match="nothing to compare"):
+        similarity_result(samples(["x"], num_wrong=3))
+    with pytest.raises(UsageError, match="cosine"):
+        similarity_result(samples(["x", "y"]), similarities=["cosine"])
+
+
+def test_sides_stand_in_rows_with_their_label_and_temperature():
+    cold = Side("cold", samples(["x", "x", "x"], num_wrong=1), {"sampling": SamplingInfo(temperature=0.5)})
+    hot = Side("hot", samples(["x", "y"], num_wrong=2), {})
+    rows = temperature_result([cold, hot], similarities=["exact"]).rows
+    value = {(row.label, row.metric): row.value for row in rows if row.benchmark == "a"}
+    assert value[("cold", "ucr")] == 1 / 4
+    assert value[("hot", "ucr")] == 2 / 4
+    assert (value[("cold", "pass@k")], value[("hot", "pass@k")]) == (pytest.approx(3 / 4), pytest.approx(1 / 2))
+    assert {row.temperature for row in rows if row.label == "cold"} == {0.5}
+    assert {row.temperature for row in rows if row.label == "hot"} == {None}
+
+
+def test_sides_that_do_not_compare_are_warned_of():
+    first = Side("first", samples(["x"], num_wrong=3), {})
+    unequal, other = Side("more", samples(["x"], num_wrong=4), {}), Side("other", samples(["x"], id="q"), {})
+    warnings = " / ".join(temperature_result([first, unequal, other], similarities=["exact"]).warnings)
+    assert "more and first have unequal n" in warnings
+    assert "other and first hold different problems" in warnings
+
+
+def test_the_heatmap_puts_clusters_side_by_side_the_largest_first():
+    texts = ["p q r s", "a b c d", "p q r s t", "a b c d e", "z", "a b c d f"]
+    found = heatmap_of(samples(texts, num_wrong=2), "p", similarity="jaccard", threshold=0.6)
+    assert found.sizes == (3, 2, 1)
+    assert [set(part.tolist()) for part in np.split(found.order_C, [3, 5])] == [{1, 3, 5}, {0, 2}, {4}]
+    assert found.n == 8
+    expected = SIMILARITIES["jaccard"](texts)[np.ix_(found.order_C, found.order_C)]
+    np.testing.assert_array_equal(found.similarity_CC, expected)
+
+
+def test_a_heatmap_without_a_problem_or_with_too_many_is_refused():
+    with pytest.raises(UsageError, match="no problem 'x'"):
+        heatmap_of(samples(["a", "b"]), "x")
+    with pytest.raises(UsageError, match="choose one with -b"):
+        heatmap_of(joined(samples(["a", "b"]), samples(["a", "b"], benchmark="b")), "p")
+    with pytest.raises(DataError, match="1 correct of 3"):
+        heatmap_of(samples(["a"], num_wrong=2), "p")
+
+
+def test_names_of_paths_are_what_tells_them_apart(tmp_path):
+    inside = [tmp_path / name / "samples" / "math.jsonl" for name in ("base", "tuned")]
+    assert labels_of(inside) == ["base", "tuned"]
+    assert labels_of([tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]) == ["a", "b"]
+    assert labels_of([tmp_path / "a.jsonl"]) == ["a"]
+    assert labels_of(inside, ["A", "B"]) == ["A", "B"]
+    with pytest.raises(UsageError, match="1 --label for 2 files"):
+        labels_of(inside, ["A"])
+    with pytest.raises(UsageError, match="named twice"):
+        labels_of([inside[0], inside[0]])

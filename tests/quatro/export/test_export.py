@@ -1,0 +1,328 @@
+"""`export`: verified, complete, loadable, and whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from evals.errors import DataError, UsageError
+from quatro.config import Config, load_config
+from quatro.export import export as exporting
+from quatro.export.export import export, gather_facts
+from quatro.policy.loading import load_tokenizer
+from quatro.runs import checkpoint
+from quatro.runs.directory import RunDir
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_folder: Path) -> Path:
+    """A run with checkpoints of iterations 2 and 4, whose weights are told apart by a factor."""
+    path = tmp_path / "run"
+    with RunDir.create(path, load_config("quickstart", overrides=[f"model={tiny_folder}", "steps=4"])) as opened:
+        for step in (2, 4):
+            opened.append_metrics({"step": step, "reward/mean": step / 10})
+            weights = load_file(tiny_folder / "model.safetensors")
+
+            def fill(folder: Path, weights: Any = weights, step: int = step) -> None:
+                shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+                load_tokenizer(str(tiny_folder)).save_pretrained(folder)
+                scaled = {name: tensor * step for name, tensor in weights.items()}
+                save_file(scaled, folder / "model.safetensors", metadata={"format": "pt"})
+
+            checkpoint.save(opened, step, fill, {}, {})
+    return path
+
+
+def model_of(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step-{step:06d}" / "model"
+
+
+def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tmp_path: Path, contents: Any) -> None:
+    before = contents(run)
+    exported = export(run, tmp_path / "out")
+    assert (exported.step, exported.dtype) == (4, "float32")
+    found = contents(tmp_path / "out")
+    assert found.pop("README.md").startswith(b"---\n")
+    assert found == contents(model_of(run, 4))
+    assert contents(run) == before
+    assert sorted(os.listdir(tmp_path)) == ["out", "run"]
+
+
+def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path: Path, contents: Any) -> None:
+    assert export(run, tmp_path / "out", step=2).step == 2
+    found = contents(tmp_path / "out")
+    assert found["model.safetensors"] == contents(model_of(run, 2))["model.safetensors"]
+    assert b"0.2 (2)" in found["README.md"]
+    assert b"0.4 (4)" not in found["README.md"]
+    with pytest.raises(UsageError, match="step-000002, step-000004"):
+        export(run, tmp_path / "other", step=3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_number_format_is_that_of_weights_and_config_and_loads(run: Path, tmp_path: Path, dtype: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    wanted = getattr(torch, dtype)
+    out = tmp_path / "out"
+    assert export(run, out, dtype=dtype).dtype == dtype
+    original, found = (load_file(folder / "model.safetensors") for folder in (model_of(run, 4), out))
+    assert found.keys() == original.keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == wanted
+        assert torch.equal(tensor, original[name].to(wanted))
+    assert json.loads((out / "config.json").read_text(encoding="utf-8"))["dtype"] == dtype
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1
+    model = AutoModelForCausalLM.from_pretrained(out, dtype="auto")
+    assert model.dtype == wanted
+    assert model.generation_config.eos_token_id == 1
+    logits = model.float()(torch.tensor([[5, 6, 7]])).logits
+    reference = AutoModelForCausalLM.from_pretrained(model_of(run, 4))(torch.tensor([[5, 6, 7]])).logits.detach()
+    assert torch.allclose(logits.detach(), reference, rtol=0.1, atol=0.1 * float(reference.abs().max()))
+
+
+def test_a_weight_beyond_the_format_is_named(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    with RunDir.open(run) as opened:
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+            weights = load_file(tiny_folder / "model.safetensors")
+            weights["model.norm.weight"][3] = 70_000.0
+            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+        checkpoint.save(opened, 6, fill, {}, {})
+    with pytest.raises(UsageError, match=r"model\.norm\.weight.*7e\+04.*bfloat16"):
+        export(run, tmp_path / "out", dtype="float16")
+    assert not (tmp_path / "out").exists()
+    assert export(run, tmp_path / "out", dtype="bfloat16").step == 6
+
+
+def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    with RunDir.open(run) as opened:
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+            (folder / "model.safetensors").unlink()
+            AutoModelForCausalLM.from_pretrained(tiny_folder).save_pretrained(folder, max_shard_size="30KB")
+
+        checkpoint.save(opened, 6, fill, {}, {})
+    export(run, tmp_path / "out", dtype="bfloat16")
+    assert len(list(model_of(run, 6).glob("model-*.safetensors"))) > 1
+    one, two = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16) for folder in (tiny_folder, tmp_path / "out")
+    )
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_weights_kept_in_bfloat16_stay_so(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    with RunDir.open(run) as opened:
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+            AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.bfloat16).save_pretrained(folder)
+
+        checkpoint.save(opened, 6, fill, {}, {})
+    assert export(run, tmp_path / "out").dtype == "bfloat16"
+    found, wanted = (folder / "model.safetensors" for folder in (tmp_path / "out", model_of(run, 6)))
+    assert found.read_bytes() == wanted.read_bytes()
+
+
+def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
+    file = model_of(run, 4) / "model.safetensors"
+    damaged = bytearray(file.read_bytes())
+    damaged[-100] ^= 4
+    file.write_bytes(damaged)
+    with pytest.raises(DataError, match="SHA-256"):
+        export(run, tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == ["run"]
+    assert export(run, tmp_path / "out", step=2).step == 2
+
+
+def test_nothing_is_overwritten(run: Path, tmp_path: Path, contents: Any) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    export(run, out)  # an empty folder is as good as none
+    before = contents(out)
+    for taken in (out, run, out / "README.md"):
+        with pytest.raises(UsageError, match="-o"):
+            export(run, taken, step=2)
+    assert contents(out) == before
+
+
+def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="runs list"):
+        export(tmp_path, tmp_path / "out")
+    RunDir.create(tmp_path / "run", load_config("quickstart")).close()
+    with pytest.raises(DataError, match="no complete checkpoint"):
+        export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_paths_of_this_machine_are_taken_out_of_the_configuration(
+    run: Path, tmp_path: Path, tiny_folder: Path, contents: Any
+) -> None:
+    from transformers import AutoConfig
+
+    with RunDir.open(run) as opened:
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            config |= {"_name_or_path": "/home/me/x", "limit": float("inf"), "inner": {"torch_dtype": "float32"}}
+            (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+        checkpoint.save(opened, 6, fill, {}, {})
+    export(run, tmp_path / "out", dtype="bfloat16")
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert "_name_or_path" not in config
+    assert AutoConfig.from_pretrained(tmp_path / "out").limit == float("inf")
+    assert config["inner"] == {"torch_dtype": "bfloat16"}
+    for content in contents(tmp_path / "out").values():
+        assert str(tmp_path).encode() not in content
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_a_failure_of_any_call_leaves_nothing_or_everything(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str | None, contents: Any
+) -> None:
+    """The Nth of the calls that change the disk fails, for every N until none does."""
+    out, count = tmp_path / "out", 0
+
+    def failing(real: Callable[..., Any], at: int) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == at:
+                raise OSError(28, "No space left on device", "somewhere")
+            return real(*arguments, **options)
+
+        return call
+
+    for at in range(1, 100):
+        count = 0
+        with monkeypatch.context() as patch:
+            for owner, name in ((os, "rename"), (os, "replace"), (os, "fsync"), (Path, "mkdir"), (Path, "open")):
+                patch.setattr(owner, name, failing(getattr(owner, name), at))
+            try:
+                export(run, out, dtype=dtype)
+            except (OSError, DataError):  # the latter where metrics.jsonl cannot be opened
+                pass
+            else:
+                break
+        present = sorted(os.listdir(tmp_path))
+        assert present in (["run"], ["out", "run"])
+        if "out" in present:  # the folder has its name, and only making that durable failed
+            assert (out / "README.md").exists()
+            shutil.rmtree(out)
+    assert at > 20
+    assert len(contents(out)) == 6
+
+
+def test_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from quatro.export.export import export\n"
+        "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "export(Path(sys.argv[1]), Path(sys.argv[2]), progress=die)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", code, str(run), str(out)], env=environment, timeout=120)
+    assert ran.returncode == -signal.SIGKILL
+    assert not out.exists()
+    assert len(os.listdir(tmp_path)) == 2
+    living = tmp_path / f".out.{os.getppid()}.tmp"
+    living.mkdir()  # another process, at work on the same folder
+    export(run, out)
+    assert sorted(os.listdir(tmp_path)) == [living.name, "out", "run"]
+
+
+def test_a_full_disk_names_the_folder_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(tensor.numel() * 4 for tensor in load_file(model_of(run, 4) / "model.safetensors").values())
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=exporting.SPARE_BYTES + size - 1))
+    with pytest.raises(OSError, match=r"No space left.*are needed") as caught:
+        export(run, tmp_path / "out")
+    assert caught.value.filename == str(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["run"]
+    export(run, tmp_path / "out", dtype="bfloat16")  # half as large
+
+
+def test_a_write_that_fails_names_its_folder(run: Path, tmp_path: Path) -> None:
+    size = (model_of(run, 4) / "model.safetensors").stat().st_size
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"\.out\..* cannot be written: .*File too large"):
+            export(run, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert sorted(os.listdir(tmp_path)) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [("Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B"), ("/models/x", None), ("embedded:countdown", None)],
+)
+def test_only_an_id_of_the_hub_is_a_base_model(tmp_path: Path, model: str, base: str | None) -> None:
+    config = load_config("quickstart", overrides=[f"model={model}"])
+    assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model == base
+
+
+def test_the_base_model_of_an_adapter_is_the_one_at_the_end(tmp_path: Path) -> None:
+    config = load_config("quickstart", overrides=[f"model={tmp_path / 'second'}"])
+    for name, changed in (("first", "Qwen/Qwen2.5-Math-1.5B"), ("second", str(tmp_path / "first"))):
+        (tmp_path / name).mkdir()
+        document = json.dumps({"base_model_name_or_path": changed})
+        (tmp_path / name / "adapter_config.json").write_text(document, encoding="utf-8")
+    assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model == "Qwen/Qwen2.5-Math-1.5B"
+    shutil.rmtree(tmp_path / "first")
+    assert gather_facts(tmp_path, config, 1, name="n", dtype="float32").base_model is None
+
+
+def test_known_data_are_named_by_their_hub_id(tmp_path: Path) -> None:
+    facts = gather_facts(tmp_path, load_config("math-1.5b"), 1, name="n", dtype="float32")
+    assert facts.datasets == ["DigitalLearningGmbH/MATH-lighteval"]
+
+
+def test_results_of_other_steps_and_broken_ones_are_left_out(
+    tmp_path: Path, tiny_config: Callable[..., Config], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    for step in (2, 4):
+        (run / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+        (run / "checkpoints" / f"step-{step:06d}" / "manifest.json").write_text("{}", encoding="utf-8")
+    row = {"metric": "pass@k", "benchmark": "b", "k": 1, "value": 0.5, "num_problems": 1, "n": 1}
+    document = json.dumps({"schema": 1, "metric": "pass@k", "rows": [row]})
+    for name in ("results/passk", "samples/T1-p1-step000002/passk", "samples/T1-p1-step000004/passk"):
+        (run / f"{name}.json").parent.mkdir(parents=True, exist_ok=True)
+        (run / f"{name}.json").write_text(document, encoding="utf-8")
+    (run / "samples" / "T1-p1-step000004" / "sampling.json").write_text("{}", encoding="utf-8")
+    (run / "results" / "broken.json").write_text("{", encoding="utf-8")
+
+    def places(step: int) -> list[str]:
+        facts = gather_facts(run, tiny_config(), step, name="n", dtype="float32")
+        return [place for place, _ in facts.results]
+
+    assert places(2) == ["T1-p1-step000002"]
+    assert "broken.json" not in caplog.text
+    assert places(4) == ["passk", "T1-p1-step000004"]
+    assert "broken.json" in caplog.text

@@ -1,0 +1,151 @@
+"""The model card: valid YAML head, what matters in it, nothing of this machine, nothing hostile."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+
+import pytest
+import yaml
+
+from evals.benchmarks.prompts import TEMPLATES
+from evals.results.document import Result, Row, SamplingInfo
+from quatro.config import load_config
+from quatro.export.model_card import Facts, model_card
+
+ROWS = [{"step": s, "reward/mean": 0.1 * s, "kl/new_old": None if s == 12 else 0.01, "lr": 1.0} for s in range(1, 13)]
+
+
+def head_of(card: str) -> dict:
+    _, head, _ = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)
+    return yaml.safe_load(head)
+
+
+def test_the_head_is_what_the_hub_reads() -> None:
+    config = load_config("math-1.5b")
+    card = model_card(Facts("m", config, 10, "bfloat16", base_model="Qwen/Qwen2.5-Math-1.5B", datasets=["a/b"]))
+    assert head_of(card) == {
+        "base_model": "Qwen/Qwen2.5-Math-1.5B",
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["quatro", "reinforcement-learning"],
+        "datasets": ["a/b"],
+    }
+    other = head_of(model_card(Facts("m", load_config("quickstart", method="gspo"), 1, "float32")))
+    assert "base_model" not in other
+    assert "datasets" not in other
+    assert other["tags"] == ["quatro", "reinforcement-learning", "gspo"]
+
+
+def test_the_card_says_how_and_how_far() -> None:
+    config = load_config("quickstart", overrides=["method.delta=0.0123", "optimizer.lr=7e-5"])
+    environment = {"quatro": "9.8.7", "python": "3.11.1", "host": "secret-host", "argv": ["/home/me/x"]}
+    environment["packages"] = {"torch": "2.13.0", "unrelated": "1"}
+    card = model_card(Facts("m", config, 12, "float32", rows=ROWS, environment=environment))
+    assert "12 of 100 iterations" in card
+    assert "delta = 0.0123 nats" in card
+    assert "| `optimizer.lr` | `7e-05` |" in card
+    assert "| `method.delta` | `0.0123` |" in card
+    # Mean of iterations 3 to 12: 0.75. The KL has no value in the last one.
+    assert "| reward | 0.1 (1) | 1.2 (12) | 0.75 |" in card
+    assert "| KL(new, old) of an iteration, nats | 0.01 (1) | 0.01 (11) | 0.01 |" in card
+    assert "| torch | `2.13.0` |" in card
+    assert not re.search("secret-host|/home|unrelated", card)
+
+
+def test_the_card_of_an_adapter_and_of_half_an_iteration() -> None:
+    config = load_config("quickstart", overrides=["policy.lora.rank=4", "policy.lora.alpha=7"])
+    card = model_card(Facts("m", config, 3, "float32", is_inside=True))
+    assert "A LoRA adapter of rank 4 (alpha 7) was trained and merged into the base model." in card
+    assert "stopped inside iteration 4 of 100 iterations" in card
+    assert "from the checkpoint inside iteration 4 " in card
+    assert "iteration 3" not in card
+    assert "LoRA" not in model_card(Facts("m", load_config("quickstart"), 3, "float32"))
+
+
+def test_no_path_of_this_machine_is_on_the_card() -> None:
+    settings = ["model=/home/me/models/base-7b", "data.prompts=/data/private/prompts.jsonl", "reward=math"]
+    config = load_config("math-1.5b", overrides=[*settings, "eval.every=1", "eval.benchmark=/data/private/dev.jsonl"])
+    card = model_card(Facts("m", config, 1, "float32"))
+    assert "`base-7b`" in card
+    assert "`prompts.jsonl`" in card
+    assert not re.search("/home|/data|private", card)
+
+
+def test_results_are_in_their_own_units() -> None:
+    sampling = SamplingInfo(n=256, temperature=0.6, top_p=0.95)
+    rows = [
+        Row(metric="pass@k", benchmark="aime", k=4, value=0.123456, num_problems=30, n=256, ci_low=0.1, ci_high=0.2),
+        Row(metric="pass@k", benchmark="average", k=4, value=0.123456, num_problems=30, n=256),
+        Row(metric="maj@k", benchmark="aime", k=4, value=0.5, num_problems=30, n=256),
+    ]
+    ucc = Row(
+        metric="ucc@k", benchmark="aime", k=4, value=1.234, num_problems=30, n=256, similarity="tfidf", threshold=0.8
+    )
+    results = [
+        ("tag", Result(metric="pass@k", sampling=sampling, rows=rows)),
+        ("tag", Result(metric="ucc@k", rows=[ucc])),
+    ]
+    card = model_card(Facts("m", load_config("quickstart"), 1, "float32", results=results))
+    (index,) = head_of(card)["model-index"]
+    assert index["name"] == "m"
+    assert [(one["dataset"]["name"], len(one["metrics"])) for one in index["results"]] == [("aime", 2)]
+    pass_at_k, distinct = index["results"][0]["metrics"]
+    drawn = {"problems": 30, "samples": 256}
+    settings = {**drawn, "temperature": 0.6, "top_p": 0.95}
+    assert pass_at_k == {"type": "pass@4", "name": "Pass@4", "value": 12.3, "args": settings}
+    assert distinct == {"type": "ucc@4", "name": "UCC@4", "value": 1.23, "args": {**drawn, "clustering": "tfidf 0.8"}}
+    lines = [line for line in card.splitlines() if line.startswith("| ") and ("aime" in line or "average" in line)]
+    assert lines == [
+        r"| Pass@4 | aime | 12.3 | 10.0 to 20.0 | 30 | 256 | 0.6 | 0.95 | - | tag |",
+        r"| UCC@4 | aime | 1.23 | - | 30 | 256 | - | - | tfidf 0.8 | tag |",
+    ]
+
+
+def test_hostile_names_stay_words_in_their_cell() -> None:
+    nasty = "a|b\n---\n<script>`x` [l](http://e) # \u202e"
+    row = Row(metric="pass@k", benchmark=nasty, k=1, value=0.5, num_problems=1, n=1)
+    facts = Facts(
+        nasty,
+        load_config("quickstart"),
+        1,
+        "float32",
+        base_model=nasty,
+        results=[(nasty, Result(metric="pass@k", rows=[row]))],
+        rows=[{"step": 1, "reward/mean": math.inf, f"eval/{nasty}": 0.5}],
+        environment={"quatro": nasty, "packages": {"torch": nasty}},
+    )
+    card = model_card(facts)
+    assert head_of(card)["base_model"] == nasty
+    body = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)[2]
+    assert "\n---\n" not in body
+    assert "\u202e" not in body
+    outside_code = re.sub(r"(`+).*?\1", "", body.replace("\\`", ""))
+    assert "<script" not in outside_code.replace("\\<", "")
+    for line in body.splitlines():
+        if line.startswith("| Pass@1"):
+            assert len(re.findall(r"(?<!\\)\|", line)) == 11
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) -> None:
+    from evals.benchmarks.prompts import render
+
+    settings = [f"data.template={template}", "data.prompts=own.jsonl", "model=a/b"]
+    card = model_card(Facts("m", load_config("math-1.5b", overrides=settings), 1, "float32"))
+    (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    wanted = [
+        node
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("problem", "messages", "prompt")
+    ]
+
+    class Tokenizer:
+        def apply_chat_template(self, messages: object, **options: object) -> str:
+            return json.dumps(messages)
+
+    names = {"tokenizer": Tokenizer()}
+    exec(compile(ast.Module(wanted, []), "card", "exec"), names)
+    assert names["prompt"] == render(template, str(names["problem"]), json.dumps)

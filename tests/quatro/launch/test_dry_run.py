@@ -1,0 +1,208 @@
+"""What is announced and refused before the first step."""
+
+from __future__ import annotations
+
+import pytest
+
+from evals.errors import DataError, MissingError, UsageError
+from quatro.launch.dry_run import batch_arithmetic, describe
+from quatro.launch.prepare import prepare
+from quatro.policy.loading import load_model
+from quatro.processes.launcher import Launch
+from quatro.tables import POLICIES
+
+
+def test_the_batch_in_words(tiny_config):
+    lines = batch_arithmetic(tiny_config(), 40)
+    assert lines[0] == "1 iteration = 4 prompts x 4 rollouts = 16 rollouts of at most 10 tokens"
+    assert "2 minibatches of 2 prompts x K=2 = 4 optimiser steps an iteration, each over 8 rollouts" in lines[1]
+    assert lines[2] == "4 iterations = 64 rollouts, 16 optimiser steps, 0.40 passes over 40 prompts"
+
+
+def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_config):
+    lines = batch_arithmetic(tiny_config("inner_updates=auto", "max_inner_updates=7"), 40)
+    assert "2 minibatches of 2 prompts x K=up to 7 = up to 14 optimiser steps an iteration" in lines[1]
+    assert "64 rollouts, up to 56 optimiser steps" in lines[2]
+
+
+def test_memory_adds_up_from_parameters_and_batch(tiny_config):
+    import torch
+
+    config = tiny_config("microbatch_tokens=64")
+    described = describe(prepare(config))
+    model = load_model(config.model, torch.float32, "cpu")
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert described.num_parameters == num_parameters
+    memory = described.memory
+    assert memory.weights == memory.gradients == memory.reference == 4 * num_parameters
+    assert memory.optimizer == 8 * num_parameters
+    # Responses are 10 of at most 18 tokens a row; the head's gradient is 232 x 32 numbers.
+    assert memory.logits == 64 * 10 // 18 * 232 * 18 + 4 * 232 * 32
+    assert memory.casts == 0
+    assert describe(prepare(tiny_config("dtype=bfloat16"))).memory.casts == 2 * num_parameters
+    assert memory.total == memory.weights * 4 + max(
+        memory.gradients + memory.activations + memory.logits, memory.kv_cache
+    )
+    assert describe(prepare(tiny_config("kl.beta=0"))).memory.reference == 0
+    assert memory.snapshots == 0
+    assert (
+        describe(prepare(tiny_config("inner_updates=auto", "audit_rollouts=1"))).memory.snapshots == 8 * num_parameters
+    )
+
+
+def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
+    described = describe(prepare(tiny_config()))
+    assert described.first_prompt.text in "\n".join(described.lines)
+    assert described.document["first_prompt"]["token_ids"] == list(described.first_prompt.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        (["rollout.engine=vllm", "rollout.temperature=3"], UsageError, "rollout.temperature 3"),
+        (["reward=no_such_module:f"], UsageError, "no_such_module"),
+        (["rollout.engine=replay", "rollout.replay_file=nowhere.jsonl"], DataError, "nowhere.jsonl"),
+        (["eval.every=1", "eval.benchmark=nope"], UsageError, "nope"),
+    ],
+)
+def test_what_a_run_would_stumble_over_is_refused_first(tiny_config, settings, error, words):
+    with pytest.raises(error, match=words):
+        describe(prepare(tiny_config(*settings)))
+
+
+def test_prompts_that_the_reward_cannot_judge_are_refused_first(tiny_config, tmp_path):
+    (tmp_path / "prompts.jsonl").write_text(
+        '{"id": "a", "problem": "7 2 7 6 2 8 -> 67", "answer": "no prompt"}\n', encoding="utf-8"
+    )
+    with pytest.raises(DataError, match="countdown prompt"):
+        describe(prepare(tiny_config(f"data.prompts={tmp_path / 'prompts.jsonl'}", "data.template=plain")))
+
+
+def test_an_adapter_has_gradients_and_moments_and_the_reference_is_free(tiny_config):
+    whole, adapter = describe(prepare(tiny_config())), describe(prepare(tiny_config("policy.lora.rank=4")))
+    assert whole.num_trained == whole.num_parameters
+    # Of two layers: q and o (32 x 32), k and v too, gate, up (64 x 32) and down (32 x 64).
+    assert adapter.num_trained == adapter.num_parameters - whole.num_parameters == 2 * 4 * (4 * 64 + 3 * 96)
+    memory = adapter.memory
+    assert (memory.weights, memory.gradients) == (4 * adapter.num_parameters, 4 * adapter.num_trained)
+    assert (memory.optimizer, memory.reference) == (8 * adapter.num_trained, 0)
+    assert f"{adapter.num_trained:,} of them trained" in "\n".join(adapter.lines)
+    assert "of them trained" not in "\n".join(whole.lines)
+    halved = describe(prepare(tiny_config("policy.lora.rank=4", "dtype=bfloat16"))).memory
+    assert halved.weights == 4 * adapter.num_trained + 2 * whole.num_parameters
+
+
+def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config):
+    plain = describe(prepare(tiny_config("microbatch_tokens=64"))).memory
+    checkpointed = describe(prepare(tiny_config("microbatch_tokens=64", "policy.gradient_checkpointing=true"))).memory
+    # Two layers of 32 hidden units and an MLP of 64: a = 6 x 32 + 4 x 32 + 4 x 64 numbers.
+    layer, numbers = 6 * 32 + 4 * 32 + 4 * 64, 4 * 64
+    assert plain.activations == numbers * (2 * layer + 2 * 32)
+    assert checkpointed.activations == numbers * (2 * 32 + layer + 2 * 32)
+    assert checkpointed.logits == plain.logits
+
+
+def test_the_head_in_chunks_bounds_the_logits(tiny_config):
+    from types import SimpleNamespace
+
+    from quatro.data import PromptSet
+    from quatro.launch.dry_run import predict_memory
+    from quatro.types import Prompt
+
+    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0, limit=16)
+    shape = SimpleNamespace(
+        num_hidden_layers=28,
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        vocab_size=151_936,
+    )
+    few, many = (
+        predict_memory(tiny_config(f"microbatch_tokens={tokens}", "device=cpu"), shape, 10**9, prompts).logits
+        for tokens in (200, 20_000)
+    )
+    assert few == many == 64 * 151_936 * 18 + 4 * 151_936 * 1536
+    # With its logits capped after the head a model is scored through all of them.
+    shape.final_logit_softcapping = 30.0
+    assert predict_memory(tiny_config("microbatch_tokens=200", "device=cpu"), shape, 10**9, prompts).logits > few
+
+
+PEAK = """
+import resource, sys, torch
+torch.set_num_threads(1)
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from quatro.policy.rows import collate
+from quatro.config import load_config
+from quatro.data import PromptSet
+from quatro.launch.dry_run import predict_memory
+from quatro.loop.objective import make_objective
+from quatro.launch.assemble import make_policy
+from quatro.types import Prompt, Rollout
+from quatro.processes.world import World
+
+shape = Qwen2Config(vocab_size=2048, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
+                    num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True)
+settings = ["method.name=grpo", "dtype=float32", "device=cpu", "threads=1", "kl.beta=0.001", "prompts_per_step=4",
+            "minibatch_prompts=4", "rollouts_per_prompt=8", "rollout.max_new_tokens=120", "data.template=plain",
+            *sys.argv[2:]]
+
+def learn(tokens):
+    config = load_config("quickstart", overrides=[*settings, f"model={sys.argv[1]}", f"microbatch_tokens={tokens}"])
+    model = Qwen2ForCausalLM(shape)
+    prompts = [Prompt("b", str(i), "p", None, "p", tuple(range(8))) for i in range(4)]
+    groups = [[Rollout(tuple(range(120)), "", "length", (-1.0,) * 120)] * 8] * 4
+    rows = collate(prompts, groups, torch.randn(32, dtype=torch.float64), max_new_tokens=120)
+    rows = rows.with_batch(ref_logp_BT=rows.batch.old_logp_BT)
+    policy = make_policy(config, model, World(), None)
+    policy.update(rows, make_objective(config), use_own_logp=True, need_entropy=False)
+    number, trained = sum(p.numel() for p in model.parameters()), sum(p.numel() for p in policy.trained)
+    return predict_memory(config, shape, number, PromptSet(prompts, 0, limit=16), num_trained=trained)
+
+learn(128)  # what the first pass loads and allocates once is no part of the estimate
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+predicted = learn(4096)
+print(predicted.activations + predicted.logits, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", [[], ["policy.lora.rank=8"]])
+def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
+    """One configuration, float32 on the CPU: activations and logits of a micro-batch of 4,096 tokens, 250 MB."""
+    import os
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-c", PEAK, str(tiny_folder), *more]
+    # Otherwise the C library keeps what is freed, and the peak is what it kept.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    predicted, measured = map(int, done.stdout.split())
+    assert 0.8 * predicted < measured < 1.25 * predicted
+
+
+def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
+    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"quatro\[deepspeed\]"):
+        describe(prepare(tiny_config("policy.kind=deepspeed")))
+
+
+def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
+    settings = ("prompts_per_step=8", "minibatch_prompts=4", "policy.kind=local")
+    one, three = describe(prepare(tiny_config(*settings))), describe(prepare(tiny_config(*settings), Launch(size=3)))
+    assert not any("ranks" in line for line in one.arithmetic)
+    assert any("3 ranks" in line and "1 or 2 prompts" in line for line in three.arithmetic)
+    with pytest.raises(UsageError, match="minibatch_prompts is 4 and there are 5 ranks"):
+        describe(prepare(tiny_config(*settings), Launch(size=5)))
+
+
+@pytest.mark.parametrize(("stage", "weights", "gradients"), [(1, 4, 4), (2, 4, 2), (3, 2 + 4, 2)])
+def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
+    """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
+    config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
+    found = POLICIES["deepspeed"].memory(config, 1000, 1000, 4, num_ranks=2, is_sampled=True)
+    assert found["weights"] == 1000 * weights
+    assert found["gradients"] == 1000 * gradients
+    assert found["optimizer"] == 1000 * 6
+    assert found["reference"] == 1000 * 4

@@ -1,0 +1,77 @@
+"""Warnings at the start and on the way."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from quatro.config import load_config
+from quatro.launch.health import REPEAT_EVERY, Watch, problems, startup_warnings
+
+GOOD = {
+    "step": 1.0,
+    "kl/ratio_to_delta": 1.0,
+    "kl/new_old": 0.01,
+    "length/truncated_share": 0.1,
+    "ratio/ess_share_min": 0.9,
+    "log_ratio/before_max": 1e-5,
+    "reward/errors": 0.0,
+    "reward/timeouts": 0.0,
+    "rollouts": 100.0,
+}
+
+
+def test_a_healthy_iteration_says_nothing():
+    assert problems(GOOD, load_config("quickstart")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"kl/ratio_to_delta": 3.1, "kl/new_old": 0.031}, "kl", r"3.1 x delta.*0.031 nats, delta 0.01\)"),
+        ({"length/truncated_share": 0.51}, "truncated", "51%"),
+        ({"ratio/ess_share_min": 0.09}, "ess", "9.0%"),
+        ({"log_ratio/before_max": 0.2}, "noise", "0.2 nats"),
+        ({"reward/errors": 6.0, "reward/timeouts": 5.0}, "reward", "11 of 100"),
+    ],
+)
+def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
+    ((found, message),) = problems({**GOOD, **change}, load_config("quickstart", overrides=["method.delta=0.5"]))
+    assert found == kind
+    Watch(load_config("quickstart"))({**GOOD, **change})
+    assert re.search(words, caplog.text), message
+
+
+def test_noise_is_judged_by_the_size_of_the_advantages():
+    """Under a radius delta they are about sqrt(2 delta): .045 nats at .001."""
+    noisy = {**GOOD, "log_ratio/before_max": 0.03}
+    assert problems(noisy, load_config("quickstart", overrides=["method.delta=0.01"])) == []
+    ((kind, _),) = problems(noisy, load_config("quickstart", overrides=["method.delta=0.001"]))
+    assert kind == "noise"
+    assert problems(noisy, load_config("quickstart", method="gspo")) == []
+
+
+def test_an_adapter_at_the_rate_of_all_weights_is_announced():
+    slow = load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-6"])
+    (text,) = startup_warnings(slow)
+    assert text.startswith("optimizer.lr 1e-06 suits all weights")
+    assert "-s optimizer.lr=1e-05" in text
+    assert startup_warnings(load_config("quickstart", overrides=["policy.lora.rank=8", "optimizer.lr=1e-5"])) == []
+
+
+def test_a_warning_does_not_repeat_every_iteration(caplog):
+    watch = Watch(load_config("quickstart"))
+    for step in range(1, REPEAT_EVERY + 2):
+        watch({**GOOD, "step": float(step), "ratio/ess_share_min": 0.01})
+    assert len(caplog.records) == 2
+
+
+def test_truncated_training_and_an_idle_delta_are_announced():
+    config = load_config("quickstart", overrides=["inner_updates=1", "rollout.top_p=0.7"])
+    assert [text.split()[0] for text in startup_warnings(config)] == ["delta", "training"]
+    assert startup_warnings(load_config("quickstart")) == []
+    assert startup_warnings(load_config("quickstart", overrides=["inner_updates=auto"])) == []
+    idle = load_config("quickstart", overrides=["inner_updates=auto", "max_inner_updates=1"])
+    assert [text.split()[0] for text in startup_warnings(idle)] == ["delta"]
+    assert startup_warnings(load_config("quickstart", overrides=["inner_updates=1"], method="gspo")) == []

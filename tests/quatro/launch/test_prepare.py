@@ -1,0 +1,69 @@
+"""A run's inputs are read once, however often the dry run, the checks and the loop ask for them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+from typer.testing import CliRunner
+
+from quatro import data
+from quatro.launch import prepare
+from quatro_cli.app import app
+
+REWARD = """
+with open("imported.txt", "a") as file:
+    file.write("once\\n")
+
+def flat(prompt, completion, answer):
+    return 0.0
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`quatro train` with a reward, prompts and a benchmark of one's own, for one iteration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(REWARD, encoding="utf-8")
+    for name, numbers in (("prompts", "1 2 3"), ("benchmark", "4 5 6")):
+        rows = [{"id": str(i), "problem": f"{numbers} {i} = 6", "answer": "6"} for i in range(4)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    settings = [f"model={tiny_folder}", "reward=own:flat", "data.prompts=prompts.jsonl", "data.template=plain"]
+    settings += ["eval.every=1", "eval.benchmark=benchmark.jsonl", "eval.n=1", "steps=1", "prompts_per_step=4"]
+    settings += ["minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1", "threads=1"]
+    return ["train", "quickstart", "-o", "run", *(part for one in settings for part in ("-s", one))]
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_a_reward_is_imported_once(arguments, tmp_path, monkeypatch, more):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # one process judges, and another would import it too
+    done = CliRunner().invoke(app, [*arguments, *more])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "imported.txt").read_text(encoding="utf-8") == "once\n"
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypatch, more):
+    read, tokenised = Counter[str](), Counter[str]()
+    load, tokenise = data.load_problems, PreTrainedTokenizerBase.__call__
+
+    def counted_load(source: str, **options: Any) -> Any:
+        read[Path(source).name] += 1
+        return load(source, **options)
+
+    def counted_tokenise(self: Any, text: str, **options: Any) -> Any:
+        tokenised[text] += 1
+        return tokenise(self, text, **options)
+
+    for module in (data, prepare):
+        monkeypatch.setattr(module, "load_problems", counted_load)
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted_tokenise)
+    done = CliRunner().invoke(app, [*arguments, *more])
+    assert done.exit_code == 0, done.output
+    assert read == {"prompts.jsonl": 1, "benchmark.jsonl": 1}
+    assert len(tokenised) == 8
+    assert set(tokenised.values()) == {1}

@@ -1,0 +1,86 @@
+"""Dynamic sampling and overlong shaping, as needs that any method may declare."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evals.errors import UsageError
+from quatro.loop.draw import Drawn, draw, has_signal, overlong_penalty, shaped_rewards
+from quatro.loop.timing import Stopwatch
+from quatro.processes.stop import StopCheck
+from quatro.processes.world import World
+from quatro.rewards import Scored
+from quatro.types import Needs, Prompt, Rollout
+
+
+def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
+    """Prompt number i earns ``rewards_of[i % len]``; the stream counts up."""
+    counter = iter(range(10_000))
+
+    def next_prompts(count: int) -> list[Prompt]:
+        return [Prompt("b", str(next(counter)), "", None, "", (1,)) for _ in range(count)]
+
+    def generate(prompts: list[Prompt], seeds: list[list[int]], sampling: Any, **_: Any) -> list[list[Rollout]]:
+        return [[Rollout((seed,), "", "stop") for seed in group] for group in seeds]
+
+    def score(prompts: list[Prompt], groups: Any) -> Scored:
+        rewards = [rewards_of[int(prompt.id) % len(rewards_of)] for prompt in prompts]
+        return Scored(rewards, [[reward > 0 for reward in group] for group in rewards], num_errors=1)
+
+    return SimpleNamespace(
+        policy=SimpleNamespace(world=World()),
+        config=SimpleNamespace(prompts_per_step=4, rollouts_per_prompt=2, seed=0, method=SimpleNamespace(needs=needs)),
+        stream=SimpleNamespace(next=next_prompts, position=0),
+        engine=SimpleNamespace(generate=generate, state=dict),
+        reward=SimpleNamespace(score=score),
+        sampling=None,
+        stop=StopCheck(None, World()),
+        stopwatch=Stopwatch(),
+    )
+
+
+def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
+    parts = parts_with(
+        Needs(dynamic_sampling=True, max_sampling_rounds=5), {0: [0.0, 1.0], 1: [1.0, 1.0], 2: [0.0, 0.0]}
+    )
+    kept, everything = draw(1, parts)
+    assert [prompt.id for prompt in kept.prompts] == ["0", "3", "6", "9"]
+    assert len(everything) == 12
+    assert everything.scored.num_errors == 3
+    seeds = [rollout.token_ids for group in everything.groups for rollout in group]
+    assert len(set(seeds)) == len(seeds)  # no round repeats another's random streams
+
+
+def test_a_batch_that_cannot_be_filled_says_what_to_do():
+    parts = parts_with(Needs(dynamic_sampling=True, max_sampling_rounds=3), {0: [1.0, 1.0]})
+    with pytest.raises(UsageError, match=r"after 3 rounds of 4 prompts only 0 of the 4.*max_sampling_rounds"):
+        draw(7, parts)
+
+
+def test_without_the_need_one_round_is_all():
+    kept, everything = draw(1, parts_with(Needs(), {0: [1.0, 1.0]}))
+    assert kept is everything
+    assert len(kept) == 4
+
+
+def test_signal_is_an_exact_difference_or_a_single_response():
+    assert has_signal([0.7, 0.7 + 1e-12])
+    assert not has_signal([0.7] * 8)
+    assert has_signal([0.3])
+
+
+def test_overlong_penalty_by_hand():
+    """Limit 20, buffer 8: nothing up to 12 tokens, half at 16, the whole factor at 20."""
+    assert [overlong_penalty(length, 20, 8, 2.0) for length in (1, 12, 13, 16, 20)] == [0, 0, -0.25, -1, -2]
+    assert overlong_penalty(20, 20, 0, 2.0) == 0
+
+
+def test_shaping_leaves_the_rewards_that_are_reported_alone():
+    rollouts = [Rollout((1,) * 4, "", "stop"), Rollout((1,) * 10, "", "length")]
+    drawn = Drawn([Prompt("b", "0", "", None, "", (1,))], [rollouts], Scored([[1.0, 1.0]], [[True, True]]))
+    assert shaped_rewards(drawn, Needs(overlong_buffer=None), 10) == [[1.0, 0.0]]  # a fifth of 10 is 2 tokens
+    assert shaped_rewards(drawn, Needs(), 10) == [[1.0, 1.0]]
+    assert drawn.scored.reward == [[1.0, 1.0]]

@@ -1,0 +1,240 @@
+"""What the policy does to fit into memory, and that none of it changes what is learnt."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from evals.errors import DivergedError, MissingError, UsageError
+from quatro.loop.objective import make_objective
+from quatro.policy import base, head
+from quatro.policy.loading import load_model
+from quatro.policy.local import LocalPolicy
+from quatro.types import Prompt
+
+
+def build(config: Any, model: Any = None) -> LocalPolicy:
+    return LocalPolicy(load_model(config.model, torch.float32, "cpu") if model is None else model, config)
+
+
+def step(policy: LocalPolicy, config: Any, rows: Any) -> Any:
+    return policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=True)
+
+
+def weights(policy: LocalPolicy) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in policy.model.parameters()])
+
+
+def prompts(count: int = 3) -> list[Prompt]:
+    return [Prompt("b", str(i), "p", None, "p", tuple(range(5 + i, 12 + 2 * i))) for i in range(count)]
+
+
+class Memory:
+    """A base model that holds ``room`` tokens a pass; asked for more it fails as an allocator does."""
+
+    def __init__(self, policy: LocalPolicy, room: int, error: type[Exception] = torch.OutOfMemoryError) -> None:
+        self.sizes: list[int] = []
+        inner = policy.model.base_model.forward
+
+        def forward(input_ids: torch.Tensor, **options: Any) -> Any:
+            self.sizes.append(input_ids.numel())
+            if input_ids.numel() > room:
+                raise error("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+            return inner(input_ids=input_ids, **options)
+
+        policy.model.base_model.forward = forward
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError, MemoryError])
+def test_out_of_memory_halves_the_budget_once_and_learns_as_if_it_had_been_so(tiny_config, ragged_rows, caplog, error):
+    """Memory runs out in the third micro-batch, with the gradients of two already added up."""
+    settings = ("kl.beta=0.1", "entropy_coefficient=0.01")
+    config = tiny_config("microbatch_tokens=40", *settings)
+    policy, expected = build(config), build(tiny_config("microbatch_tokens=20", *settings))
+    losses: list[torch.Tensor] = []
+    plain = policy._backward
+
+    def backward(loss: torch.Tensor) -> None:
+        losses.append(loss.detach())
+        if len(losses) == 3:
+            raise error("DefaultCPUAllocator: not enough memory")
+        plain(loss)
+
+    policy._backward = backward
+    with caplog.at_level(logging.WARNING):
+        update = step(policy, config, ragged_rows)
+    assert policy.microbatch_tokens == 20
+    assert "microbatch_tokens=40" in caplog.text
+    assert "with 20" in caplog.text
+    reference = step(expected, config, ragged_rows)
+    assert torch.equal(weights(policy), weights(expected))
+    assert torch.equal(update.forward.logp_BT, reference.forward.logp_BT)
+    assert update.grad_norm == reference.grad_norm
+    assert all(parameter.grad is None for parameter in policy.model.parameters())
+
+
+def test_a_second_time_is_an_error_that_says_what_to_type(tiny_config, ragged_rows):
+    config = tiny_config("microbatch_tokens=80")
+    policy = build(config)
+    before = weights(policy)
+    memory = Memory(policy, room=20)
+    with pytest.raises(MissingError, match=r"-s microbatch_tokens=20`.*policy\.gradient_checkpointing=true") as caught:
+        step(policy, config, ragged_rows)
+    assert caught.value.exit_code == 3
+    assert max(memory.sizes[1:]) <= 40
+    assert torch.equal(weights(policy), before)
+    assert policy.microbatch_tokens == 40
+
+
+def test_scoring_halves_the_budget_too(tiny_config, ragged_rows):
+    policy = build(tiny_config("microbatch_tokens=80"))
+    expected = build(tiny_config("microbatch_tokens=40")).score(ragged_rows).logp_BT
+    Memory(policy, room=40)
+    assert torch.equal(policy.score(ragged_rows).logp_BT, expected)
+
+
+def test_other_errors_of_the_forward_pass_are_not_tried_again(tiny_config, ragged_rows):
+    config = tiny_config()
+    policy = build(config)
+
+    def forward(**options: Any) -> Any:
+        raise RuntimeError("shapes do not match")
+
+    policy.model.base_model.forward = forward
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        step(policy, config, ragged_rows)
+    assert policy.microbatch_tokens == config.microbatch_tokens
+
+
+def test_a_halved_budget_is_part_of_a_runs_state(tiny_config):
+    policy = build(tiny_config("microbatch_tokens=80"))
+    policy.microbatch_tokens = 40
+    resumed, other = build(tiny_config("microbatch_tokens=80")), build(tiny_config("microbatch_tokens=64"))
+    for twin in (resumed, other):
+        twin.load_state(*policy.state())
+    assert resumed.microbatch_tokens == 40
+    assert other.microbatch_tokens == 64  # configured anew since: that is what counts
+
+
+def test_gradient_checkpointing_keeps_less_and_learns_the_same(tiny_config, ragged_rows):
+    kept = {}
+    after = {}
+    for choice in ("true", "false"):
+        config = tiny_config(f"policy.gradient_checkpointing={choice}", "kl.beta=0.1")
+        policy = build(config)
+        numels: list[int] = []
+
+        def pack(tensor: torch.Tensor, numels: list[int] = numels) -> torch.Tensor:
+            numels.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            policy.forward(ragged_rows, need_entropy=False)
+        kept[choice] = sum(numels)
+        step(policy, config, ragged_rows)
+        after[choice] = weights(policy)
+        assert not any(module.training for module in policy.model.modules())
+    assert kept["true"] < 0.5 * kept["false"]
+    assert torch.equal(after["true"], after["false"])
+
+
+def test_gradient_checkpointing_leaves_dropout_off(tiny_config, ragged_rows):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    shape = GPT2Config(vocab_size=232, n_positions=64, n_embd=32, n_layer=2, n_head=1, resid_pdrop=0.5, attn_pdrop=0.5)
+    model = GPT2LMHeadModel(shape)
+    plain = build(tiny_config(), copy.deepcopy(model)).forward(ragged_rows, need_entropy=False).logp_BT
+    policy = build(tiny_config("policy.gradient_checkpointing=true"), model)
+    assert torch.equal(policy.forward(ragged_rows, need_entropy=False).logp_BT, plain)
+    policy.check_head(prompts())
+
+
+def test_a_layer_with_dropout_of_its_own_is_refused_under_gradient_checkpointing(tiny_config):
+    """OPT's layers ask their own `training`, which is what turns checkpointing on."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    shape = OPTConfig(
+        vocab_size=232,
+        hidden_size=32,
+        ffn_dim=64,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+        dropout=0.5,
+        init_std=0.5,
+    )
+    model = OPTForCausalLM(shape)
+    build(tiny_config(), copy.deepcopy(model)).check_head(prompts())
+    with pytest.raises(DivergedError, match="differ by"):
+        build(tiny_config("policy.gradient_checkpointing=true"), model).check_head(prompts())
+
+
+def test_a_model_that_cannot_compute_layers_again_is_refused(tiny_config):
+    config = tiny_config("policy.gradient_checkpointing=true")
+    model = load_model(config.model, torch.float32, "cpu")
+    model.supports_gradient_checkpointing = False
+    with pytest.raises(UsageError, match=r"policy\.gradient_checkpointing=false"):
+        build(config, model)
+
+
+def test_the_start_up_check_measures_rounding_only(tiny_config):
+    assert 0 < build(tiny_config()).check_head(prompts()) < 1e-5
+    assert build(tiny_config("dtype=bfloat16")).check_head(prompts()) < 0.5
+    assert build(tiny_config()).check_head([Prompt("b", "0", "p", None, "p", (5,))]) == 0.0
+
+
+def test_the_start_up_check_refuses_a_head_that_is_off(tiny_config, monkeypatch):
+    """Off by 0.01 nats: nothing that a loss curve would show."""
+    policy = build(tiny_config())
+    plain = base.response_logp
+
+    def off(*args: Any, **options: Any) -> Any:
+        logp_C, entropy_C = plain(*args, **options)
+        return logp_C - 0.01, entropy_C
+
+    monkeypatch.setattr(base, "response_logp", off)
+    with pytest.raises(DivergedError, match=r"differ by 0\.01 nats"):
+        policy.check_head(prompts())
+
+
+def test_a_log_probability_above_0_stops_before_the_step(tiny_config, ragged_rows, monkeypatch):
+    config = tiny_config()
+    policy = build(config)
+    before = weights(policy)
+
+    def too_large(head: Any, hidden_CD: torch.Tensor, target_C: torch.Tensor, **options: Any) -> Any:
+        return hidden_CD.sum(-1) * 0 + 123.0, None
+
+    monkeypatch.setattr(base, "response_logp", too_large)
+    with pytest.raises(DivergedError, match="log-probability 123"):
+        policy.update(ragged_rows, make_objective(config), use_own_logp=False, need_entropy=False)
+    assert torch.equal(weights(policy), before)
+
+
+def test_the_largest_log_probability_is_a_metric(tiny_config, ragged_rows):
+    config = tiny_config()
+    update = step(build(config), config, ragged_rows)
+    real = update.forward.logp_BT[ragged_rows.batch.mask_BT]
+    assert update.metrics["logp_max"].kind == "max"
+    assert float(update.metrics["logp_max"].value) == float(real.max()) < 0
+
+
+def test_a_chunked_head_learns_what_the_whole_one_does(tiny_config, ragged_rows, monkeypatch):
+    after = []
+    for num_bytes in (1 << 30, 4 * 232 * 3):
+        monkeypatch.setitem(head.CHUNK_BYTES, "cpu", num_bytes)
+        config = tiny_config("kl.beta=0.1", "entropy_coefficient=0.01", "optimizer.lr=1e-4")
+        policy = build(config)
+        policy.optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)
+        policy.schedule = torch.optim.lr_scheduler.LambdaLR(policy.optimizer, lambda _: 1.0)
+        before = weights(policy)
+        step(policy, config, ragged_rows)
+        after.append(weights(policy))
+    moved = (after[0] - before).norm()
+    assert moved > 1e-3
+    assert 0 < (after[1] - after[0]).norm() < 1e-5 * moved

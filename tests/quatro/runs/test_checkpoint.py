@@ -1,0 +1,321 @@
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evals.errors import DataError, DivergedError
+from quatro.config import load_config
+from quatro.runs import checkpoint
+from quatro.runs.directory import RunDir
+
+STATE = {"step": 4, "cursor": [3, 1, 2], "lr": 1e-300, "rng": [2**64 - 1, None], "name": "λ\u2028"}
+TENSORS = {"moment": torch.arange(6.0).reshape(2, 3).T, "step": torch.tensor(7), "empty": torch.zeros(0)}
+
+
+def fill_model(folder: Path) -> None:
+    (folder / "config.json").write_text('{"layers": 2}', encoding="utf-8")
+    (folder / "shards").mkdir()
+    (folder / "shards" / "weights.bin").write_bytes(bytes(range(256)) * 4)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    config = load_config("quickstart", overrides=["checkpoint.keep=2"])
+    with RunDir.create(tmp_path / "run", config) as opened:
+        yield opened
+
+
+def save(run: RunDir, step: int, state: Mapping[str, Any] = STATE) -> Path:
+    return checkpoint.save(run, step, fill_model, state, TENSORS)
+
+
+def test_what_was_saved_is_loaded(run: RunDir) -> None:
+    path = save(run, 4)
+    assert path == run.path / "checkpoints" / "step-000004"
+    assert (run.path / "checkpoints" / "latest").read_text(encoding="utf-8") == "step-000004\n"
+    for source in (run, run.path, path):
+        found = checkpoint.load(source)
+        assert (found.path, found.step, found.state) == (path, 4, STATE)
+    assert (found.model / "config.json").read_text(encoding="utf-8") == '{"layers": 2}'
+    tensors = found.tensors()
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        torch.testing.assert_close(tensors[name], tensor, rtol=0, atol=0)
+
+
+def test_nothing_is_pickled(run: RunDir) -> None:
+    names = [path.name for path in save(run, 1).rglob("*") if path.is_file()]
+    assert sorted(names) == ["config.json", "manifest.json", "state.json", "tensors.safetensors", "weights.bin"]
+
+
+def test_the_newest_counts_and_only_the_last_few_are_kept(run: RunDir) -> None:
+    for step in (5, 20, 100, 7):
+        save(run, step)
+    assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000020", "step-000100"]
+    assert checkpoint.load(run).step == 100
+    # Compared as numbers: a million comes after 100.
+    save(run, 1_000_000)
+    assert checkpoint.load(run).step == 1_000_000
+
+
+def test_saving_the_same_step_again_replaces_it(run: RunDir) -> None:
+    save(run, 3)
+    save(run, 3, {"again": True})
+    assert checkpoint.load(run).state == {"again": True}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_kill_while_a_step_is_saved_again_leaves_the_old_or_the_new(run: RunDir, number: int) -> None:
+    save(run, 3)
+    child = os.fork()
+    if child == 0:
+        rename, calls = os.rename, iter(range(1, 10))
+
+        def rename_or_die(*names: Any) -> None:
+            if next(calls) == number:
+                os._exit(7)
+            rename(*names)
+
+        os.rename = rename_or_die
+        save(run, 3, {"again": True})
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert checkpoint.load(run).state == STATE
+    save(run, 3, {"again": True})
+    assert checkpoint.load(run).state == {"again": True}
+    checkpoint.tidy(run.path)
+    assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000003"]
+
+
+@pytest.mark.parametrize("call", ["rename", "unlink"])
+def test_a_kill_while_an_old_one_is_removed_leaves_it_whole_or_nothing(run: RunDir, contents: Any, call: str) -> None:
+    """Never one that looks as if it had lost its manifest."""
+    oldest = save(run, 1)
+    save(run, 2)
+    before = contents(oldest)
+    child = os.fork()
+    if child == 0:
+        operation = getattr(os, call)
+
+        def die_at_the_oldest(path: Any, *others: Any, **options: Any) -> None:
+            if oldest.name in str(path):
+                os._exit(7)
+            operation(path, *others, **options)
+
+        setattr(os, call, die_at_the_oldest)
+        save(run, 3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert checkpoint.load(run).step == 3
+    checkpoint.tidy(run.path)
+    assert contents(oldest) == before
+    assert sorted(os.listdir(oldest.parent)) == ["latest", "step-000001", "step-000002", "step-000003"]
+
+
+# ---- damage
+
+
+def test_every_flipped_bit_is_found_before_loading(run: RunDir, contents: Any) -> None:
+    path = save(run, 4)
+    for name, data in contents(path).items():
+        for position in range(0, len(data), max(1, len(data) // 97)):
+            for bit in (0, 3, 7):
+                damaged = bytearray(data)
+                damaged[position] ^= 1 << bit
+                (path / name).write_bytes(damaged)
+                with pytest.raises(DataError, match=f"{path.name}/{name}"):
+                    checkpoint.load(run)
+        (path / name).write_bytes(data)
+    assert checkpoint.load(run).state == STATE
+
+
+def test_a_changed_file_is_named_with_both_hashes(run: RunDir) -> None:
+    path = save(run, 4)
+    expected = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["files"]["state.json"]["sha256"]
+    (path / "state.json").write_text("{}", encoding="utf-8")
+    hash_of_two_braces = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    with pytest.raises(
+        DataError, match=f"state.json was changed: 2 bytes with SHA-256 {hash_of_two_braces}.*{expected}"
+    ):
+        checkpoint.load(run)
+
+
+def test_missing_and_extra_files_are_named(run: RunDir) -> None:
+    path = save(run, 4)
+    (path / "model" / "extra.bin").touch()
+    with pytest.raises(DataError, match=r"model/extra\.bin is extra"):
+        checkpoint.load(run)
+    (path / "model" / "extra.bin").unlink()
+    (path / "model" / "shards" / "weights.bin").unlink()
+    with pytest.raises(DataError, match=r"model/shards/weights\.bin is missing"):
+        checkpoint.load(run)
+
+
+def test_links_and_renamed_checkpoints_are_refused(run: RunDir) -> None:
+    path = save(run, 4)
+    moved = path.with_name("step-000005")
+    shutil.copytree(path, moved)
+    with pytest.raises(DataError, match="holds the checkpoint of step 4"):
+        checkpoint.load(moved)
+    target = path / "state.json"
+    target.rename(run.path / "state.json")
+    target.symlink_to(run.path / "state.json")
+    with pytest.raises(DataError, match=r"state\.json was changed"):
+        checkpoint.load(path)
+
+
+def test_no_checkpoint_is_said(run: RunDir) -> None:
+    (run.path / "checkpoints" / ".step-000001.99.tmp").mkdir()
+    assert checkpoint.load_newest(run) is None
+    for source in (run, run.path):
+        with pytest.raises(DataError, match="no complete checkpoint"):
+            checkpoint.load(source)
+    with pytest.raises(DataError, match=r"it has no manifest\.json"):
+        checkpoint.load(run.path / "checkpoints" / "step-000001")
+
+
+# ---- interrupted writes
+
+
+def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
+    run: RunDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = save(run, 4).parent
+    shutil.copytree(folder / "step-000004", folder / ".step-000012.99.tmp")
+    assert checkpoint.load(run).step == 4
+    assert (folder / ".step-000012.99.tmp").exists()  # until nothing can refuse to go on any more
+    checkpoint.tidy(run.path)
+    assert sorted(os.listdir(folder)) == ["latest", "step-000004"]
+    assert ".step-000012.99.tmp was not finished" in caplog.text
+
+
+def test_a_checkpoint_without_its_manifest_is_named_and_moved_aside(
+    run: RunDir, caplog: pytest.LogCaptureFixture, contents: Any
+) -> None:
+    folder = save(run, 4).parent
+    (folder / "notes").mkdir()  # of the user
+    for number in (1, 2):
+        newest = save(run, 8)
+        (newest / "manifest.json").unlink()
+        before = contents(newest)
+        assert checkpoint.load(run).step == 4
+        checkpoint.tidy(run.path)
+        assert contents(folder / f"step-000008.aside-{number}") == before
+        assert not newest.exists()
+        assert f"it is now step-000008.aside-{number}" in caplog.text
+    assert checkpoint.load(run).step == 4
+    assert (folder / "notes").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, error: BaseException, contents: Any
+) -> None:
+    """Every fsync and rename of a save fails once, one after the other, until a save runs clean."""
+    run.append_metrics({"step": 4})
+    save(run, 4, {"mark": 4})
+    before = contents(run.path / "checkpoints" / "step-000004")
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
+    num_failures = 0
+    for fail_at in range(1, 200):
+        num_calls = 0
+
+        def failing(name: str, fail_at: int = fail_at) -> Any:
+            def call(*args: Any) -> Any:
+                nonlocal num_calls
+                num_calls += 1
+                if num_calls == fail_at:
+                    raise error
+                return real[name](*args)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in real:
+                patch.setattr(os, name, failing(name))
+            try:
+                save(run, 8, {"mark": 8})
+            except type(error):
+                num_failures += 1
+            else:
+                break
+        found = checkpoint.load(run)
+        checkpoint.tidy(run.path)
+        assert found.state["mark"] == found.step
+        assert contents(run.path / "checkpoints" / "step-000004") == before
+    assert num_failures > 8
+    assert checkpoint.load(run).step == 8
+    checkpoint.tidy(run.path)
+    leftovers = [name for name in os.listdir(run.path / "checkpoints") if name.startswith(".")]
+    assert leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "name"),
+    [(0, "model/config.json"), (10, "tensors.safetensors"), (400, "state.json"), (400, "manifest.json")],
+)
+def test_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
+    run: RunDir, limit: int, name: str, contents: Any
+) -> None:
+    def write_little(folder: Path) -> None:
+        (folder / "config.json").write_text("{}", encoding="utf-8")
+
+    save(run, 4)
+    before = contents(run.path / "checkpoints")
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            checkpoint.save(run, 8, write_little, {"long": "x" * 500 if name == "state.json" else "x"}, TENSORS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "step-000008" in str(error.value)
+    assert name.partition("/")[0] in str(error.value)
+    assert contents(run.path / "checkpoints") == before
+    assert checkpoint.load(run).step == 4
+
+
+def test_a_writer_that_fails_leaves_no_trace(run: RunDir) -> None:
+    save(run, 4)
+
+    def full(folder: Path) -> None:
+        (folder / "half").write_bytes(b"x")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*model'"):
+        checkpoint.save(run, 8, full, STATE, TENSORS)
+    assert sorted(os.listdir(run.path / "checkpoints")) == ["latest", "step-000004"]
+
+
+# ---- what may be saved
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({"a": {1: 2}}, "state.a: key 1"),
+        ({"a": (1, 2)}, "state.a is a tuple"),
+        ({"a": [torch.zeros(1)]}, r"state.a\[0\] is a Tensor"),
+        ({"a": float("nan")}, "not JSON compliant"),
+    ],
+)
+def test_state_that_json_would_change_is_refused(run: RunDir, state: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        save(run, 1, state)
+    assert os.listdir(run.path / "checkpoints") == []
+
+
+def test_no_checkpoint_holds_nan(run: RunDir) -> None:
+    with pytest.raises(DivergedError, match="moment holds NaN"):
+        checkpoint.save(run, 1, fill_model, STATE, {"moment": torch.tensor([1.0, float("nan")])})
+    assert os.listdir(run.path / "checkpoints") == []

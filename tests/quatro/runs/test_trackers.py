@@ -1,0 +1,351 @@
+"""Trackers hold what metrics.jsonl holds, after a resume too, and none of them can end a run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import json
+import logging
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import MissingError
+from quatro.config import Config, load_config
+from quatro.processes.stop import StopRequest
+from quatro.runs import trackers
+from quatro.runs.directory import RunDir
+from quatro.runs.trackers import Trackers, observers, plain_values, require_trackers
+
+needs_tensorboard = pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None, reason="needs tensorboard: pip install 'quatro[tracking]'"
+)
+needs_wandb = pytest.mark.skipif(
+    importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install 'quatro[tracking]'"
+)
+
+Points = dict[str, dict[int, float]]  # tag -> step -> value
+
+
+def track(path: Path, steps: range, *settings: str, scale: float = 1.0, cut_to: int | None = None) -> None:
+    """Iterations ``steps`` of a run that does not train; ``cut_to`` rows stay of those that are there (a resume)."""
+    if cut_to is None:
+        run = RunDir.create(path, load_config("quickstart", overrides=settings))
+    else:
+        run = RunDir.open(path)
+        lines = (path / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+        run.go_back(cut_to, {"metrics_bytes": sum(map(len, lines[:cut_to]))})
+    with run, Trackers(run) as observer:
+        for step in steps:
+            row = {"step": float(step), "reward/mean": scale * step / 7, "kl/new_old": math.nan, "accuracy/mean": None}
+            run.append_metrics(row)
+            observer(row)
+
+
+def recorded(path: Path) -> Points:
+    """metrics.jsonl in the form of `from_tensorboard` and `from_wandb`."""
+    points: Points = {}
+    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            for name, value in row.items():
+                if name != "step" and value is not None:
+                    points.setdefault(name, {})[int(row["step"])] = value
+    return points
+
+
+def from_tensorboard(path: Path) -> Points:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0})
+    reader.Reload()
+    points: Points = {}
+    for tag in reader.Tags()["scalars"]:
+        events = reader.Scalars(tag)
+        assert max(Counter(event.step for event in events).values()) == 1, f"{tag} has an iteration twice"
+        points[tag] = {event.step: event.value for event in events}
+    return points
+
+
+def from_wandb(path: Path) -> Points:
+    """The history in the one offline folder of a run."""
+    points: Points = {}
+    for record in wandb_records(path):
+        if record.WhichOneof("record_type") != "history":
+            continue
+        items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for name, value in items.items():
+            if not name.startswith("_"):
+                assert items["_step"] not in points.setdefault(name, {}), f"{name} has an iteration twice"
+                points[name][items["_step"]] = value
+    return points
+
+
+def wandb_records(path: Path) -> list[Any]:
+    import wandb
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    wandb.teardown()  # its process writes the last bytes after `finish` has returned
+    (file,) = (path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert file.stem == "run-" + (path / "wandb" / "run-id").read_text(encoding="utf-8").strip()
+    return [Record.FromString(data) for data in log_records(file.read_bytes())]
+
+
+def log_records(content: bytes) -> Iterator[bytes]:
+    """The records of a LevelDB log behind wandb's 7-byte header: blocks of 32 KiB; checksum, length, kind, data."""
+    position, whole = 7, b""
+    while position + 7 <= len(content):
+        room = 32768 - position % 32768
+        if room < 7:
+            position += room
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, position)
+        if kind == 0:
+            break
+        whole += content[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # whole in one piece, or the last piece
+            yield whole
+            whole = b""
+
+
+def assert_same(found: Points, expected: Points, *, rel: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, series in expected.items():
+        assert found[name] == pytest.approx(series, rel=rel), name
+
+
+KINDS = [
+    pytest.param("tracking.tensorboard=true", from_tensorboard, 1e-6, marks=needs_tensorboard, id="tensorboard"),
+    pytest.param("tracking.wandb=offline", from_wandb, 0.0, marks=needs_wandb, id="wandb"),
+]
+
+
+def test_trackers_are_off_unless_asked_for(tmp_path: Path) -> None:
+    track(tmp_path / "run", range(1, 3))
+    assert trackers.enabled(load_config("quickstart").tracking) == []
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    assert not (tmp_path / "run" / "wandb").exists()
+
+
+def test_only_finite_numbers_are_sent_and_the_step_is_none_of_them() -> None:
+    row = {"step": 3.0, "a": 1, "b": None, "c": math.nan, "d": -math.inf, "e": 0.5}
+    assert plain_values(row) == {"a": 1.0, "e": 0.5}
+
+
+@pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
+def test_a_run_and_its_resumes_are_recorded_once(
+    tmp_path: Path, setting: str, read: Callable[[Path], Points], rel: float
+) -> None:
+    run = tmp_path / "run"
+    track(run, range(1, 6), setting)
+    assert_same(read(run), recorded(run), rel=rel)
+    # Iterations 3 to 5 are made again with other values, which are the ones that count; then a second resume at once.
+    track(run, range(3, 9), cut_to=2, scale=10.0)
+    assert_same(read(run), recorded(run), rel=rel)
+    assert read(run)["reward/mean"][4] == pytest.approx(40 / 7)
+    track(run, range(3, 5), cut_to=2, scale=-1.0)
+    assert_same(read(run), recorded(run), rel=rel)
+    assert sorted(read(run)["reward/mean"]) == [1, 2, 3, 4]
+    track(run, range(1, 2), cut_to=0)
+    assert sorted(read(run)["reward/mean"]) == [1]
+
+
+@pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
+def test_a_tracker_that_is_switched_on_later_has_the_whole_run(
+    tmp_path: Path, setting: str, read: Callable[[Path], Points], rel: float
+) -> None:
+    run = tmp_path / "run"
+    track(run, range(1, 4))
+    config = run / "config.yaml"
+    key, value = setting.removeprefix("tracking.").split("=")
+    text = config.read_text(encoding="utf-8")
+    off = "false" if key == "tensorboard" else "null"
+    assert f"{key}: {off}" in text
+    config.write_text(text.replace(f"{key}: {off}", f"{key}: {value}"), encoding="utf-8")
+    track(run, range(4, 6), cut_to=3)
+    assert sorted(read(run)["reward/mean"]) == [1, 2, 3, 4, 5]
+    assert_same(read(run), recorded(run), rel=rel)
+
+
+@pytest.mark.parametrize(("setting", "read", "rel"), KINDS)
+def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(
+    tmp_path: Path,
+    tiny_config: Callable[..., Config],
+    setting: str,
+    read: Callable[[Path], Points],
+    rel: float,
+) -> None:
+    pytest.importorskip("torch")
+    from quatro.run import launch
+
+    run, stop, seen = tmp_path / "run", StopRequest(), []
+
+    def ask_at_two(metrics: Any) -> None:
+        seen.append(metrics["step"])
+        if metrics["step"] == 2:
+            stop.request()
+
+    with RunDir.create(run, tiny_config(setting)) as opened:
+        launch(opened, observer=ask_at_two, stop=stop)
+    assert_same(read(run), recorded(run), rel=rel)
+    with RunDir.open(run) as opened:
+        launch(opened)
+    assert seen == [1, 2]
+    assert sorted(read(run)["reward/mean"]) == [1, 2, 3, 4]
+    assert_same(read(run), recorded(run), rel=rel)
+
+
+@needs_tensorboard
+def test_a_half_written_event_is_no_obstacle(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    track(run, range(1, 4), "tracking.tensorboard=true")
+    (file,) = (run / "tensorboard").iterdir()
+    file.write_bytes(file.read_bytes()[:-9])  # as a killed process leaves it
+    track(run, range(3, 5), cut_to=2)
+    assert sorted(from_tensorboard(run)["reward/mean"]) == [1, 2, 3, 4]
+
+
+@needs_tensorboard
+def test_the_configuration_is_in_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = tmp_path / "run"
+    track(run, range(1, 2), "tracking.tensorboard=true", "method.delta=0.0123")
+    reader = EventAccumulator(str(run / "tensorboard"))
+    reader.Reload()
+    (event,) = reader.Tensors("config")
+    assert b"    delta: 0.0123" in event.tensor_proto.string_val[0].replace(b"      delta", b"    delta")
+
+
+@needs_wandb
+def test_a_resumed_run_keeps_its_wandb_id_and_has_its_configuration(tmp_path: Path) -> None:
+    run = tmp_path / "my-run"
+    track(run, range(1, 3), "tracking.wandb=offline", "tracking.project=deltas", "method.delta=0.0123")
+    (before,) = [record.run for record in wandb_records(run) if record.WhichOneof("record_type") == "run"]
+    track(run, range(2, 4), cut_to=1)
+    (begun,) = [record.run for record in wandb_records(run) if record.WhichOneof("record_type") == "run"]
+    assert (begun.run_id, begun.project, begun.display_name) == (before.run_id, "deltas", "my-run")
+    config = {item.key: json.loads(item.value_json) for item in begun.config.update}
+    assert config["method"]["delta"] == 0.0123
+
+
+class FullDisk:
+    """A tracker whose disk is full from the second iteration on."""
+
+    def __init__(self, run: RunDir, first_step: int) -> None:
+        self.sent = 0
+
+    def send(self, step: int, values: Any) -> None:
+        self.sent += 1
+        if self.sent == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert self.sent == 1, "a tracker that failed is asked again"
+
+    def close(self, *, is_failed: bool) -> None:
+        raise AssertionError("a tracker that failed is closed")
+
+
+class Unreachable:
+    def __init__(self, run: RunDir, first_step: int) -> None:
+        raise RuntimeError("no network")
+
+
+@pytest.mark.parametrize(("opener", "reason"), [(FullDisk, "No space left"), (Unreachable, "no network")])
+def test_a_tracker_that_fails_is_off_after_one_warning_and_the_others_go_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    opener: Any,
+    reason: str,
+) -> None:
+    sent: list[int] = []
+
+    class Works:
+        def __init__(self, run: RunDir, first_step: int) -> None:
+            pass
+
+        def send(self, step: int, values: Any) -> None:
+            sent.append(step)
+
+        def close(self, *, is_failed: bool) -> None:
+            sent.append(-1)
+
+    monkeypatch.setattr(trackers, "OPENERS", {"tensorboard": opener, "wandb": Works})
+    with caplog.at_level(logging.WARNING, logger="quatro"):
+        track(tmp_path / "run", range(1, 5), "tracking.tensorboard=true", "tracking.wandb=offline")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "tensorboard" in warning
+    assert reason in warning
+    assert sent == [1, 2, 3, 4, -1]
+    assert len(recorded(tmp_path / "run")["reward/mean"]) == 4
+
+
+@needs_tensorboard
+def test_a_real_write_that_fails_is_survived(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = load_config("quickstart", overrides=["tracking.tensorboard=true"])
+    with RunDir.create(tmp_path / "run", config) as run, caplog.at_level(logging.WARNING, logger="quatro"):
+        (tmp_path / "run" / "tensorboard").write_text("in the way", encoding="utf-8")
+        with Trackers(run) as observer:
+            for step in (1, 2, 3):
+                observer({"step": float(step), "loss": 1.0})
+    assert len(caplog.records) == 1
+    assert "tensorboard" in caplog.text
+
+
+def test_a_run_that_failed_says_so_to_its_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+
+    class Tracker(FullDisk):
+        def close(self, *, is_failed: bool) -> None:
+            closed.append(is_failed)
+
+    monkeypatch.setattr(trackers, "OPENERS", {"tensorboard": Tracker})
+    config = load_config("quickstart", overrides=["tracking.tensorboard=true"])
+    with RunDir.create(tmp_path / "run", config) as run:
+        for divisor in (0, 1):
+            with contextlib.suppress(ZeroDivisionError), Trackers(run) as observer:
+                observer({"step": 1.0})
+                1 / divisor
+    assert closed == [True, False]
+
+
+@pytest.mark.parametrize("setting", ["tracking.tensorboard=true", "tracking.wandb=offline"])
+def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"pip install 'quatro\[tracking\]'") as caught:
+        require_trackers(load_config("quickstart", overrides=[setting]).tracking)
+    assert setting.split("=")[0] in str(caught.value)
+    require_trackers(load_config("quickstart").tracking)
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quatro_empty_folder").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.find_spec("quatro_empty_folder")
+    assert spec is not None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    with pytest.raises(MissingError, match="not installed"):
+        require_trackers(load_config("quickstart", overrides=["tracking.wandb=offline"]).tracking)
+
+
+@needs_wandb
+def test_wandb_online_without_credentials_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(MissingError, match="wandb login"):
+        require_trackers(load_config("quickstart", overrides=["tracking.wandb=online"]).tracking)
+
+
+def test_observers_are_called_in_turn() -> None:
+    calls: list[str] = []
+    observers(lambda row: calls.append("a"), None, lambda row: calls.append("b"))({"step": 1.0})
+    assert calls == ["a", "b"]

@@ -1,0 +1,64 @@
+"""`draw_samples`: from a model to files of samples, without the command line."""
+
+import json
+
+import pytest
+
+from evals.errors import DataError, MissingError, UsageError
+from evals.samples.reading import read_samples
+from quatro.sample.draw_samples import SampleFile, draw_samples
+
+
+@pytest.fixture
+def toy(tmp_path) -> str:
+    path = tmp_path / "toy.jsonl"
+    rows = [{"id": f"p{i}", "problem": f"{i} 2 7 6 2 8 -> 67", "answer": "67"} for i in range(1, 4)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_samples_are_drawn_judged_and_continued(tiny_folder, toy, tmp_path):
+    out, told = tmp_path / "out", []
+
+    def draw(n):
+        return draw_samples(tiny_folder, toy, n=n, template="plain", max_tokens=8, out=out, grade=True, progress=tell)
+
+    def tell(*state):
+        told.append(state)
+
+    path = out / "toy.jsonl"
+    assert draw(2) == [SampleFile("toy", path, num_problems=3, num_new=6, num_present=0)]
+    assert draw(3) == [SampleFile("toy", path, num_problems=3, num_new=3, num_present=6)]
+    assert {state[:3] for state in told} >= {("toy", 0, 6), ("toy", 6, 6), ("toy", 6, 9), ("toy", 9, 9)}
+    rows = read_samples([path]).rows
+    assert [(row.id, row.sample_index) for row in rows] == [(f"p{i}", j) for i in (1, 2, 3) for j in range(3)]
+    assert all(row.correct is not None for row in rows)
+
+
+def test_the_folder_says_which_model_it_was_and_how_it_was_sampled(tiny_folder, toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    [drawn] = draw_samples(tiny_folder, [toy], n=1, template="plain", max_tokens=4, top_p=0.7, top_k=5)
+    assert drawn.path.parts[0] == "samples"
+    assert drawn.path.parts[1].endswith("-tiny")
+    assert drawn.path.parts[2:] == ("T1-p0.7-k5", "toy.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("model", "benchmarks", "options", "error", "said"),
+    [
+        ("embedded:countdown", [], {}, UsageError, "name a benchmark"),
+        ("embedded:countdown", "countdown", {"n": 0}, UsageError, "at least 1"),
+        ("embedded:countdown", "countdown", {"engine": "sglang"}, UsageError, "transformers, vllm"),
+        ("embedded:countdown", "countdown", {"tag": "a/b"}, UsageError, "no plain folder name"),
+        ("embedded:countdown", ["countdown"] * 2, {}, UsageError, "twice"),
+        ("embedded:countdown", "no.jsonl", {}, DataError, r"no\.jsonl"),
+        ("no/such/folder", "countdown", {}, MissingError, "no folder no/such/folder"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_written(
+    model, benchmarks, options, error, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=said):
+        draw_samples(model, benchmarks, **options)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,131 @@
+"""How samples are drawn: presets and options, and the sampling.json that keeps settings of one folder apart."""
+
+import json
+
+import pytest
+
+from evals.errors import DataError, UsageError
+from quatro.sample.settings import SampleSettings, Source, claim_folder, settings_of
+from quatro.types import Sampling
+
+
+def test_presets_are_the_papers_and_verls():
+    paper, _ = settings_of("paper")
+    assert paper == SampleSettings(n=256, temperature=1.0, top_p=0.7, top_k=0, preset_max_tokens=1024)
+    assert settings_of("verl-generation")[0] == SampleSettings(
+        n=256, temperature=1.0, top_p=0.7, top_k=50, preset_max_tokens=1024
+    )
+    assert settings_of(None)[0] == SampleSettings(n=256, temperature=1.0, top_p=1.0, top_k=0, max_tokens=None)
+
+
+def test_an_explicit_option_wins_over_the_preset_and_says_so():
+    settings, replaced = settings_of("paper", top_p=0.9, temperature=1.0, top_k=None)
+    assert settings == SampleSettings(n=256, temperature=1.0, top_p=0.9, top_k=0, preset_max_tokens=1024)
+    assert replaced == ["top_p 0.9 replaces 0.7 of the preset paper"]
+    assert settings_of(None, top_p=0.9)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "said"),
+    [
+        ("sharp", {}, "paper, verl-generation"),
+        (None, {"top_p": 0.0}, "top_p"),
+        (None, {"top_p": float("nan")}, "top_p"),
+        (None, {"temperature": 0.0}, "temperature"),
+        (None, {"temperature": float("inf")}, "temperature"),
+        (None, {"n": 0}, "n and max_tokens must be at least 1"),
+        (None, {"max_tokens": 0}, "found n 256, max_tokens 0"),
+        (None, {"top_k": -1}, "top_k -1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(preset, given, said):
+    with pytest.raises(UsageError, match=said):
+        settings_of(preset, **given)
+
+
+def claim(folder, benchmark="toy", *, n=3, sampling=None, seed=7, template="plain", source=None):
+    claim_folder(
+        folder,
+        benchmark,
+        n=n,
+        sampling=sampling or Sampling(),
+        seed=seed,
+        template=template,
+        source=source or Source("m"),
+    )
+
+
+def settings(folder) -> dict:
+    return json.loads((folder / "sampling.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"sampling": Sampling(top_p=0.7)}, "top_p: there 1.0, asked 0.7"),
+        ({"sampling": Sampling(temperature=0.5)}, "temperature"),
+        ({"sampling": Sampling(top_k=50)}, "top_k"),
+        ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
+        ({"seed": 8}, "seed: there 7, asked 8"),
+        ({"template": "qwen-boxed"}, "prompt"),
+        ({"source": Source(model="other")}, "model: there m, asked other"),
+        ({"source": Source(model="m", fingerprint="x")}, "fingerprint: there None, asked x"),
+        ({"source": Source(model="m", dtype="bfloat16")}, "dtype: there None, asked bfloat16"),
+    ],
+)
+def test_other_settings_into_the_same_folder_are_refused(tmp_path, change, named):
+    claim(tmp_path)
+    before = settings(tmp_path)
+    with pytest.raises(UsageError, match=named):
+        claim(tmp_path, n=9, **change)
+    assert settings(tmp_path) == before
+
+
+def test_samples_of_unknown_origin_are_not_added_to(tmp_path):
+    (tmp_path / "toy.jsonl").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"no sampling\.json"):
+        claim(tmp_path)
+    (tmp_path / "sampling.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(DataError, match=r"sampling\.json"):
+        claim(tmp_path)
+
+
+def test_benchmarks_of_one_folder_may_differ_in_template_and_length(tmp_path):
+    claim(tmp_path, n=2, sampling=Sampling(max_new_tokens=10))
+    claim(tmp_path, "other", n=2, template="qwen-boxed", sampling=Sampling(max_new_tokens=99))
+    document = settings(tmp_path)
+    assert document["sampling"] == {
+        "n": 2,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_tokens": None,
+        "prompt": None,
+    }
+    assert document["benchmarks"] == {
+        "toy": {"n": 2, "max_tokens": 10, "prompt": "plain"},
+        "other": {"n": 2, "max_tokens": 99, "prompt": "qwen-boxed"},
+    }
+    with pytest.raises(UsageError, match="prompt: there qwen-boxed, asked plain"):
+        claim(tmp_path, "other", sampling=Sampling(max_new_tokens=99))
+    with pytest.raises(UsageError, match="temperature: there"):
+        claim(tmp_path, "third", sampling=Sampling(temperature=0.5))
+    assert "third" not in settings(tmp_path)["benchmarks"]
+
+
+def test_dtype_and_device_are_recorded_and_a_second_device_is_warned_about(tmp_path, caplog):
+    claim(tmp_path, n=1, source=Source("m", dtype="float32", device="cpu"))
+    assert (settings(tmp_path)["dtype"], settings(tmp_path)["devices"]) == ("float32", ["cpu"])
+    assert caplog.text == ""
+    claim(tmp_path, n=2, source=Source("m", dtype="float32", device="cuda (X)"))
+    assert settings(tmp_path)["devices"] == ["cpu", "cuda (X)"]
+    assert "drawn on cpu, the rest is drawn on cuda (X)" in caplog.text
+
+
+def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
+    from evals.samples.about import about_samples
+
+    claim(tmp_path, n=2, source=Source("m", method="quatro delta=0.01"))
+    about = about_samples([tmp_path / "toy.jsonl"])
+    assert (about["model"], about["method"], about["sample_seed"]) == ("m", "quatro delta=0.01", 7)
+    assert (about["sampling"].n, about["sampling"].max_tokens, about["sampling"].prompt) == (2, 1024, "plain")

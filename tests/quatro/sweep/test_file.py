@@ -1,0 +1,173 @@
+"""Sweep files: which points they mean, and errors that name the line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evals.errors import UsageError
+from quatro.sweep.file import find_sweep, load_sweep
+
+CELLS = """\
+base: quickstart
+overrides: {steps: 7}
+cells:
+  a:
+    overrides: {optimizer.lr: 1e-4}
+    axes:
+      method.name: [quatro, gspo]
+      method.delta: [0.1, 0.01]
+    include:
+      - {method.name: gspo, method.preset: official}
+    exclude:
+      - {method.name: quatro, method.delta: 0.01}
+    per_method:
+      gspo: {inner_updates: 2}
+    seeds: [0, 1]
+  b:
+    base: quickstart-hard
+    method: gspo
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(text: str, **options):
+        path = tmp_path / "s.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_sweep(path, **options)
+
+    return of
+
+
+def test_a_cell_is_its_grid_less_excluded_and_with_included_points_at_every_seed(load):
+    plan = load(CELLS)
+    assert [point.name for point in plan.points] == [
+        "a-quatro-delta=0.1-seed=0",
+        "a-quatro-delta=0.1-seed=1",
+        "a-gspo-seed=0",
+        "a-gspo-seed=1",
+        "a-gspo-preset=official-seed=0",
+        "a-gspo-preset=official-seed=1",
+        "b-point",
+    ]
+    assert plan.num_collapsed == 2  # gspo at delta .01, for two seeds
+    assert {point.config.steps for point in plan.points} == {7}
+    assert [point.config.inner_updates for point in plan.points] == [5, 5, 2, 2, 2, 2, 5]
+    assert [point.config.optimizer.lr for point in plan.points] == [1e-4] * 6 + [3e-4]
+    assert plan.points[4].config.method.clip_high == 4e-4
+    assert plan.points[-1].config.model == "embedded:countdown-hard"
+    assert plan.points[-1].config.method.name == "gspo"
+    assert [point.cell for point in plan.points] == ["a"] * 6 + ["b"]
+
+
+def test_options_come_after_the_file(load):
+    assert {point.config.steps for point in load(CELLS, overrides=["steps=3"]).points} == {3}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    axes:", "    axis:", r"s\.yaml:6: cells\.a\.axis: unknown key; did you mean axes\?"),
+        ("optimizer.lr: 1e-4", "optimizer.lr: fast", r"s\.yaml:5: .*optimizer\.lr.*'?fast'?, expected a number"),
+        ("optimizer.lr: 1e-4", "optimiser.lr: 1e-4", r"s\.yaml:5: .*did you mean optimizer"),
+        ("[0.1, 0.01]", "[0.1, 0.01, -1]", r"s\.yaml:8: .*method\.delta.*-1"),
+        ("[0.1, 0.01]", "0.1", r"s\.yaml:8: method\.delta: found 0\.1, expected a list"),
+        ("[0.1, 0.01]", "[0.1, 0.1]", r"s\.yaml:8: method\.delta: a value stands there twice"),
+        ("method.delta: 0.01}", "method.delta: 0.5}", r"s\.yaml:12: exclude: method\.delta has no value 0\.5"),
+        ("quatro, method.delta: 0.01}", "gspo, method.delta: 0.01}", r"s\.yaml:11: cells\.a: exclude .*no point"),
+        ("method.delta: 0.01}", "method.detla: 0.01}", r"s\.yaml:12: exclude: no axis.*did you mean method\.delta\?"),
+        ("gspo: {inner", "gpso: {inner", r"s\.yaml:14: per_method: unknown method 'gpso'; did you mean gspo\?"),
+        ("seeds: [0, 1]", "seeds: [0, 0]", r"s\.yaml:15: seeds"),
+        ("seeds: [0, 1]", "seeds: [0, true]", r"s\.yaml:15: seeds"),
+        ("  b:", "  base:", r"s\.yaml:16: the name base"),
+        ("base: quickstart-hard", "base: quickstrat", r"s\.yaml:17: base: .*did you mean quickstart\?"),
+        ("base: quickstart\n", "", r"s\.yaml:1?\d?: base: missing"),
+        ("method: gspo", "method: gpso", r"s\.yaml:\d+: cells\.b: .*gpso"),
+        ("overrides: {steps: 7}", "overrides: {optimizer: {lr: 1}}", r"s\.yaml:2: .*dotted keys such as optimizer\.lr"),
+        ("    method: gspo", "    method: gspo\n    method: quatro", r"s\.yaml:19: key 'method' is given twice"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_line(load, old, new, message):
+    assert old in CELLS
+    with pytest.raises(UsageError, match=message):
+        load(CELLS.replace(old, new, 1))
+
+
+def test_a_file_without_cells_is_no_sweep(tmp_path):
+    path = tmp_path / "plain.yaml"
+    path.write_text("model: embedded:countdown\nmethod: {name: quatro}\n", encoding="utf-8")
+    assert find_sweep(path) is None
+    assert find_sweep("quickstart") is None
+    assert find_sweep("../quickstart") is None
+    assert find_sweep("paper-small") == find_sweep("sweeps/paper-small.yaml")
+
+
+def test_the_small_replication_has_the_cells_of_the_paper():
+    path = find_sweep("paper-small")
+    assert isinstance(path, Path)
+    plan = load_sweep(path)
+    names = [f"S{number}" for number in range(1, 9)]
+    cells = {name: [point for point in plan.points if point.cell == name] for name in names}
+    assert {name: len(points) for name, points in cells.items()} == {
+        "S1": 6 * 3,
+        "S2": (3 + 6 + 5) * 2,
+        "S3": 2 * 2 * 2,
+        "S4": 2 * 2 * 3,
+        "S5": 2 * 3,
+        "S6": 8,
+        "S7": 8,
+        "S8": 3,
+    }
+    regimes = {
+        name: {
+            (p.config.inner_updates, p.config.prompts_per_step // p.config.minibatch_prompts, p.config.optimizer.lr)
+            for p in points
+        }
+        for name, points in cells.items()
+    }
+    assert regimes == {
+        "S1": {(5, 1, 3e-4)},
+        "S2": {(1, 4, 3e-4)},
+        "S3": {(1, 4, 3e-4), (2, 4, 3e-4)},
+        "S4": {(5, 1, 1e-4), (5, 1, 1e-3)},
+        "S5": {(2, 1, 3e-4)},
+        "S6": {(5, 1, 3e-4)},
+        "S7": {(1, 1, 3e-4)},
+        "S8": {(5, 1, 3e-4)},
+    }
+    assert {p.config.method.log_ratio for p in cells["S5"]} == {"none", "detached"}
+    assert {p.config.method.loss_norm for p in cells["S8"]} == {"sum"}
+    assert {p.config.model for p in cells["S6"]} == {"embedded:countdown-hard"}
+    official = {p.config.method.name for p in cells["S2"] if getattr(p.config.method, "preset", "") == "official"}
+    assert official == {"gspo", "gmpo", "gpg", "dapo", "cispo"}
+
+
+def test_what_goes_beyond_the_paper_has_three_seeds_each():
+    plan = load_sweep(find_sweep("beyond-paper"))
+    found: dict[tuple[object, ...], list[int]] = {}
+    for point in plan.points:
+        method, config = point.config.method, point.config
+        key = (point.cell, method.delta_schedule, method.delta, config.inner_updates)
+        found.setdefault(key, []).append(config.seed)
+        regime = (config.prompts_per_step, config.minibatch_prompts, config.optimizer.lr, config.steps)
+        assert regime == (32, 32, 3e-4, 100)
+    assert set(found) == {
+        *(("E1", "constant", delta, passes) for delta in (0.001, 0.01) for passes in (5, "auto")),
+        *(("E2", schedule, 0.1, 5) for schedule in ("linear", "cosine")),
+        *(("E3", "target-entropy", 0.01, passes) for passes in (5, "auto")),
+        ("E3", "target-kl", 0.1, 5),
+    }
+    assert all(seeds == [0, 1, 2] for seeds in found.values())
+
+
+def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
+    code = (
+        "import sys; from quatro.sweep.run import SweepEvaluation, all_points; from quatro.sweep.file import *; "
+        "import quatro.sweep.submit; "
+        "points = all_points(load_sweep(find_sweep('paper-small')), SweepEvaluation('countdown')); "
+        "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "93 []"

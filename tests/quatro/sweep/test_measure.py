@@ -1,0 +1,197 @@
+"""What a sweep measures, over which seeds it averages, where it runs, and what it hands to a cluster."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from evals.errors import DataError, LockedError, UsageError
+from quatro.runs.lock import RunLock
+from quatro.sweep.children import make_slots
+from quatro.sweep.run import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of
+from quatro.sweep.submit import write_submission
+
+# `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
+QUATRO = textwrap.dedent(
+    """
+    import json, os, pathlib, sys
+    here = pathlib.Path(__file__).parent
+    command, *arguments = sys.argv[1:]
+    seen = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")}
+    with open(here / "calls", "a") as calls:
+        calls.write(json.dumps([command, arguments, seen]) + "\\n")
+    if command == "train":
+        resume = arguments[-1] == "--resume"
+        run = pathlib.Path(arguments[0] if resume else arguments[2])
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "config.yaml").write_text("")
+        seed = int(run.name.rpartition("seed=")[2] or 0) if "seed=" in run.name else 0
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward/mean": float(seed) ** 2}) + "\\n")
+        (run / "status.json").write_text(json.dumps({"status": "done", "reason": None}, indent=2))
+    else:
+        folder = pathlib.Path(arguments[arguments.index("-o") + 1])
+        if (here / "broken").exists() and (here / "broken").read_text() in str(folder):
+            sys.exit("error: no memory left")
+        n = int(arguments[arguments.index("-n") + 1])
+        folder.mkdir(parents=True, exist_ok=True)
+        solved = 1 if "/base/" in str(folder) else n
+        rows = [dict(benchmark="toy", id=str(p), sample_index=i, answer="1", completion=f"it is {i}",
+                     correct=p == 0 and i < solved) for p in range(2) for i in range(n)]
+        (folder / "toy.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+    """
+)
+
+
+@pytest.fixture
+def quatro(tmp_path):
+    script = tmp_path / "quatro.py"
+    script.write_text(QUATRO, encoding="utf-8")
+    command = [sys.executable, "-S", str(script)]
+
+    def calls() -> list[list]:
+        path = tmp_path / "calls"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    return {"train_command": [*command, "train"], "sample_command": [*command, "sample"]}, calls
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
+    commands, calls = quatro
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
+    evaluation = SweepEvaluation("toy", n=4, top_ps=(1.0, 0.7))
+    outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
+    assert [(o.point.name, o.status) for o in outcomes] == [
+        ("base-embedded-countdown", "done"),
+        ("delta=0.1", "done"),
+        ("delta=0.01", "done"),
+    ]
+    untrained, trained, _ = rows_of(tmp_path / "s/summary.csv")
+    # Two problems. The base solves one of them once in four: pass@1 = (1/4 + 0) / 2, pass@4 = (1 + 0) / 2.
+    assert [float(untrained[f"toy/p0.7/{m}"]) for m in ("pass@1", "pass@4", "ucc@4")] == pytest.approx(
+        [0.125, 0.5, 0.5]
+    )
+    assert [float(trained[f"toy/p1/{m}"]) for m in ("pass@1", "pass@4")] == pytest.approx([0.5, 0.5])
+    sampled = [arguments for command, arguments, _ in calls() if command == "sample"]
+    assert len(sampled) == 3 * 2
+    assert sum(arguments[0] == "embedded:countdown" for arguments in sampled) == 2
+
+    run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
+    assert len(calls()) == 2 + 3 * 2
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=8), **commands)
+    assert len(calls()) == 2 + 3 * 2 + 3  # more samples: drawn and measured again
+
+
+def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base, tmp_path, quatro):
+    commands, calls = quatro
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
+    (tmp_path / "broken").write_text("delta=0.1", encoding="utf-8")
+    evaluation = SweepEvaluation("toy", n=2)
+    outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
+    assert [(o.status, o.reason) for o in outcomes[1:]] == [
+        ("unmeasured", "error: no memory left"),
+        ("done", ""),
+    ]
+    (tmp_path / "broken").unlink()
+    before = len(calls())
+    assert run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)[1].status == "done"
+    assert [call[0] for call in calls()[before:]] == ["sample"]
+
+
+def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, quatro):
+    commands, _ = quatro
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0, 1, 2])
+    run_sweep(plan, tmp_path / "s", train_command=commands["train_command"])
+    rows = rows_of(tmp_path / "s/summary-seeds.csv")
+    assert [(row["method.delta"], row["num_seeds"]) for row in rows] == [("0.1", "3"), ("0.01", "3")]
+    # Rewards 0, 1, 4: mean 5/3, variance 13/3; t(.975, 2) = 4.30265.
+    half = 4.302652729911275 * math.sqrt(13 / 3 / 3)
+    row = rows[0]
+    found = [float(row[f"reward/mean{end}"]) for end in ("", " low", " high")]
+    assert found == pytest.approx([5 / 3, 5 / 3 - half, 5 / 3 + half])
+    assert row["kl/new_old"] == row["kl/new_old low"] == ""
+
+
+def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
+    commands, _ = quatro
+    plan = plan_sweep(base, [Axis("model", ("embedded:countdown", "embedded:countdown-hard"))])
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=2), **commands)
+    rows = [row for row in rows_of(tmp_path / "s/summary-seeds.csv") if row["cell"].startswith("base")]
+    assert [(row["cell"], row["num_seeds"]) for row in rows] == [
+        ("base-embedded-countdown", "1"),
+        ("base-embedded-countdown-hard", "1"),
+    ]
+
+
+def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base, tmp_path, quatro):
+    assert [dict(slot.environment)["OMP_NUM_THREADS"] for slot in make_slots(3, num_threads=8)] == ["2"] * 3
+    assert make_slots(4, num_threads=2)[0].environment["OMP_NUM_THREADS"] == "1"
+    commands, calls = quatro
+    plan = plan_sweep(base, [Axis("seed", ("0", "1", "2", "3"))])
+    run_sweep(plan, tmp_path / "s", train_command=commands["train_command"], gpus=["0", "3"])
+    assert {call[2]["CUDA_VISIBLE_DEVICES"] for call in calls()} == {"0", "3"}
+    assert all(int(call[2]["OMP_NUM_THREADS"]) >= 1 for call in calls())
+
+
+def test_one_process_runs_a_sweep(base, tmp_path, quatro):
+    commands, _ = quatro
+    (tmp_path / "s").mkdir()
+    lock = RunLock(tmp_path / "s")
+    try:
+        with pytest.raises(LockedError):
+            run_sweep(plan_sweep(base, [Axis("seed", ("0",))]), tmp_path / "s", **commands)
+    finally:
+        lock.close()
+
+
+def test_unreadable_results_stop_the_sweep_with_their_name(base, tmp_path, quatro):
+    commands, _ = quatro
+    plan = plan_sweep(base, [Axis("seed", ("0",))])
+    evaluation = SweepEvaluation("toy", n=2)
+    run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
+    (tmp_path / "s/runs/seed=0/samples/T1-p1/ucc.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"ucc\.json"):
+        status_of(plan.points[0], tmp_path / "s", evaluation)
+
+
+@pytest.mark.parametrize(("n", "top_ps"), [(0, (1.0,)), (4, ()), (4, (0.0,)), (4, (1.5,)), (4, (1.0, 1.0))])
+def test_an_evaluation_out_of_range_is_refused(n, top_ps):
+    with pytest.raises(UsageError, match="--eval"):
+        SweepEvaluation("toy", n=n, top_ps=top_ps)
+
+
+def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
+    commands, calls = quatro
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "quatro").write_text(f'#!/bin/sh\nexec {sys.executable} -S {tmp_path}/quatro.py "$@"\n', encoding="utf-8")
+    (tools / "quatro").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0])
+    evaluation = SweepEvaluation("toy", n=2)
+    folder = tmp_path / "a sweep"
+
+    script, num_commands = write_submission(plan, folder, "slurm", evaluation=evaluation, at_once=2)
+    assert num_commands == 3
+    text = script.read_text(encoding="utf-8")
+    assert "#SBATCH --array=1-3%2\n" in text
+    for task in (1, 2, 3):
+        subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": str(task)}, check=True)
+    assert [call[0] for call in calls()] == ["sample", "train", "sample", "train", "sample"]
+    subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": "2"}, check=True)
+    assert [call[0] for call in calls()[5:]] == ["sample"]  # a requeued task does not train a finished run again
+
+    before = len(calls())
+    outcomes = run_sweep(plan, folder, evaluation=evaluation, **commands)
+    assert [outcome.status for outcome in outcomes] == ["done"] * 3
+    assert all(call[0] == "sample" for call in calls()[before:])
+    assert write_submission(plan, folder, "commands", evaluation=evaluation)[1] == 0

@@ -1,0 +1,166 @@
+"""A sweep as rows of tables and curves: the paper's labels, means over seeds, one cell and one top_p at a time."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.errors import DataError, UsageError
+from evals.results.document import ProblemEntry, Result, Row, SamplingInfo
+from evals.results.entries import own_entries
+from evals.results.reading import read_sources
+from quatro.runs.tag import Tag
+from quatro.sweep.counts import counts_in, flip_results, temperature_results
+from quatro.sweep.plan import Cell, SweepPlan, plan_cell
+from quatro.sweep.results import label_of, labelled_results, read_sweep
+from quatro.sweep.run import Axis, plan_sweep, write_plan
+from quatro_cli.app import app
+
+runner = CliRunner()
+N = 8
+# Correct samples of three problems; the second has two solutions.
+BASE = [0, 1, 8]
+
+
+def write_samples(folder, tag, correct):
+    target = folder / "samples" / tag
+    target.mkdir(parents=True)
+    head = {"model": "embedded:countdown", "sampling": SamplingInfo(n=N, max_tokens=10)}
+    passed = Row(metric="pass@k", benchmark="countdown", k=1, value=sum(correct) / N / 3, num_problems=3, n=N)
+    Result(metric="pass@k", rows=[passed], label="point", **head).write(target / "passk.json")
+    problems = [
+        ProblemEntry(benchmark="countdown", id=str(i), n=N, correct=c, clusters=[1] * min(c, 1 + i), similarity="exact")
+        for i, c in enumerate(correct)
+    ]
+    unique = passed.model_copy(update={"metric": "ucc@k", "similarity": "exact"})
+    Result(metric="ucc@k", rows=[unique], problems=problems, **head).write(target / "ucc.json")
+
+
+def make_sweep(folder, plan, tags=("T1-p1",)):
+    write_plan(plan, folder)
+    for point in plan.points:
+        run = folder / "runs" / point.name
+        run.mkdir()
+        (run / "config.yaml").write_bytes((folder / "configs" / f"{point.name}.yaml").read_bytes())
+        (run / "status.json").write_text('{"status": "done", "reason": null}', encoding="utf-8")
+        entropy = 1.0 + point.config.seed
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "entropy/token_mean": entropy}), encoding="utf-8")
+        for tag in tags:
+            write_samples(run, tag, [point.config.seed, 2, 8])
+    for tag in tags:
+        write_samples(folder / "base/base-embedded-countdown", tag, BASE)
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    plan = plan_sweep(
+        "quickstart", [Axis("method.name", ("quatro", "gspo")), Axis("method.delta", ("0.1", "0.01"))], seeds=[0, 2]
+    )
+    return make_sweep(tmp_path / "s", plan)
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({"method.name": "quatro", "method.delta": "0.01"}, "Ours delta=0.01"),
+        ({"method.name": "gspo", "method.preset": "paper"}, "GSPO"),
+        ({"method.name": "gspo", "method.preset": "official", "inner_updates": "2"}, "GSPO inner_updates=2 (official)"),
+        ({"method.log_ratio": "none"}, "Ours log_ratio=none"),
+    ],
+)
+def test_settings_are_called_what_the_paper_calls_them(settings, label):
+    assert label_of(settings, method="quatro") == label
+
+
+def test_seeds_of_a_setting_become_one_row_with_an_interval(sweep):
+    sources = read_sources([sweep], expand=labelled_results)
+    entries, _ = own_entries(sources, "pass@k")
+    assert [(entry.label, entry.num_results, entry.is_ours) for entry in entries] == [
+        ("Base", 1, False),
+        ("Ours delta=0.1", 2, True),
+        ("Ours delta=0.01", 2, True),
+        ("GSPO", 2, False),
+    ]
+    number = entries[1].number("pass@k", "countdown", 1)
+    assert number.value == pytest.approx((10 / 24 + 12 / 24) / 2)
+    assert number.low < 10 / 24 < 12 / 24 < number.high  # Student's t with one degree of freedom
+    entropies, _ = own_entries(sources, "entropy")
+    assert [entry.number("entropy", None, None).value for entry in entropies] == [2.0] * 3  # seeds 0 and 2: 1 and 3
+
+
+def test_a_run_that_is_not_done_is_left_out(sweep):
+    point = sweep / "runs/quatro-delta=0.1-seed=2"
+    (point / "status.json").write_text('{"status": "running", "reason": null}', encoding="utf-8")
+    runs, num_points = read_sweep(sweep)
+    assert (len(runs), num_points) == (5, 6)
+    assert point.name not in [run.name for run in runs]
+
+
+def test_cells_are_headings_and_can_be_chosen(tmp_path):
+    cells = [Cell("quickstart", (Axis("method.delta", ("0.1",)),), name=name) for name in ("A", "B")]
+    points = tuple(point for cell in cells for point in plan_cell(cell)[0])
+    folder = make_sweep(tmp_path / "s", SweepPlan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
+    found = labelled_results(folder, top_p=0.7)
+    assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
+    assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown, B"}
+    with pytest.raises(UsageError, match="known: A, B"):
+        labelled_results(folder, top_p=1, cell="C")
+    with pytest.raises(UsageError, match=r"measured at top_p 0\.7, 1; choose one with --top-p"):
+        labelled_results(folder)
+    with pytest.raises(UsageError, match=r"--top-p 0\.5"):
+        labelled_results(folder, top_p=0.5)
+    with pytest.raises(UsageError, match="choose with --cell"):
+        flip_results(folder, top_p=1, cell=None)
+
+
+def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
+    by_label = {result.label: result for result, _ in flip_results(sweep, top_p=None, cell=None)}
+    first = by_label["Ours delta=0.1"].rows[0]
+    # One problem has no correct sample of the base; after training none with seed 0, two with seed 2.
+    assert (first.metric, first.value, first.num_problems) == ("flip", 0.5, 1)
+    rows = {row.metric: row for row in temperature_results(sweep, top_p=None, cell=None)[0][0].rows}
+    # Clusters of the three problems: 0, 2, 3 with seed 0 and 1, 2, 3 with seed 2, of 8 samples each.
+    assert rows["ucr"].value == pytest.approx((5 + 6) / 2 / 3 / N)
+    assert rows["pass@k"].value == pytest.approx((10 + 12) / 2 / 24)
+
+
+def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
+    file = sweep / "runs/gspo-seed=0/samples/T1-p1/ucc.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    del document["problems"]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(DataError, match="type the sweep again"):
+        counts_in(sweep / "runs/gspo-seed=0", Tag())
+
+
+def test_commands_take_a_sweep(sweep, tmp_path):
+    result = runner.invoke(app, ["table", str(sweep), "--format", "csv"])
+    assert result.exit_code == 0, result.output
+    assert "Ours delta=0.01" in result.stdout
+    for layout in ("ucc", "entropy"):
+        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "latex", "--standalone"])
+        assert result.exit_code == 0, result.output
+    pytest.importorskip("matplotlib")
+    for name in ("passk", "ucc", "temperature"):
+        out = tmp_path / f"{name}.svg"
+        result = runner.invoke(app, ["plot", name, str(sweep), "-o", str(out)])
+        assert result.exit_code == 0, result.output
+        assert out.is_file()
+
+
+def test_an_entropy_that_one_seed_lacks_is_averaged_over_no_other(sweep):
+    file = sweep / "runs/quatro-delta=0.1-seed=2/metrics.jsonl"
+    file.write_text('{"step": 1, "entropy/token_mean": 1.0}\n{"step": 2, "entropy/token_mean": null}\n')
+    result = runner.invoke(app, ["table", str(sweep), "--layout", "entropy", "--format", "csv"])
+    assert result.exit_code == 0, result.output
+    assert str(file) in result.stderr
+    assert result.stdout.splitlines()[0] == "Metric,Baselines GSPO,Ours delta=0.01"
+    assert "Ours delta=0.1" in runner.invoke(app, ["table", str(sweep), "--layout", "ucc", "--format", "csv"]).stdout
+
+
+def test_options_of_sweeps_are_refused_without_one(sweep):
+    file = sweep / "runs/gspo-seed=0/samples/T1-p1/passk.json"
+    result = runner.invoke(app, ["table", str(file), "--cell", "S1"])
+    assert result.exit_code == 2
+    assert "none of the paths is a sweep" in result.stderr

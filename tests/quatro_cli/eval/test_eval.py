@@ -1,0 +1,383 @@
+"""`quatro eval`: tables for people, documents for programs, and files that were made to hurt."""
+
+import json
+import os
+from math import comb
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+def write_samples(path: Path, counts: dict[str, list[str]], *, right: set[str], benchmark: str = "toy") -> Path:
+    """One row per text; a row is correct where its text is in ``right``."""
+    with path.open("w", encoding="utf-8") as file:
+        for id, texts in counts.items():
+            for index, text in enumerate(texts):
+                row = {"benchmark": benchmark, "id": id, "sample_index": index, "completion": text, "answer": "1"}
+                file.write(json.dumps({**row, "correct": text in right}) + "\n")
+    return path
+
+
+@pytest.fixture
+def samples(tmp_path) -> Path:
+    return write_samples(
+        tmp_path / "toy.jsonl",
+        {"a": ["x", "x", "y", "bad"], "b": ["bad", "bad", "bad", "z"], "c": ["bad"] * 4},
+        right={"x", "y", "z"},
+    )
+
+
+def document(*arguments: str) -> dict:
+    result = runner.invoke(app, ["eval", *arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_pass_at_k_is_the_mean_over_all_problems(samples):
+    found = document("passk", str(samples), "--k", "1,2,4")
+    value = {row["k"]: row["value"] for row in found["rows"] if row["benchmark"] == "toy"}
+    expected = {k: ((1 - comb(1, k) / comb(4, k)) + (1 - comb(3, k) / comb(4, k))) / 3 for k in (1, 2, 4)}
+    assert value == pytest.approx(expected)
+    assert found["metric"] == "pass@k"
+    assert {row["benchmark"] for row in found["rows"]} == {"toy", "average"}
+
+
+def test_ucc_counts_clusters_of_correct_samples(samples):
+    found = document("ucc", str(samples), "--similarity", "exact", "--k", "1,4", "--per-problem")
+    value = {row["k"]: row["value"] for row in found["rows"] if row["benchmark"] == "toy" and row["metric"] == "ucc@k"}
+    assert value == pytest.approx({1: (3 + 1) / 4 / 3, 4: (2 + 1) / 3})
+    assert {problem["id"]: problem["clusters"] for problem in found["problems"]} == {"a": [2, 1], "b": [1], "c": []}
+
+
+def test_the_table_shows_percent_and_the_warnings_go_elsewhere(samples):
+    rows = samples.read_text(encoding="utf-8").splitlines(keepends=True)
+    samples.write_text("".join(rows[1:]), encoding="utf-8")
+    result = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1"])
+    assert result.exit_code == 0
+    assert "Pass@k in %" in result.stdout
+    assert "30.6" in result.stdout  # problem a lost its first sample: (2/3 + 1/4 + 0) / 3
+    assert "warning" not in result.stdout
+    assert "not contiguous" in result.stderr
+
+
+def test_several_similarities_and_thresholds_are_all_there(samples):
+    found = document("ucc", str(samples), "--similarity", "tfidf,edit", "--threshold", "0.5,0.9", "--k", "2")
+    assert {(row["similarity"], row["threshold"]) for row in found["rows"]} == {
+        (similarity, threshold) for similarity in ("tfidf", "edit") for threshold in (0.5, 0.9)
+    }
+    shown = runner.invoke(app, ["eval", "ucc", str(samples), "--similarity", "tfidf,edit", "--k", "2"]).stdout
+    assert "tfidf >= 0.9" in shown
+    assert "edit >= 0.8" in shown
+
+
+def test_intervals_stand_beside_values(samples):
+    found = document("passk", str(samples), "--k", "1", "--ci", "--seed", "3")
+    row = found["rows"][0]
+    assert row["ci_low"] <= row["value"] <= row["ci_high"]
+    shown = runner.invoke(app, ["eval", "passk", str(samples), "--k", "1", "--ci", "--seed", "3"]).stdout
+    assert f"[{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}]" in shown
+
+
+def test_the_document_says_how_samples_were_drawn_and_by_whom_they_were_judged(samples, tmp_path):
+    about = {
+        "schema": 1,
+        "model": "m",
+        "method": "quatro delta=0.01",
+        "seed": 5,
+        "sampling": {"n": 4, "temperature": 1.0, "top_p": 0.7, "top_k": 0, "max_tokens": 10, "prompt": "plain"},
+    }
+    (tmp_path / "sampling.json").write_text(json.dumps(about), encoding="utf-8")
+    found = document("passk", str(samples), "--label", "Ours")
+    assert (found["label"], found["model"], found["method"], found["seed"]) == ("Ours", "m", "quatro delta=0.01", 5)
+    assert found["sampling"]["top_p"] == 0.7
+    assert found["grader"] == {"version": None, "policy": None}
+    assert document("passk", str(samples), "--regrade")["grader"]["policy"] == "strict"
+
+
+def test_regrade_overrules_the_rows(tmp_path):
+    path = tmp_path / "m.jsonl"
+    row = {
+        "benchmark": "toy",
+        "id": "a",
+        "sample_index": 0,
+        "completion": "\\boxed{1}",
+        "answer": "1",
+        "correct": False,
+    }
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert document("passk", str(path))["rows"][0]["value"] == 0
+    assert document("passk", str(path), "--regrade")["rows"][0]["value"] == 1
+
+
+def test_out_writes_what_json_prints(samples, tmp_path):
+    printed = document("passk", str(samples), "-o", str(tmp_path / "results/r.json"))
+    assert json.loads((tmp_path / "results/r.json").read_text(encoding="utf-8")) == printed
+
+
+@pytest.fixture
+def better(tmp_path) -> Path:
+    return write_samples(
+        tmp_path / "better.jsonl",
+        {"a": ["x", "x", "y", "z"], "b": ["bad", "x", "y", "z"], "c": ["bad"] * 3 + ["x"]},
+        right={"x", "y", "z"},
+    )
+
+
+def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_path):
+    arguments = ["--compare", str(samples), str(better), "--k", "1,4"]
+    found = document("passk", *arguments, "-o", str(tmp_path / "c.json"))
+    assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8")) == found
+    row = next(row for row in found["rows"] if row["k"] == 1)
+    assert (row["a"], row["b"]) == pytest.approx((4 / 12, 8 / 12))
+    assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+    shown = runner.invoke(app, ["eval", "passk", *arguments])
+    assert "+33.3" in shown.stdout
+    assert f"{row['p']:.4f}" in shown.stdout
+    assert str(better) in shown.stderr
+    ucc = document("ucc", *arguments, "--similarity", "exact")
+    assert {row["metric"] for row in ucc["rows"]} == {"ucc@k", "ucr", "num_clusters", "effective_number"}
+    assert document("passk", *arguments, "--seed", "1")["bootstrap_seed"] == 1
+
+
+def test_compare_refuses_other_problems_and_other_n(samples, tmp_path):
+    fewer = write_samples(tmp_path / "fewer.jsonl", {"a": ["x"] * 4, "b": ["x"] * 4}, right={"x"})
+    shorter = write_samples(tmp_path / "shorter.jsonl", {id: ["x"] * 3 for id in "abc"}, right={"x"})
+    for other, words in ((fewer, ["'c'", "fewer.jsonl"]), (shorter, ["'a'", "n = 4", "n = 3"])):
+        for command in ("passk", "ucc"):
+            result = runner.invoke(app, ["eval", command, "--compare", str(samples), str(other)])
+            assert result.exit_code == 4, result.output
+            assert all(word in result.stderr for word in words)
+            assert result.stdout == ""
+
+
+def test_maj_and_g_pass_stand_in_tables_of_their_own(samples):
+    arguments = ["passk", str(samples), "--k", "1,4", "--also", "maj,g-pass", "--tau", "0.5,1"]
+    found = document(*arguments)
+    assert {(row["metric"], row.get("tau")) for row in found["rows"]} == {
+        ("pass@k", None), ("maj@k", None), ("g-pass@k", 0.5), ("g-pass@k", 1.0)
+    }  # fmt: skip
+    shown = runner.invoke(app, ["eval", *arguments]).stdout
+    for title in ("Pass@k in %", "maj@k in %", "G-Pass@k in %, tau = 0.5", "G-Pass@k in %, tau = 1"):
+        assert title in shown
+
+
+def test_ucc_shows_clusters_and_their_effective_number(samples):
+    shown = runner.invoke(app, ["eval", "ucc", str(samples), "--similarity", "exact", "--k", "4"]).stdout
+    assert all(head in shown for head in ("UCR", "clusters", "effective"))
+    rows = document("ucc", str(samples), "--similarity", "exact", "--k", "4")["rows"]
+    value = {row["metric"]: row["value"] for row in rows if row["benchmark"] == "toy"}
+    assert value["num_clusters"] == pytest.approx((2 + 1 + 0) / 3)
+    # exp of the entropy of (2/3, 1/3) is 3 / 2^(2/3); one cluster is 1, none is 0.
+    assert value["effective_number"] == pytest.approx((3 / 2 ** (2 / 3) + 1) / 3)
+
+
+def test_processes_change_nothing(samples):
+    one, two = (document("ucc", str(samples), "--similarity", "edit,exact", "--jobs", jobs) for jobs in "12")
+    assert one == two
+
+
+def test_show_prints_representatives_escaped(tmp_path):
+    hostile = "\x1b[31mred\x1b[0m \u202e[bold]x[/bold]\r"
+    path = write_samples(
+        tmp_path / "h.jsonl", {"a\u202eb": [hostile, hostile, "other words"]}, right={hostile, "other words"}
+    )
+    result = runner.invoke(app, ["eval", "ucc", str(path), "--show", "a\u202eb", "--similarity", "edit"])
+    assert result.exit_code == 0, result.stderr
+    assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
+    assert "#1  2 sample(s), 1 different text(s); this one 2 time(s):" in result.stdout
+    assert "\\x1b[31mred" in result.stdout
+    assert "[bold]x[/bold]" in result.stdout
+    found = document("ucc", str(path), "--show", "a\u202eb", "--similarity", "edit")
+    assert [cluster["text"] for cluster in found["problems"][0]["clusters"]] == [hostile, "other words"]
+
+
+def test_show_cuts_long_texts_and_many_clusters(tmp_path):
+    texts = ["\n".join([letter * 5] * 40) for letter in "abcdefg"]
+    path = write_samples(tmp_path / "l.jsonl", {"p": texts}, right=set(texts))
+    shown = runner.invoke(app, ["eval", "ucc", str(path), "--show", "p", "--similarity", "edit"]).stdout
+    assert "more characters" in shown
+    assert "and 2 more cluster(s), of size 1, 1" in shown
+    assert len(shown.splitlines()) < 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["passk", "--k", "8"], "k = 8"),
+        (["passk", "--k", "0"], "at least 1"),
+        (["passk", "--k", "a"], "--k a"),
+        (["passk", "--k", "1,,2"], "--k 1,,2: expected numbers"),
+        (["passk", "--k", ""], "--k '': expected numbers"),
+        (["passk", "-b", ""], "-b '': expected names"),
+        (["passk", "-b", "toy,"], "-b 'toy,': expected names"),
+        (["passk", "--also", ""], "--also '': expected names"),
+        (["passk", "-o", "."], "-o .: that is a folder"),
+        (["ucc", "--similarity", ""], "--similarity '': expected names"),
+        (["ucc", "--similarity", "edit,,exact"], "--similarity 'edit,,exact'"),
+        (["ucc", "--threshold", ","], "--threshold ,: expected numbers"),
+        (["ucc", "--threshold", "nan"], "--threshold nan: expected numbers"),
+        (["similarity", "--similarity", ""], "--similarity '': expected names"),
+        (["temperature", "--similarity", ","], "--similarity ',': expected names"),
+        (["bias", "--similarity", ""], "--similarity '': expected names"),
+        (["bias", "--k", "1,"], "--k 1,: expected numbers"),
+        (["passk", "-b", "aime24"], "aime24"),
+        (["ucc", "--similarity", "exact", "--threshold", "0.5"], "threshold"),
+        (["ucc", "--similarity", "cosine"], "cosine"),
+        (["ucc", "--linkage", "single"], "single"),
+        (["ucc", "--tokens", "words"], "words"),
+        (["ucc", "--threshold", "high"], "--threshold high"),
+        (["passk", "--also", "mode"], "mode"),
+        (["passk", "--tau", "0.5"], "--also g-pass"),
+        (["passk", "--also", "g-pass", "--tau", "2"], "tau"),
+        (["passk", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
+        (["ucc", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
+        (["ucc", "--show", "nope"], "'nope'"),
+        (["ucc", "--show", "a", "--ci"], "--ci"),
+        (["ucc", "--show", "a", "--k", "1"], "--k"),
+        (["ucc", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_an_option_that_cannot_be_met_is_refused_with_2(samples, arguments, said):
+    result = runner.invoke(app, ["eval", arguments[0], str(samples), *arguments[1:]])
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_no_samples_is_a_usage_error():
+    for command in ("passk", "ucc"):
+        result = runner.invoke(app, ["eval", command])
+        assert result.exit_code == 2
+        assert ".jsonl" in result.stderr
+        both = runner.invoke(app, ["eval", command, "--compare", "a.jsonl", "b.jsonl", "--per-problem"])
+        assert both.exit_code == 2
+        assert "--per-problem" in both.stderr
+
+
+def bad_inputs() -> list:
+    folder = os.environ.get("QUATRO_BAD_INPUTS")
+    if not folder or not (Path(folder) / "manifest.jsonl").is_file():
+        return [pytest.param(None, marks=pytest.mark.skip(reason="QUATRO_BAD_INPUTS names no folder with a manifest"))]
+    lines = (Path(folder) / "manifest.jsonl").read_text(encoding="utf-8").splitlines()
+    return [pytest.param(case, id=case["file"]) for case in map(json.loads, filter(None, lines))]
+
+
+EXIT_CODES = {"ok": 0, "warn_skip": 0, "error_file_line": 4, "error_file": 4, "refuse": 2}
+
+
+@pytest.mark.parametrize("case", bad_inputs())
+@pytest.mark.parametrize("command", ["passk", "ucc"])
+def test_hostile_files_end_as_they_should(case, command, tmp_path):
+    path = Path(os.environ["QUATRO_BAD_INPUTS"]) / case["file"]
+    options = []
+    if case["expect"] == "refuse":
+        named = case["command"].split()
+        options = named[named.index("passk") + 1 :]
+    result = runner.invoke(app, ["eval", command, str(path), *options, "-o", str(tmp_path / "r.json")])
+    assert result.exit_code == EXIT_CODES[case["expect"]], result.output
+    everything = result.stdout + result.stderr
+    assert "\x1b" not in everything
+    for text in case["must_not"]:
+        assert text not in everything
+    for text in case["must_mention"]:
+        assert text in result.stderr
+    if case["line"] is not None:
+        assert f"{path.name}:{case['line']}" in result.stderr
+    assert {file.name for file in tmp_path.iterdir()} <= {"r.json"}
+
+
+def test_the_table_says_which_share_of_all_solutions_was_found(tmp_path):
+    """Two of a problem's solutions among its samples: two over the exact count."""
+    import json
+
+    from evals.benchmarks.countdown import count_solutions, problems, solutions
+
+    problem = problems("test")[0]
+    found = [text for text, _ in zip(solutions(problem.digits, problem.target), range(2), strict=False)]
+    rows = [
+        {"benchmark": "countdown", "id": problem.id, "sample_index": i, "completion": text, "answer": problem.prompt}
+        for i, text in enumerate([*found, found[0], "no answer"])
+    ]
+    file = tmp_path / "countdown.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    result = runner.invoke(app, ["eval", "ucc", str(file), "--k", "4"])
+    share = 100 * len(found) / count_solutions(problem.digits, problem.target)
+    assert f"countdown: {share:.1f} % of a problem's distinct solutions found" in result.stdout
+
+
+def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
+    from contextlib import contextmanager
+
+    from quatro_cli.output import Output
+
+    told: dict[str, list] = {}
+
+    class Bar:
+        def __init__(self, name):
+            self.name = name
+
+        def update(self, done, note=""):
+            told[self.name].append(done)
+
+    @contextmanager
+    def progress(self, description, total):
+        told[description] = [total]
+        yield Bar(description)
+
+    monkeypatch.setattr(Output, "progress", progress)
+    commands = {
+        ("ucc", "--jobs", "2"): ("clustering", [3, 1, 2, 3]),
+        ("temperature",): ("clustering", [3, 1, 2, 3]),
+        ("bias",): ("clustering afresh", [3, 1, 2, 3]),
+        ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
+    }
+    for command, (name, expected) in commands.items():
+        told.clear()
+        document(*command, str(samples))
+        assert told == {name: expected}
+
+
+def ucc_vectors() -> list:
+    folder = os.environ.get("QUATRO_UCC_VECTORS")
+    files = sorted(Path(folder).glob("*.json")) if folder else []
+    named = [file for file in files if "metrics" in json.loads(file.read_text(encoding="utf-8"))]
+    if not named:
+        return [pytest.param(None, marks=pytest.mark.skip(reason="QUATRO_UCC_VECTORS names no folder with vectors"))]
+    return [pytest.param(file, id=file.stem) for file in named]
+
+
+@pytest.mark.parametrize("file", ucc_vectors())
+def test_ucc_of_a_samples_file_made_of_the_texts_is_that_of_the_vectors(file, tmp_path, vector_metrics):
+    vector = json.loads(file.read_text(encoding="utf-8"))
+    wrong = [""] * (vector["n"] - len(vector["texts"]))
+    path = tmp_path / "v.jsonl"
+    with path.open("w", encoding="utf-8") as stream:
+        for index, text in enumerate([*vector["texts"], *wrong]):
+            row = {"benchmark": "toy", "id": "p", "sample_index": index, "completion": text, "answer": "1"}
+            stream.write(json.dumps({**row, "correct": index < len(vector["texts"])}) + "\n")
+    num_compared = 0
+    for metric, (similarity, tokens) in vector_metrics.items():
+        of_threshold = vector["metrics"].get(metric, {}).get("clusters", {})
+        for linkage in ("components", "complete"):
+            expected = {float(t): found[linkage] for t, found in of_threshold.items() if linkage in found}
+            if not expected:
+                continue
+            ks = sorted({int(k) for one in expected.values() for k in one["ucc"]})
+            options = ["--similarity", similarity, "--tokens", tokens, "--linkage", linkage, "--per-problem"]
+            options += ["--threshold", ",".join(map(str, expected)), "--k", ",".join(map(str, ks))]
+            found = document("ucc", str(path), *options)
+            for problem in found["problems"]:
+                assert problem["clusters"] == sorted(expected[problem["threshold"]]["sizes"], reverse=True)
+            for row in (row for row in found["rows"] if row["benchmark"] == "toy"):
+                one = expected[row["threshold"]]
+                if row["metric"] == "ucc@k" and str(row["k"]) in one["ucc"]:
+                    assert row["value"] == pytest.approx(one["ucc"][str(row["k"])], abs=1e-9)
+                    num_compared += 1
+                elif row["metric"] == "ucr":
+                    assert row["value"] == pytest.approx(one["ucr"], abs=1e-9)
+    assert num_compared

@@ -1,0 +1,276 @@
+"""`quatro eval grade`: what it writes, what it does not do twice, and what it explains."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.grading import GRADER_VERSION, cache
+from evals.grading.cache import VerdictCache
+from evals.grading.pool import SymbolicJudge
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+def write_rows(path: Path, completions: dict[str, list[str]], answer: str = "1+x", **extra: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for id, texts in completions.items():
+            for index, text in enumerate(texts):
+                row = {"benchmark": "toy", "id": id, "sample_index": index, "completion": text, "answer": answer}
+                file.write(json.dumps({**row, **extra}) + "\n")
+    return path
+
+
+def read_rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def grade(*arguments: object):
+    return runner.invoke(app, ["eval", "grade", *map(str, arguments)])
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    texts = {"a": ["\\boxed{x+1}", "\\boxed{x+2}", "x+1"], "b": ["\\boxed{\\frac{2x+2}{2}}"]}
+    return write_rows(tmp_path / "in" / "toy.jsonl", texts, seed=3)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    write_rows(folder / "samples" / "T1" / "toy.jsonl", {"a": ["\\boxed{1+x}"]})
+    (folder / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    return folder
+
+
+def test_every_row_gets_its_verdict_and_keeps_the_rest(samples, tmp_path):
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    rows = read_rows(tmp_path / "out" / "toy.jsonl")
+    assert [(row["correct"], row["outcome"]) for row in rows] == [
+        (True, "correct"),
+        (False, "incorrect"),
+        (False, "no_answer"),
+        (True, "correct"),
+    ]
+    for found, given in zip(rows, read_rows(samples), strict=True):
+        assert {key: found[key] for key in given} == given
+    assert "toy.jsonl" in result.stdout
+
+
+def test_the_graded_file_measures_as_the_samples_do(samples, tmp_path):
+    grade(samples, "-o", tmp_path / "out")
+    found = [
+        json.loads(runner.invoke(app, ["eval", "passk", str(file), "--k", "1", "--json"]).stdout)["rows"]
+        for file in (samples, tmp_path / "out" / "toy.jsonl")
+    ]
+    assert found[0] == found[1]
+    assert found[0][0]["value"] == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_what_is_graded_already_is_left_alone(samples, tmp_path):
+    target = tmp_path / "out" / "toy.jsonl"
+    grade(samples, "-o", target.parent)
+    before = target.stat().st_mtime_ns
+    again = grade(samples, "-o", target.parent)
+    assert "done already" in again.stderr
+    assert target.stat().st_mtime_ns == before
+    # Other settings, other samples, or a graded file that was changed by hand: all reasons to grade again.
+    assert "written" in grade(samples, "-o", target.parent, "--policy", "simko").stderr
+    write_rows(samples, {"a": ["\\boxed{x+1}"]})
+    assert "written" in grade(samples, "-o", target.parent, "--policy", "simko").stderr
+    assert len(read_rows(target)) == 1
+    target.write_text("{}\n", encoding="utf-8")
+    assert "written" in grade(samples, "-o", target.parent, "--policy", "simko").stderr
+
+
+def test_failures_of_the_machine_are_tried_again_next_time(samples, tmp_path, monkeypatch):
+    from evals.samples.graders import Judgement
+
+    with monkeypatch.context() as patch:
+        failed = [Judgement("infra_error", "x", "symbolic")] * 4
+        patch.setattr("evals.samples.graded.judge_rows", lambda rows, **options: failed)
+        result = grade(samples, "-o", tmp_path / "out")
+    assert "infra_error" in result.stderr
+    refused = runner.invoke(app, ["eval", "passk", str(tmp_path / "out" / "toy.jsonl")])
+    assert refused.exit_code == 4
+    assert "infra_error" in refused.stderr
+    assert "written" in grade(samples, "-o", tmp_path / "out").stderr
+    assert read_rows(tmp_path / "out" / "toy.jsonl")[0]["outcome"] == "correct"
+
+
+def test_a_run_is_graded_inside_itself(run):
+    assert grade(run).exit_code == 0
+    assert read_rows(run / "graded" / "T1" / "toy.jsonl")[0]["correct"] is True
+    assert "done already" in grade(run / "samples" / "T1" / "toy.jsonl").stderr
+
+
+def test_json_counts_every_outcome(samples, tmp_path):
+    document = json.loads(grade(samples, "-o", tmp_path / "out", "--json").stdout)
+    assert document["grader"] == {"version": GRADER_VERSION, "policy": "strict", "extraction": "boxed"}
+    file = document["files"][0]
+    assert file["rows"] == 4
+    assert file["outcomes"] == {
+        **dict.fromkeys(["timeout", "error", "infra_error"], 0),
+        "correct": 2,
+        "incorrect": 1,
+        "no_answer": 1,
+    }
+
+
+def test_options_reach_the_grader(tmp_path):
+    file = write_rows(tmp_path / "toy.jsonl", {"a": ["the answer is 4.47", "\\boxed{4.47214}"]}, answer="4.4721")
+    grade(file, "-o", tmp_path / "1")
+    grade(file, "-o", tmp_path / "2", "--policy", "simko", "--extraction", "last-number")
+    assert [row["outcome"] for row in read_rows(tmp_path / "1" / "toy.jsonl")] == ["no_answer", "incorrect"]
+    assert [row["outcome"] for row in read_rows(tmp_path / "2" / "toy.jsonl")] == ["incorrect", "correct"]
+
+
+def test_explain_shows_what_was_compared_and_writes_nothing(samples, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    entries = json.loads(grade(samples, "--explain", "--json").stdout)["samples"]
+    assert [entry["stage"] for entry in entries] == ["symbolic", "symbolic", "extraction", "symbolic"]
+    assert entries[0]["extracted"] == "x+1"
+    assert entries[0]["reference_form"] == "1+x"
+    assert entries[2]["extracted"] is None
+    only = grade(samples, "--explain", "--id", "b")
+    assert "computer algebra" in only.stdout
+    assert "no_answer" not in only.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_explain_shows_numbers_lists_and_units_as_they_were_read(tmp_path):
+    file = write_rows(tmp_path / "toy.jsonl", {"a": ["\\boxed{x=\\{2,\\frac12\\}}", "\\boxed{50\\% }"]}, answer="1,234")
+    forms = [entry["form"] for entry in json.loads(grade(file, "--explain", "--json").stdout)["samples"]]
+    assert forms == ["x = list: number 2, number 1/2", "number 50 %"]
+
+
+def test_hostile_answers_are_escaped(tmp_path):
+    text = "\\boxed{[red]\x1b[31m \u202e[/nope] " + "9" * 5000 + "}"
+    file = write_rows(tmp_path / "toy.jsonl", {"a": [text, "\\boxed{9^{1000}^{3}}"]}, answer="5")
+    result = grade(file, "--explain")
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    assert "\u202e" not in result.output
+    assert "[/nope]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "-o DIR"),
+        (["--policy", "lenient"], 2, "strict or simko"),
+        (["--extraction", "box"], 2, "last-number"),
+        (["--grader", "llm", "-o", "out"], 2, "math or countdown"),
+        (["--id", "a", "-o", "out"], 2, "--explain"),
+        (["--explain", "-o", "out"], 2, "-o"),
+        (["--explain", "--id", "z"], 2, "'z'"),
+        (["no-such-file.jsonl", "-o", "out"], 4, "no-such-file"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused(samples, tmp_path, monkeypatch, arguments, code, said):
+    monkeypatch.chdir(tmp_path)
+    result = grade(samples, *arguments)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+
+
+def test_two_files_of_one_name_are_refused(samples, tmp_path):
+    other = write_rows(tmp_path / "other" / "toy.jsonl", {"a": ["\\boxed{1}"]})
+    result = grade(samples, other, "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "apart" in result.stderr
+
+
+def test_out_must_be_a_folder(samples):
+    before = samples.read_bytes()
+    result = grade(samples, "-o", samples)
+    assert result.exit_code == 2
+    assert f"-o {samples}: that is a file" in result.stderr
+    assert samples.read_bytes() == before
+
+
+def test_a_samples_file_is_never_overwritten(samples):
+    result = grade(samples, "-o", samples.parent)
+    assert result.exit_code == 2
+    assert "overwritten" in result.stderr
+
+
+def test_code_is_refused_by_name(tmp_path):
+    row = {"benchmark": "humaneval", "id": "HumanEval/0", "sample_index": 0, "completion": "pass", "answer": None}
+    file = tmp_path / "code.jsonl"
+    file.write_text(json.dumps({**row, "correct": False}) + "\n", encoding="utf-8")
+    result = grade(file, "-o", tmp_path / "out")
+    assert result.exit_code == 4
+    assert "HumanEval/0" in result.stderr
+
+
+def test_a_dry_run_names_the_files_and_writes_none(run):
+    result = grade(run, "--dry-run")
+    assert str(run / "graded" / "T1" / "toy.jsonl") in result.stderr
+    assert not (run / "graded").exists()
+
+
+def test_bad_sample_files_end_as_they_should(tmp_path):
+    folder = Path(os.environ.get("QUATRO_BAD_INPUTS") or ".")
+    if not os.environ.get("QUATRO_BAD_INPUTS") or not (folder / "manifest.jsonl").is_file():
+        pytest.skip("QUATRO_BAD_INPUTS names no folder with a manifest")
+    cases = [json.loads(line) for line in (folder / "manifest.jsonl").read_text(encoding="utf-8").splitlines() if line]
+    for number, case in enumerate(case for case in cases if case["expect"] != "refuse"):
+        result = grade(folder / case["file"], "-o", tmp_path / str(number))
+        expected = 0 if case["expect"] in ("ok", "warn_skip") else 4
+        assert result.exit_code == expected, (case, result.output)
+        assert "\x1b" not in result.output
+        if case["line"] is not None:
+            assert f"{Path(case['file']).name}:{case['line']}" in result.stderr
+
+
+@pytest.fixture
+def starting_workers(tmp_path, monkeypatch):
+    """Replaces the workers' program; ``{count}`` in it says how often one was started."""
+    pools = []
+
+    def use(program: str) -> None:
+        script = tmp_path / "worker.py"
+        counter = f"from pathlib import Path\ncount = Path({str(tmp_path / 'starts')!r})\n"
+        counter += "count.write_text(str(int(count.read_text()) + 1) if count.exists() else '1')\n"
+        script.write_text(counter + "import os, runpy, signal\n" + program, encoding="utf-8")
+        pools.append(VerdictCache(SymbolicJudge(num_workers=1, command=[str(script)])))
+        monkeypatch.setattr(cache, "_shared", pools[-1])
+
+    yield use
+    for pool in pools:
+        pool.close()
+
+
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)\n"
+WORKER = "runpy.run_module('evals.grading.worker', run_name='__main__')\n"
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(samples, tmp_path, starting_workers):
+    starting_workers(f"if count.read_text() == '1':\n    {KILLED}{WORKER}")
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert [row["correct"] for row in read_rows(tmp_path / "out" / "toy.jsonl")] == [True, False, False, True]
+
+
+def test_workers_that_never_start_leave_infra_errors_and_the_command_goes_on(samples, tmp_path, starting_workers):
+    starting_workers(KILLED)
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "infra_error" in result.stderr
+    outcomes = [row["outcome"] for row in read_rows(tmp_path / "out" / "toy.jsonl")]
+    assert outcomes == ["infra_error", "infra_error", "no_answer", "infra_error"]
+    assert (tmp_path / "starts").read_text() == "2"
+
+
+def test_a_worker_that_misses_something_is_named_at_once(samples, tmp_path, starting_workers):
+    starting_workers("import no_such_module\n")
+    result = grade(samples, "-o", tmp_path / "out")
+    assert result.exit_code == 3, result.output
+    assert "worker process cannot start" in result.stderr
+    assert (tmp_path / "starts").read_text() == "1"

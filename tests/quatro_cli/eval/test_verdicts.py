@@ -1,0 +1,233 @@
+"""Whose verdict a number rests on: graded copies of a run, the rows, or a grader; and what the document says of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.grading import GRADER_VERSION
+from quatro_cli.app import app
+
+runner = CliRunner()
+OURS = {"version": GRADER_VERSION, "policy": "strict"}
+
+
+def invoke(*arguments: object, code: int = 0):
+    result = runner.invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def document(command: str, *arguments: object) -> dict:
+    return json.loads(invoke("eval", command, *arguments, "--json").stdout)
+
+
+def pass_at_1(*arguments: object) -> float:
+    return share(document("passk", *arguments, "--k", "1"))
+
+
+def share(found: dict) -> float:
+    """Pass@1 of the first benchmark, without the last bits of expm1."""
+    return round(found["rows"][0]["value"], 12)
+
+
+def write_rows(path: Path, texts: list[str], answer: str = "1/3", benchmark: str = "toy", **extra: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"benchmark": benchmark, "id": "p", "sample_index": index, "completion": text, "answer": answer, **extra}
+        for index, text in enumerate(texts)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# Half of these are right to `strict`; 0.33334 is so to `simko` too, and the last has no box.
+TEXTS = ["\\boxed{1/3}", "\\boxed{\\frac13}", "\\boxed{0.33334}", "it is 1/3"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    write_rows(folder / "samples" / "T1" / "toy.jsonl", TEXTS)
+    (folder / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    about = {"schema": 1, "model": "m", "seed": 7, "sampling": {"temperature": 0.5}}
+    (folder / "samples" / "T1" / "sampling.json").write_text(json.dumps(about), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def graded(run: Path) -> Path:
+    invoke("eval", "grade", run, "--policy", "simko")
+    return run / "graded" / "T1" / "toy.jsonl"
+
+
+def never_graded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evals.samples.judged.judge_rows", lambda *rows, **options: pytest.fail("graded again"))
+
+
+@pytest.mark.parametrize("name", ["run", "samples file", "graded folder", "graded file"])
+def test_what_was_graded_is_used_and_says_by_whom(run, graded, name, monkeypatch):
+    never_graded(monkeypatch)
+    named = {"run": run, "samples file": run / "samples/T1/toy.jsonl", "graded folder": run / "graded"}
+    found = document("passk", named.get(name, graded), "--k", "1")
+    assert share(found) == 0.75
+    assert found["grader"] == {"version": GRADER_VERSION, "policy": "simko"}
+    assert (found["model"], found["seed"], found["sampling"]["temperature"]) == ("m", 7, 0.5)
+
+
+def test_every_command_uses_them(run, graded, monkeypatch):
+    never_graded(monkeypatch)
+    assert document("ucc", run, "--similarity", "exact", "--per-problem")["problems"][0]["clusters"] == [1, 1, 1]
+    assert document("ucc", run, "--similarity", "exact", "--show", "p")["problems"][0]["correct"] == 3
+    flips = document("flips", run, run, "--per-problem")
+    assert (flips["problems"][0]["correct"], flips["grader"]["policy"]) == (3, "simko")
+    for command in ("similarity", "temperature", "bias"):
+        assert document(command, run)["grader"]["policy"] == "simko"
+    assert document("passk", "--compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
+
+
+def test_stale_copies_are_left_aside_with_a_warning(run, graded):
+    source = run / "samples/T1/toy.jsonl"
+    note = graded.with_name("toy.grading.json")
+    before = {file: file.read_bytes() for file in (source, graded, note)}
+
+    def check(*words: str, value: float) -> None:
+        result = invoke("eval", "passk", run, "--k", "1", "--json")
+        found = json.loads(result.stdout)
+        assert all(word in result.stderr for word in (*words, str(source), "graded anew"))
+        assert (share(found), found["grader"]) == (value, OURS)
+        for file, content in before.items():
+            file.write_bytes(content)
+
+    write_rows(source, TEXTS[:1])
+    check("made of other samples", value=1.0)
+    graded.write_text(graded.read_text(encoding="utf-8").replace("true", "false"), encoding="utf-8")
+    check("changed after it was graded", value=0.5)
+    note.unlink()
+    check("no note", value=0.5)
+    note.write_text("{", encoding="utf-8")
+    check("cannot be read", value=0.5)
+    assert pass_at_1(run) == 0.75
+
+
+def test_regrade_and_other_settings_grade_anew(run, graded):
+    assert document("passk", run, "--regrade")["grader"] == OURS
+    assert pass_at_1(run, "--regrade") == 0.5
+    assert pass_at_1(run, "--policy", "simko") == 0.75
+    result = invoke("eval", "passk", run, "--policy", "strict", "--k", "1", "--json")
+    assert "graded with policy simko, not strict" in result.stderr
+    assert share(json.loads(result.stdout)) == 0.5
+
+
+def test_a_graded_file_changed_by_hand_has_an_unknown_grader(graded, tmp_path):
+    graded.write_text(graded.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
+    result = invoke("eval", "passk", graded, "--k", "1", "--json")
+    assert "changed after it was graded" in result.stderr
+    found = json.loads(result.stdout)
+    assert (share(found), found["grader"]) == (0.5, {"version": None, "policy": None})
+
+
+def test_files_of_different_graders_are_refused_by_name(tmp_path):
+    for name, policy in (("a", "strict"), ("b", "simko")):
+        source = write_rows(tmp_path / name / f"{name}.jsonl", TEXTS, benchmark=name)
+        invoke("eval", "grade", source, "-o", tmp_path / "graded", "--policy", policy)
+    files = [tmp_path / "graded" / f"{name}.jsonl" for name in "ab"]
+    said = ["a.jsonl", "b.jsonl", f"version {GRADER_VERSION}, policy strict", "policy simko", "--regrade"]
+    assert all(word in invoke("eval", "passk", *files, code=4).stderr for word in said)
+    assert document("passk", *files, "--regrade")["grader"] == OURS
+    # Of the benchmark asked for, all were judged alike.
+    assert document("passk", tmp_path / "graded", "-b", "b")["grader"]["policy"] == "simko"
+    # A file that is graded here takes part in it.
+    fresh = write_rows(tmp_path / "c.jsonl", TEXTS, benchmark="c")
+    assert document("passk", files[0], fresh)["grader"] == OURS
+    refused = invoke("eval", "passk", files[1], fresh, code=4).stderr
+    assert "graded here" in refused
+    assert "c.jsonl" in refused
+
+
+def test_two_sides_judged_differently_do_not_compare(tmp_path):
+    for policy in ("strict", "simko"):
+        invoke("eval", "grade", write_rows(tmp_path / "toy.jsonl", TEXTS), "-o", tmp_path / policy, "--policy", policy)
+    files = [tmp_path / policy / "toy.jsonl" for policy in ("strict", "simko")]
+    for arguments in (["passk", "--compare"], ["ucc", "--compare"], ["flips"], ["temperature"]):
+        assert "policy simko" in invoke("eval", *arguments, *files, code=4).stderr
+        if arguments != ["temperature"]:  # which takes no path twice
+            invoke("eval", *arguments, files[0], files[0])
+        invoke("eval", *arguments, *files, "--regrade")
+
+
+def test_settings_reach_the_grader_wherever_it_grades(tmp_path):
+    file = write_rows(tmp_path / "t.jsonl", ["so it is 7", "it is 8", "\\boxed{7}"], answer="7")
+    assert pass_at_1(file) == round(1 / 3, 12)
+    last = ["--extraction", "last-number"]
+    assert pass_at_1(file, *last) == round(2 / 3, 12)
+    assert document("passk", file, *last)["grader"] == {**OURS, "extraction": "last-number"}
+    for command in ("ucc", "similarity", "temperature", "bias"):
+        found = document(command, file, *last)
+        assert found["grader"]["extraction"] == "last-number"
+    assert document("ucc", file, *last, "--per-problem")["problems"][0]["correct"] == 2
+    assert document("flips", file, file, *last, "--per-problem")["problems"][0]["correct"] == 2
+
+
+def test_grader_overrules_the_benchmarks_name(tmp_path):
+    from evals.benchmarks.countdown import problems, solutions
+
+    problem = problems("test")[0]
+    chain = next(iter(solutions(problem.digits, problem.target)))
+    file = write_rows(tmp_path / "mine.jsonl", [chain, "no"], answer=problem.prompt)
+    assert pass_at_1(file) == 0.0
+    assert pass_at_1(file, "--grader", "countdown") == 0.5
+    assert document("passk", file, "--grader", "countdown")["grader"] == {**OURS, "grader": "countdown"}
+
+
+def test_a_setting_that_no_row_is_judged_by_is_refused(tmp_path, graded):
+    file = write_rows(tmp_path / "t.jsonl", TEXTS, correct=True)
+    said = invoke("eval", "passk", file, "--policy", "simko", code=2).stderr
+    assert "--policy simko" in said
+    assert "--regrade" in said
+    assert pass_at_1(file, "--policy", "simko", "--regrade") == 0.75
+    assert pass_at_1(graded, "--policy", "simko") == 0.75
+    assert "policy simko, not strict" in invoke("eval", "passk", graded, "--policy", "strict", code=2).stderr
+    for option, value in (("--policy", "kind"), ("--extraction", "box"), ("--grader", "llm")):
+        for arguments in (["passk", file], ["ucc", file], ["flips", file, file], ["similarity", file], ["grade", file]):
+            assert f"{option} {value!r}" in invoke("eval", *arguments, option, value, code=2).stderr
+
+
+def test_samples_without_boxes_bring_a_hint(tmp_path):
+    file = write_rows(tmp_path / "gsm.jsonl", ["it is 7", "it is 8", "\\boxed{7}"], answer="7", benchmark="gsm")
+    for arguments in (
+        ["passk", file],
+        ["grade", file, "-o", tmp_path / "out"],
+        ["grade", file, "-o", tmp_path / "out"],
+    ):
+        said = invoke("eval", *arguments).stderr
+        assert "2 of 3 judged samples hold no \\boxed answer" in said
+        assert "--extraction last-number" in said
+    assert "no_answer" not in invoke("eval", "passk", file, "--extraction", "last-number").stderr
+    write_rows(file, ["it is 7", "\\boxed{7}"], answer="7", benchmark="gsm")
+    assert "last-number" not in invoke("eval", "passk", file).stderr
+
+
+def test_failures_of_the_machine_are_refused_unless_judged_again(tmp_path):
+    file = write_rows(tmp_path / "t.jsonl", TEXTS, correct=False, outcome="infra_error")
+    assert "infra_error" in invoke("eval", "passk", file, code=4).stderr
+    assert pass_at_1(file, "--regrade") == 0.5
+
+
+def test_only_the_problem_shown_is_graded(tmp_path, monkeypatch):
+    import evals.samples.judged
+
+    rows = [{"benchmark": "toy", "id": id, "sample_index": 0, "completion": "\\boxed{1}", "answer": "1"} for id in "ab"]
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    judged: list[str] = []
+    judge = evals.samples.judged.judge_rows
+
+    def spy(rows, **options):
+        judged.extend(row.id for row in rows)
+        return judge(rows, **options)
+
+    monkeypatch.setattr("evals.samples.judged.judge_rows", spy)
+    assert document("ucc", file, "--show", "b")["problems"][0]["correct"] == 1
+    assert judged == ["b"]
