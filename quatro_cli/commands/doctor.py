@@ -36,7 +36,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "rouge-score": "0.1.2",
         "math-verify": "0.8",
     },
-    "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5"},
+    "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5", "huggingface_hub": "1.31"},
     "plot": {"matplotlib": "3.9"},
     "hub": {"datasets": "3.0"},
     "vllm": {"vllm": "0.32.0"},
