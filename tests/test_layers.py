@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,21 @@ def test_what_a_room_must_not_know(folder):
     inside = [name for name, path in MODULES.items() if relative(path).startswith(f"{folder}/")]
     assert inside
     assert {name: found for name in inside if (found := rooms_imported(name) & forbidden)} == {}
+
+
+def test_every_folder_is_a_package_that_is_installed():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    folders = {path.parent for path in FILES}
+    assert [relative(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+    assert set(settings["packages"]) - {"quatro._configs"} == {relative(folder).replace("/", ".") for folder in folders}
+    data = {
+        path
+        for name, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / name.replace(".", "/")).glob(pattern)
+    }
+    others = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()} - set(FILES)
+    assert {relative(path) for path in others - data if "__pycache__" not in path.parts} == set()
 
 
 def circles(arrows: dict[str, set[str]]) -> list[str]:

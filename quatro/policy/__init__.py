@@ -1,0 +1,1 @@
+"""The policy: its model, its rows of tokens, its head, adapters, embedded models."""
