@@ -199,7 +199,6 @@ AT_ANY_MOMENT = [
     ("extra", "moments"),
     [
         ([], (0, 2, 5)),
-        (["inner_updates=auto", "method.delta=0.5", *EVALUATED], (4, 9)),
         *(pytest.param(extra, range(14), marks=pytest.mark.slow) for extra in AT_ANY_MOMENT),
     ],
 )

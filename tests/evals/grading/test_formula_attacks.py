@@ -330,6 +330,7 @@ REWRITTEN = [
 ]
 
 
+@pytest.mark.slow
 def test_no_list_of_points_and_no_smallness_makes_formulas_equal() -> None:
     cases = graded([("nearly", *pair) for pair in NEARLY] + [("rewritten", *pair) for pair in REWRITTEN])
     assert [case for case, grade in cases if grade.correct != (case[0] == "rewritten")] == []

@@ -98,6 +98,7 @@ REPEATED += [
 ]
 
 
+@pytest.mark.slow
 def test_the_cost_of_hostile_answers_is_bounded() -> None:
     pairs = []
     for piece in REPEATED:

@@ -94,6 +94,7 @@ def command(base, tmp_path):
     return of
 
 
+@pytest.mark.slow
 def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(command, tmp_path):
     began_s = time.monotonic()
     subprocess.run(command("whole"), check=True, timeout=120)
