@@ -209,7 +209,8 @@ def _solve_tau(z_NQ: Array, weight_NQ: Array, size_Q: Array, delta_Q: Array) -> 
             active, u_Q, low_Q, high_Q = active[going_Q], u_Q[going_Q], low_Q[going_Q], high_Q[going_Q]
             z_NQ, weight_NQ = z_NQ[:, going_Q], weight_NQ[:, going_Q]
             size_Q, delta_Q = size_Q[going_Q], delta_Q[going_Q]
-    return np.exp(solution_Q)
+    solution: Array = np.exp(solution_Q)
+    return solution
 
 
 def _log_mean_exp(tilted_NQ: Array, weight_NQ: Array, size_Q: Array) -> tuple[Array, Array]:

@@ -219,6 +219,7 @@ def mean_of(value: Tensor, weight: Tensor) -> Metric:
 
 
 def with_terms(loss: Loss, *extra: LossTerm) -> Loss:
+    """``loss`` with ``extra`` terms; its metrics stay."""
     return Loss([*loss.terms, *extra], loss.metrics)
 
 
@@ -245,4 +246,5 @@ def logp_and_entropy(
 
 
 def at_least_float32(value: Tensor) -> Tensor:
+    """``value`` in float32 if it has 16 bits, else as it is."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

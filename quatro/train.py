@@ -36,11 +36,11 @@ def train(
     world: World | None = None,
     prepared: Prepared | None = None,
 ) -> Mapping[str, float]:
-    """Fine-tune ``config.model`` inside ``run``, from its newest checkpoint if it has one; returns the last metrics,
-    or only their ``step`` where no iteration was finished here. ``observer`` is shown those of each iteration.
+    """Fine-tune ``config.model`` in the run directory ``run`` and return the metrics of the last iteration.
 
-    Ends after ``config.steps`` iterations, or once ``stop`` is requested of any rank. Either way with a checkpoint;
-    responses that were being drawn are drawn again by a resume. ``prepared`` is what was found for ``config`` already.
+    Training goes on from the newest checkpoint of ``run``, if there is one, until ``config.steps`` iterations are
+    finished or a ``stop`` is requested of any rank; then it saves. If no iteration was finished, the metrics are
+    ``step`` alone. ``observer`` is called with the metrics of each iteration.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).

@@ -107,6 +107,8 @@ class LossTerm:
 
 @dataclass(frozen=True)
 class Loss:
+    """What a method wants minimised: the sum of ``terms``, and metrics of how they came about."""
+
     terms: Sequence[LossTerm]
     metrics: Mapping[str, Metric] = field(default_factory=dict)
 

@@ -113,7 +113,7 @@ class _Reader(yaml.SafeLoader):
             raise self.refuse(node, "merge key <<: write the keys out, merging is not allowed")
         if not isinstance(self._scalar(node), str):
             raise self.refuse(node, f"key {node.value or '(empty)'}: keys are text")
-        return node.value
+        return str(node.value)
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         if any("\ud800" <= character <= "\udfff" for character in node.value):

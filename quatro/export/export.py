@@ -54,8 +54,10 @@ class Exported:
 def export(
     run: Path, folder: Path, *, step: int | None = None, dtype: str | None = None, progress: Progress | None = None
 ) -> Exported:
-    """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder``; ``dtype`` None keeps the weights as
-    they are, bit by bit. An adapter is merged into the model that it was trained on, in float32.
+    """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder`` as a plain Hugging Face model.
+
+    ``dtype`` None keeps the weights bit by bit. An adapter is merged into the model that it was trained on, in
+    float32.
 
     Raises:
         UsageError: no run, no such step, an unknown dtype or one that a weight does not fit into, or ``folder`` holds

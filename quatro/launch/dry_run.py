@@ -43,6 +43,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class DryRun:
+    """What `describe` found; ``document`` is for programs, ``lines`` say the same to a person."""
+
     config_yaml: str
     arithmetic: list[str]
     num_prompts: int

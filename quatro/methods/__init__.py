@@ -42,7 +42,8 @@ class _Methods(Mapping[str, "type[Method]"]):
             )
         module_name, _, class_name = location.partition(":")
         try:
-            return getattr(importlib.import_module(module_name), class_name)
+            found: type[Method] = getattr(importlib.import_module(module_name), class_name)
+            return found
         except Exception as error:  # whatever a module of the user's own does when it is imported
             raise UsageError(f"method {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 

@@ -121,14 +121,18 @@ class Policy(ABC):
 
     @abstractmethod
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight under its Hugging Face name, an adapter added in, for engines that hold a copy; called by all
-        ranks."""
+        """Every weight under its Hugging Face name, an adapter merged in, for engines that hold a copy.
+
+        All ranks must call it.
+        """
 
     @abstractmethod
-    def snapshot(self) -> list[Tensor]: ...
+    def snapshot(self) -> list[Tensor]:
+        """A copy of the trained weights."""
 
     @abstractmethod
-    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]: ...
+    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
+        """Inside, the policy has the weights of ``snapshot``; afterwards it has its own again."""
 
     @abstractmethod
     def save_model(self, folder: Path, tokenizer: Any) -> None:

@@ -52,6 +52,8 @@ class PolicyKind:
 
 
 class Local(PolicyKind):
+    """`policy.kind: local`: the whole model on each device."""
+
     @staticmethod
     def open(model: Any, config: Config, world: World, *, load: Callable[[], None], is_sampled: bool) -> Policy:
         from quatro.policy.local import LocalPolicy
@@ -76,6 +78,8 @@ class Local(PolicyKind):
 
 
 class DeepSpeed(PolicyKind):
+    """`policy.kind: deepspeed`: optimiser, gradients or weights in shards on several ranks (ZeRO)."""
+
     is_sharded = True
     masters = "float32 masters in the optimiser's shards"
 

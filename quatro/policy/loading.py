@@ -58,7 +58,10 @@ def load_model_config(name: str) -> PreTrainedConfig:
 
     base = _place_of(name, ("config.json",), what="model")
     with _wanted_by(name, base):
-        return _load(base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False))
+        found: PreTrainedConfig = _load(
+            base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
+        )
+    return found
 
 
 def load_shape(name: str) -> PreTrainedModel:
@@ -75,7 +78,10 @@ def load_shape(name: str) -> PreTrainedModel:
     config = load_model_config(name)
     base = _place_of(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
-        return _load(base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False))
+        shape: PreTrainedModel = _load(
+            base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        )
+    return shape
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -91,7 +97,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
     with _wanted_by(name, own):
         loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(own) else AutoTokenizer
-        tokenizer = _load(own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False))
+        tokenizer: PreTrainedTokenizerBase = _load(
+            own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
+        )
     if tokenizer.eos_token_id is None:
         raise DataError(
             f"the tokenizer of {own} has no eos token, so no response could ever end by itself; "
@@ -134,7 +142,8 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
             f"the weights of {name} lack {len(absent)} of the model's tensors ({', '.join(absent[:3])}"
             f"{', ...' if len(absent) > 3 else ''}); download or save the complete model"
         )
-    return model.to(device).eval()
+    complete: PreTrainedModel = model.to(device).eval()
+    return complete
 
 
 def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
@@ -167,7 +176,8 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
                 f'"base_model_name_or_path" in {Path(name, ADAPTER_CONFIG)}, or copy the adapter again'
             )
     # peft left them frozen.
-    return cast_weights(merged, dtype).to(device).requires_grad_(True).eval()
+    whole: PreTrainedModel = cast_weights(merged, dtype).to(device).requires_grad_(True).eval()
+    return whole
 
 
 def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
@@ -251,8 +261,10 @@ def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
 
 
 def context_limit(model: Any) -> int | None:
-    """Most tokens, prompt and response together, that ``model`` (or a model configuration) was built for; None if
-    its configuration names no limit."""
+    """How many tokens of prompt and response together ``model`` (or a model configuration) was built for.
+
+    None if the configuration names no limit.
+    """
     config = getattr(model, "config", model)
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):

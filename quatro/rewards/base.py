@@ -27,6 +27,8 @@ class Scored:
 
 
 class Reward(Protocol):
+    """Judges rollouts; `quatro/rewards/math.py` is an example."""
+
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
 

@@ -21,13 +21,14 @@ def load_function(spec: str) -> Callable[..., Any]:
     """The function named `module:function`; the current directory is on the path."""
     sys.path.insert(0, os.getcwd())
     module_name, _, function_name = spec.partition(":")
-    function = getattr(importlib.import_module(module_name), function_name)
+    function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
     if not callable(function):
         raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
     return function
 
 
 def answer_request(function: Callable[..., Any], arguments: list[Any]) -> Message:
+    """The reward that ``function`` returns or the error that it raises, as a message to the trainer."""
     try:
         result = function(*arguments)
         if isinstance(result, (str, bytes)) or not hasattr(result, "__float__"):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class Transformers(EngineKind):
+    """`rollout.engine: transformers`: a decode loop on the policy's own tensors."""
+
     shares_weights = True
 
     @staticmethod
@@ -36,6 +38,8 @@ class Transformers(EngineKind):
 
 
 class Vllm(EngineKind):
+    """`rollout.engine: vllm`: vLLM with weights of its own, which `sync` replaces after each iteration."""
+
     takes_adapters = False
     rows_per_call = 2048  # it batches as it sees fit and is idle only at the end of a call
 
@@ -105,6 +109,8 @@ def _shape(weights: str) -> Any:
 
 
 class Replay(EngineKind):
+    """`rollout.engine: replay`: recorded responses from a samples file."""
+
     is_recorded = True
 
     @staticmethod

@@ -37,7 +37,8 @@ def uniforms(seeds: NDArray[np.uint64], step: int | NDArray[np.uint64]) -> NDArr
         bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
         bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
         bits = bits ^ (bits >> np.uint64(31))
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    uniform: NDArray[np.float64] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform
 
 
 def _hash64(purpose: bytes, numbers: tuple[int, ...], texts: tuple[str, ...]) -> int:

@@ -239,8 +239,10 @@ class TransformersEngine:
         ids = torch.from_numpy(input_ids).to(self.device)
         if self._has_plain_head:
             hidden = self.model.base_model(input_ids=ids, **extra).last_hidden_state
-            return self.model.get_output_embeddings()(hidden[:, -1])
-        return self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
+            logits_SV: Tensor = self.model.get_output_embeddings()(hidden[:, -1])
+        else:
+            logits_SV = self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
+        return logits_SV
 
     def _draw(
         self, logits_SV: Tensor, slot_L: NDArray[np.int64], uniform_L: NDArray[np.float64], sampling: Sampling

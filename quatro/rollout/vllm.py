@@ -332,8 +332,8 @@ def describe() -> str:
 def cpu_cache_bytes(shape: Any, max_model_len: int, dtype: str) -> int:
     """Memory for keys and values on a CPU: `CPU_CACHE_SEQUENCES` full sequences, within `CPU_CACHE_BYTES`."""
     text = _text_config(shape)
-    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    token_bytes = 2 * text.num_hidden_layers * num_heads * _head_dim(shape) * (4 if dtype == "float32" else 2)
+    num_heads = int(getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
+    token_bytes: int = 2 * text.num_hidden_layers * num_heads * _head_dim(shape) * (4 if dtype == "float32" else 2)
     sequence_bytes = math.ceil(max_model_len / CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
     smallest, largest = CPU_CACHE_BYTES
     return max(smallest, 2 * sequence_bytes, min(largest, CPU_CACHE_SEQUENCES * sequence_bytes))

@@ -41,7 +41,8 @@ class Counts:
 
     def passed(self, k: int) -> Floats:
         """pass@k (P,)."""
-        return hit_table(self.n, [k])[0][self.correct.astype(int)]
+        passed_P: Floats = hit_table(self.n, [k])[0][self.correct.astype(int)]
+        return passed_P
 
     def unique(self, k: int) -> Floats:
         """UCC@k (P,)."""
@@ -62,9 +63,13 @@ class Counts:
             raise DataError("the samples of the base and of a run hold different problems or numbers of samples")
         base_P, tuned_P = base.correct.astype(int), self.correct.astype(int)
         if name == NEVER:
-            return (tuned_P > 0).astype(np.float64)[base_P == 0]
-        is_in_P = [bucket_of(base.n, int(count)) == name for count in base_P]
-        return (fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P])[is_in_P]
+            is_in_P = base_P == 0
+            flipped_P: Floats = (tuned_P > 0).astype(np.float64)
+        else:
+            is_in_P = np.array([bucket_of(base.n, int(count)) == name for count in base_P], dtype=bool)
+            flipped_P = fail_table(base.n, [k])[0][base_P] * hit_table(base.n, [k])[0][tuned_P]
+        flipped_P = flipped_P[is_in_P]
+        return flipped_P
 
 
 def counts_in(run: Path, tag: Tag) -> Counts:

@@ -49,6 +49,7 @@ class SweptResult(NamedTuple):
 
 
 def is_sweep(folder: Path) -> bool:
+    """Whether ``folder`` is the folder of a sweep."""
     return (folder / "sweep.yaml").is_file()
 
 
