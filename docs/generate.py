@@ -1,4 +1,7 @@
-"""Writes docs/cli.md and docs/config.md from the program itself: `python docs/generate.py`; `--check` only compares."""
+"""Writes docs/cli.md, docs/config.md and the first table of docs/metrics.md from the program itself.
+
+`python docs/generate.py` writes, with `--check` it only compares.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,21 @@ def config_page() -> str:
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"
 
 
+def metrics_page() -> str:
+    """The page as it is, but for its first table, which is `evals.training_metrics`."""
+    from evals.training_metrics import TRAINING_METRICS
+
+    before, head, rest = (
+        (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| metric | meaning |\n|---|---|\n")
+    )
+    rows = []
+    for metric in TRAINING_METRICS:
+        names = ", ".join(f"`{name}`" for name in (metric.name, *metric.also))
+        meaning = metric.meaning.replace("|", r"\|")
+        rows.append(f"| {names} | {meaning} |\n")
+    return f"{before}{head}{''.join(rows)}\n{rest[rest.index('## ') :]}"
+
+
 def _sections(command: Any, path: str) -> list[str]:
     from typer.testing import CliRunner
 
@@ -46,7 +64,7 @@ def _sections(command: Any, path: str) -> list[str]:
     return sections
 
 
-PAGES = {"cli.md": cli_page, "config.md": config_page}
+PAGES = {"cli.md": cli_page, "config.md": config_page, "metrics.md": metrics_page}
 
 
 def main() -> int:

@@ -36,39 +36,21 @@ class TrainingView:
         return Panel(self._title, step, self._steps, self._rows(metrics, step), self._line(metrics, step))
 
     def _rows(self, metrics: Mapping[str, float | None], step: int) -> list[tuple[str, str]]:
-        def shown(name: str, digits: int = 3) -> str:
-            return number(metrics.get(name), digits)
+        from evals.training_metrics import TRAINING_METRICS
 
-        rows = [
-            (
-                "step",
-                f"{step}/{self._steps}   elapsed {clock(time.monotonic() - self._started)}   left {self._left(step)}",
-            ),
-            ("reward", f"{shown('reward/mean')} ± {shown('reward/std')}   {sparkline(self._rewards)}"),
-            ("accuracy", f"{shown('accuracy/mean')}   mixed groups {percent(metrics.get('groups/mixed_share'))}"),
-            ("entropy", f"{shown('entropy/token_mean')} nats per token"),
-        ]
-        if metrics.get("dual/lam_mean") is not None:
-            rows.append(("lambda", shown("dual/lam_mean")))
-        if metrics.get("kl/new_old") is not None:
-            rows.append(
-                ("KL new‖old", self._radius(metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta))
-            )
-            rows.append(("KL old‖new", shown("kl/old_new")))
-        if metrics.get("clip_fraction") is not None:
-            rows.append(("clipped", percent(metrics.get("clip_fraction"))))
-        truncated = percent(metrics.get("length/truncated_share"))
-        rows += [
-            ("gradient", f"{shown('grad/norm')}   lr {shown('lr')}"),
-            ("length", f"{shown('length/mean')} tokens   truncated {truncated}"),
-            ("speed", f"{shown('perf/tokens_per_s')} tokens/s   {shown('perf/step_s')} s a step"),
-        ]
-        return rows
-
-    def _radius(self, kl: float | None, delta: float | None) -> str:
-        if delta is None or kl is None:
-            return number(kl)
-        return f"{number(kl)}   {number(kl / delta, 2)} x delta {delta:.3g}"
+        elapsed = clock(time.monotonic() - self._started)
+        rows = {"step": f"{step}/{self._steps}   elapsed {elapsed}   left {self._left(step)}"}
+        for metric in TRAINING_METRICS:
+            view, value = metric.view, metrics.get(metric.name)
+            if view is None or (view.is_optional and value is None):
+                continue
+            shown = view.text.format(percent(value) if metric.is_share else number(value))
+            rows[view.row] = f"{rows[view.row]} {shown}" if view.row in rows else shown
+        rows["reward"] += f"   {sparkline(self._rewards)}"
+        kl, delta = metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta
+        if kl is not None and delta is not None:
+            rows["KL new‖old"] += f"   {number(kl / delta, 2)} x delta {delta:.3g}"
+        return list(rows.items())
 
     def _line(self, metrics: Mapping[str, float | None], step: int) -> str:
         parts = [f"step {step}/{self._steps}", f"reward {number(metrics.get('reward/mean'))}"]

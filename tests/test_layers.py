@@ -27,7 +27,7 @@ ONLY_IN = {
 # Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
 FLOORS = {
     "evals": [
-        ["errors", "estimators", "text", "worker_pool"],
+        ["errors", "estimators", "text", "training_metrics", "worker_pool"],
         ["bootstrap", "files", "grading", "seeds", "similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],

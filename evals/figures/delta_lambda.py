@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
@@ -12,7 +13,6 @@ from evals.figures.run_settings import (
     NO_LOG_RATIO,
     QUATRO,
     Drawn,
-    Metric,
     Setting,
     add_foot,
     draw_setting,
@@ -24,11 +24,12 @@ from evals.figures.run_settings import (
     reading,
     value_text,
 )
+from evals.training_metrics import training_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LAMBDA = Metric("dual/lam_mean", "λ over training", "mean over prompts", is_log=True)
+LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_log=True)
 
 
 def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:

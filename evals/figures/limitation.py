@@ -13,7 +13,6 @@ from evals.figures.run_settings import (
     GSPO,
     REWARD,
     Drawn,
-    Metric,
     Setting,
     add_foot,
     comparison,
@@ -27,10 +26,10 @@ from evals.figures.run_settings import (
     reading,
     value_text,
 )
+from evals.training_metrics import training_metric
 
-CLIPPED = Metric("clip_fraction", "Clipped", "share of rows or tokens")
-# As the paper counts; runs of older versions know the share of tokens only.
-CLIPPED_SAMPLES = Metric("clip_fraction_samples", "Clipped", "share of samples")
+# Runs of older versions know the share of tokens only; the paper counts samples.
+CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
 
 
 def limitation_figure(settings: Sequence[Setting]) -> Drawn:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError
 from evals.figures.panels import GREY, shortened, start_at_zero
 from evals.figures.style import make_logarithmic
-from evals.files.training_metrics import Rows, running_mean, series
+from evals.files.metric_rows import Rows, running_mean, series
+from evals.training_metrics import Metric, training_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,15 +59,6 @@ class Drawn(NamedTuple):
     notes: list[str]
 
 
-class Metric(NamedTuple):
-    """One metric of metrics.jsonl and how its axis looks."""
-
-    name: str
-    title: str
-    unit: str
-    is_log: bool = False
-
-
 class Curve(NamedTuple):
     """The mean over runs at each step they have in common; ``low`` and ``high`` are the smallest and largest run."""
 
@@ -76,9 +68,8 @@ class Curve(NamedTuple):
     high: list[float]
 
 
-REWARD = Metric("reward/mean", "Reward", "mean of the iteration")
-ENTROPY = Metric("entropy/token_mean", "Entropy", "nats per token")
-KL = Metric("kl/new_old", "Realised KL", "nats per iteration", is_log=True)
+REWARD, ENTROPY = training_metric("reward/mean"), training_metric("entropy/token_mean")
+KL = replace(training_metric("kl/new_old"), title="Realised KL")
 
 
 def of_method(settings: Sequence[Setting], method: str) -> list[Setting]:

@@ -20,7 +20,6 @@ from evals.figures.run_settings import (
     QUATRO,
     REWARD,
     Drawn,
-    Metric,
     Setting,
     add_foot,
     comparison,
@@ -35,6 +34,7 @@ from evals.figures.run_settings import (
     value_text,
 )
 from evals.figures.style import MARKERS, METHOD_COLORS, PALETTE
+from evals.training_metrics import Metric
 
 _Part = tuple[str, str, tuple[Metric, Metric], list[Setting], list[tuple[str, dict[str, Any]]]]
 

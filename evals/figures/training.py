@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import DataError
 from evals.figures.style import MARKERS, PALETTE, STYLE, legible, make_logarithmic
-from evals.files.training_metrics import Rows, is_finite, running_mean, series
+from evals.files.metric_rows import Rows, is_finite, running_mean, series
+from evals.training_metrics import PANELS, Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,28 +27,7 @@ class TrainingRun:
     delta: float | None = None
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One picture of a metric over steps."""
-
-    title: str
-    unit: str
-    metric: str
-    is_log: bool = False
-    is_share: bool = False
-
-
-TRAINING_PANELS = (
-    Panel("Reward", "mean of the iteration", "reward/mean"),
-    Panel("Entropy", "nats per token", "entropy/token_mean"),
-    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
-    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
-    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
-    Panel("Response length", "tokens", "length/mean"),
-)
-
-
-def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TRAINING_PANELS) -> Figure:
+def training_figure(runs: Sequence[TrainingRun]) -> Figure:
     """Curves over steps, one colour and marker a run: faint every step, bold the running mean.
 
     On a logarithmic axis it is the geometric mean. A panel that no run has numbers for is left out. Dashed horizontal
@@ -63,9 +43,10 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     for run in runs:
         if not run.rows:
             raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
+    panels = [metric for metric in PANELS if metric.is_in_figure]
     drawn = [panel for panel in panels if any(_has_numbers(run.rows, panel) for run in runs)]
     if not drawn:
-        wanted = ", ".join(panel.metric for panel in panels)
+        wanted = ", ".join(panel.name for panel in panels)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
     with matplotlib.rc_context(cast("Any", STYLE)):
         num_columns = min(3, len(drawn))
@@ -89,12 +70,12 @@ def training_figure(runs: Sequence[TrainingRun], *, panels: Sequence[Panel] = TR
     return figure
 
 
-def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
+def _draw_panel(axis: Axes, panel: Metric, runs: Sequence[TrainingRun]) -> None:
     axis.set_title(panel.title)
     axis.set_ylabel(panel.unit)
     for position, run in enumerate(runs):
         _draw_curve(axis, panel, run.rows, position)
-    if panel.metric == "kl/new_old":
+    if panel.lines == "delta":
         _draw_radii(axis, runs)
     if panel.is_log:
         make_logarithmic(axis)
@@ -102,8 +83,8 @@ def _draw_panel(axis: Axes, panel: Panel, runs: Sequence[TrainingRun]) -> None:
         axis.set_ylim(bottom=0)
 
 
-def _draw_curve(axis: Axes, panel: Panel, rows: Rows, position: int) -> None:
-    steps, values = series(rows, panel.metric)
+def _draw_curve(axis: Axes, panel: Metric, rows: Rows, position: int) -> None:
+    steps, values = series(rows, panel.name)
     if panel.is_log:
         positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
         steps, values = [step for step, _ in positive], [value for _, value in positive]
@@ -163,5 +144,5 @@ def _key(position: int) -> Line2D:
     return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
 
 
-def _has_numbers(rows: Rows, panel: Panel) -> bool:
-    return any(is_finite(row.get(panel.metric)) for row in rows)
+def _has_numbers(rows: Rows, panel: Metric) -> bool:
+    return any(is_finite(row.get(panel.name)) for row in rows)

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.estimators import pass_at_ks, ucc_at_ks
-from evals.figures.training import Panel
-from evals.files.training_metrics import LAST_ITERATIONS, Rows, last_mean
+from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean
 from evals.report.model import Report, ReportRun, ReportSamples
 from evals.report.problems import Json, problem_sets
 from evals.report.samples import LONGEST_NAME, capped, setting_text
@@ -20,30 +19,12 @@ from evals.results.document import AVERAGE, Row
 from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 from evals.similarity.setting import Setting
 from evals.text import visible
+from evals.training_metrics import COLUMNS, PANELS, Metric
 
 MOST_POINTS = 400
 
-PANELS = (
-    Panel("Reward", "mean of the iteration", "reward/mean"),
-    Panel("Entropy", "nats per token", "entropy/token_mean"),
-    Panel("Realised KL(new ‖ old)", "nats per iteration", "kl/new_old", is_log=True),
-    Panel("Realised KL over δ", "kl/new_old divided by delta", "kl/ratio_to_delta", is_log=True),
-    Panel("Gradient norm", "before clipping", "grad/norm", is_log=True),
-    Panel("Dual variable λ", "mean over prompts", "dual/lam_mean"),
-    Panel("Clipped", "share of rows or tokens", "clip_fraction", is_share=True),
-    Panel("Response length", "tokens", "length/mean"),
-)
 EVAL_PREFIX = "eval/"
 EVAL_COUNTS = ("eval/problems", "eval/n")
-LAST_METRICS = {
-    "reward": "reward/mean",
-    "entropy": "entropy/token_mean",
-    "KL new‖old": "kl/new_old",
-    "KL / δ": "kl/ratio_to_delta",
-    "grad norm": "grad/norm",
-    "λ": "dual/lam_mean",
-    "s / step": "perf/step_s",
-}
 
 
 class Document(NamedTuple):
@@ -68,7 +49,7 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
         "notes": notes,
         "hints": {key: visible(hint) for key, hint in report.hints.items()},
         "last_steps": LAST_ITERATIONS,
-        "last_metrics": list(LAST_METRICS),
+        "last_metrics": [metric.column for metric in COLUMNS],
         "groups": [_group(name, report.runs) for name in groups],
         "runs": [_run(run, groups) for run in report.runs],
         "config": _config_table(report.runs),
@@ -109,7 +90,7 @@ def _run(run: ReportRun, groups: Sequence[str]) -> Json:
         "steps": run.steps,
         "has_config": bool(run.config),
         "settings": [[_name(key), _name(value)] for key, value in run.settings.items()],
-        "last": [rounded(last_mean(run.metrics, metric)) for metric in LAST_METRICS.values()],
+        "last": [rounded(last_mean(run.metrics, metric.name)) for metric in COLUMNS],
     }
 
 
@@ -133,20 +114,21 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     width = max(1, math.ceil(longest / MOST_POINTS))
     charts = []
     for panel in (*PANELS, *_eval_panels(runs)):
-        curves = [_curve(index, run.metrics, panel.metric, width) for index, run in enumerate(runs)]
+        curves = [_curve(index, run.metrics, panel.name, width) for index, run in enumerate(runs)]
         drawn = [curve for curve in curves if curve is not None]
         if drawn:
-            look = {"is_log": panel.is_log, "is_share": panel.is_share}
-            head = {"title": panel.title, "unit": panel.unit, "metric": panel.metric}
+            look = {"is_log": panel.is_log, "is_share": panel.is_share, "lines": panel.lines}
+            head = {"title": panel.title, "unit": panel.unit, "metric": panel.name}
             charts.append({**head, **look, "curves": drawn})
     notes = [f"curves of {longest} steps: each point is the mean of {width} steps"] if width > 1 else []
     return charts, notes
 
 
-def _eval_panels(runs: Sequence[ReportRun]) -> list[Panel]:
+def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
     names = dict.fromkeys(key for run in runs for row in run.metrics for key in row if key.startswith(EVAL_PREFIX))
     wanted = [name for name in names if name not in EVAL_COUNTS][:4]
-    return [Panel(_name(name.removeprefix(EVAL_PREFIX)), "during training", name) for name in wanted]
+    titles = [_name(name.removeprefix(EVAL_PREFIX)) for name in wanted]
+    return [Metric(name, "", title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 
 
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evals.files.training_metrics import Rows
+from evals.files.metric_rows import Rows
 from evals.report.samples import BenchmarkView
 from evals.results.document import Row
 

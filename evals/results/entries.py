@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.metric_rows import LAST_ITERATIONS, metric_rows
 from evals.files.strict_json import shown
-from evals.files.training_metrics import LAST_ITERATIONS, metric_rows
 from evals.results.comparison import DifferenceRow
 from evals.results.document import AVERAGE, Row
 from evals.results.paper import paper

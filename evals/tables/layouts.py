@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 from evals.errors import DataError
-from evals.files.training_metrics import LAST_ITERATIONS
+from evals.files.metric_rows import LAST_ITERATIONS
 from evals.results.document import AVERAGE
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper

@@ -15,7 +15,7 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.estimators import Floats
-from evals.files.training_metrics import LAST_ITERATIONS
+from evals.files.metric_rows import LAST_ITERATIONS
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag

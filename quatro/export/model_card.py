@@ -10,6 +10,7 @@ from typing import Any
 
 from evals.benchmarks.prompts import Message, find_template, messages
 from evals.text import visible
+from evals.training_metrics import TRAINING_METRICS
 from quatro.config import Config, leaves
 from quatro.export.card_results import FoundResults, model_index, results_section
 from quatro.export.card_text import code, fence, is_number, number, plain, scalar, table
@@ -23,21 +24,6 @@ LEFT_OUT = (
     *("policy.gradient_checkpointing", "rollout.engine", "rollout.gpu_memory_utilization", "rollout.replay_file"),
     *("audit", "audit_rollouts", "eval", "checkpoint", "tracking", "save_rollouts", "on_nonfinite"),
 )
-FINAL_METRICS = {
-    "reward/mean": "reward",
-    "accuracy/mean": "accuracy of the training rollouts",
-    "groups/mixed_share": "share of prompts with a signal",
-    "entropy/token_mean": "entropy, nats per token",
-    "kl/new_old": "KL(new, old) of an iteration, nats",
-    "kl/old_new": "KL(old, new) of an iteration, nats",
-    "kl/ratio_to_delta": "KL(new, old) over delta",
-    "kl/reference": "KL to the base model, nats per token",
-    "dual/lam_mean": "lambda",
-    "clip_fraction": "share of clipped tokens",
-    "length/mean": "response length, tokens",
-    "length/truncated_share": "share of truncated responses",
-    "grad/norm": "gradient norm",
-}
 LAST_ROWS = 10
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")
 
@@ -197,7 +183,7 @@ def _training(facts: Facts) -> str:
 def _metrics(facts: Facts) -> str:
     if not facts.rows:
         return ""
-    known = dict(FINAL_METRICS)
+    known = {metric.name: metric.card for metric in TRAINING_METRICS if metric.card}
     known |= {name: name for name in facts.rows[-1] if name.startswith("eval/")}
     rows = []
     for name, title in known.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError
-from evals.files.training_metrics import metric_row, metric_rows
+from evals.files.metric_rows import metric_row, metric_rows
 
 _TAIL_BYTES = 64 * 1024
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import Setting
-from evals.files.training_metrics import Rows
+from evals.files.metric_rows import Rows
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.metrics import read_metrics

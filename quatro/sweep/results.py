@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.training_metrics import last_mean
+from evals.files.metric_rows import last_mean
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
 from quatro.config import load_config

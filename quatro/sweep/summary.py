@@ -9,24 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from evals.files.csv_cells import csv_cell
-from evals.files.training_metrics import last_mean
+from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
 from evals.seeds import mean_over_seeds
+from evals.training_metrics import TRAINING_METRICS
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.outcome import PointOutcome
 from quatro.sweep.plan import SEED_AXIS
 
-SUMMARY_METRICS = (
-    "reward/mean",
-    "accuracy/mean",
-    "entropy/token_mean",
-    "dual/lam_mean",
-    "kl/new_old",
-    "kl/old_new",
-    "kl/ratio_to_delta",
-    "perf/step_s",
-)
+SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_in_summary)
 
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:

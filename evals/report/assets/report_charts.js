@@ -238,9 +238,9 @@ function buildTraining() {
     }
     return [...byDelta].map(([value, { color }]) => ({ value, color, label: `δ ${show(value)}` }));
   };
+  const lines = { delta: radii, one: () => [{ value: 1, color: "var(--dim)", label: "δ" }] };
   const figures = data.charts.map((chart) => {
     chart.byRun = new Map(chart.curves.map((curve) => [curve.run, curve]));
-    const lines = chart.metric === "kl/new_old" ? radii : chart.metric === "kl/ratio_to_delta" ? () => [{ value: 1, color: "var(--dim)", label: "δ" }] : undefined;
     return chartFigure({
       title: chart.title,
       unit: chart.unit,
@@ -248,7 +248,7 @@ function buildTraining() {
       points: (curve) => stepPoints(chart, curve),
       isLog: chart.is_log,
       zero: chart.is_share,
-      lines,
+      lines: lines[chart.lines],
     });
   });
   place.append(

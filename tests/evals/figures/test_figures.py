@@ -7,7 +7,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.figures.style import PALETTE, save_figure
 from evals.figures.training import TrainingRun, training_figure
-from evals.files.training_metrics import running_mean, series
+from evals.files.metric_rows import running_mean, series
 
 pytest.importorskip("matplotlib")
 

@@ -1,0 +1,347 @@
+"""The one table of training metrics: what each number of metrics.jsonl means, and where a reader meets it.
+
+Figures, the report, the live view, a sweep's summary, model cards and docs/metrics.md read it. A new metric is
+computed in `quatro.loop` and described here in one entry. Entries stand in the order of docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+
+class View(NamedTuple):
+    """A metric's part of a row of the live view; ``text`` holds `{}` for its number.
+
+    An optional metric is left out where a step lacks it, others are shown as a dash.
+    """
+
+    row: str
+    text: str = "{}"
+    is_optional: bool = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, or several that docs/metrics.md explains together: ``name`` and ``also``.
+
+    ``title`` and ``unit`` head its panel, which has a logarithmic axis (``is_log``), or one that begins at 0
+    (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
+    run, or at 1. The other fields say where the metric is shown: ``panel`` is its place among the report's panels,
+    ``column`` its title in the report's table of runs, ``card`` its words in a model card. 0, "" and None mean
+    that it is not shown there.
+    """
+
+    name: str
+    meaning: str
+    also: tuple[str, ...] = ()
+    title: str = ""
+    unit: str = ""
+    is_log: bool = False
+    is_share: bool = False
+    lines: Literal["", "delta", "one"] = ""
+    panel: int = 0
+    is_in_figure: bool = False
+    is_in_summary: bool = False
+    column: str = ""
+    card: str = ""
+    view: View | None = None
+
+
+TRAINING_METRICS = (
+    Metric("step", "number of the iteration, from 1"),
+    Metric("rollouts", "responses of the iteration and their tokens, stop tokens included", also=("tokens",)),
+    Metric(
+        "reward/mean",
+        "mean over the rollouts",
+        title="Reward",
+        unit="mean of the iteration",
+        panel=1,
+        is_in_figure=True,
+        is_in_summary=True,
+        column="reward",
+        card="reward",
+        view=View("reward"),
+    ),
+    Metric("reward/std", "standard deviation over the rollouts", view=View("reward", "± {}")),
+    Metric(
+        "reward/errors",
+        "rollouts whose reward raised or was killed at its deadline; they count as 0",
+        also=("reward/timeouts",),
+    ),
+    Metric(
+        "reward/math_verify_disagreement",
+        "with `reward: math`: share of different pairs of answer and reference on which math-verify and the reward "
+        "disagree, and how many were asked: up to 64 an iteration, chosen by the seed. A share that grows says that "
+        "the policy may be learning to please a grader",
+        also=("reward/math_verify_pairs",),
+    ),
+    Metric(
+        "accuracy/mean",
+        "share of correct rollouts; null where the reward has no notion of correct",
+        is_in_summary=True,
+        card="accuracy of the training rollouts",
+        view=View("accuracy"),
+    ),
+    Metric(
+        "groups/mixed_share",
+        "share of prompts whose rollouts did not all earn the same: the only ones with a signal",
+        is_share=True,
+        card="share of prompts with a signal",
+        view=View("accuracy", "  mixed groups {}"),
+    ),
+    Metric(
+        "groups/all_right_share",
+        "share of prompts whose rollouts are all correct, or none; null where the reward has no notion of correct",
+        also=("groups/all_wrong_share",),
+    ),
+    Metric("sampling/rounds", "with dynamic sampling: batches of prompts drawn to fill one"),
+    Metric(
+        "entropy/token_mean",
+        "exact entropy of the next-token distribution at temperature 1, over the rollouts' tokens, at pi_old",
+        title="Entropy",
+        unit="nats per token",
+        panel=2,
+        is_in_figure=True,
+        is_in_summary=True,
+        column="entropy",
+        card="entropy, nats per token",
+        view=View("entropy", "{} nats per token"),
+    ),
+    Metric(
+        "dual/lam_mean",
+        "lam* over the prompts that have one",
+        also=("dual/lam_p10", "dual/lam_median", "dual/lam_p90", "dual/lam_min", "dual/lam_max"),
+        title="Dual variable λ",
+        unit="mean over prompts",
+        panel=6,
+        is_in_figure=True,
+        is_in_summary=True,
+        column="λ",
+        card="lambda",
+        view=View("lambda", is_optional=True),
+    ),
+    Metric("dual/mu_mean", "mu* over the same prompts"),
+    Metric(
+        "dual/interior_share",
+        "status of the prompts' duals: KL equals delta; delta lowered to `boundary_cap` x log(N/m); no interior "
+        "optimum; all rewards equal",
+        also=("dual/capped_share", "dual/boundary_share", "dual/degenerate_share"),
+    ),
+    Metric("dual/floored_rows", "rollouts whose advantage was raised to `advantage_floor`"),
+    Metric("dual/delta", "the KL radius in force: `method.delta`, or what its schedule made of it"),
+    Metric(
+        "advantage/min",
+        "over the rollouts; GPG's batch-wide factor",
+        also=("advantage/mean", "advantage/max", "advantage/alpha"),
+    ),
+    Metric(
+        "kl/new_old",
+        "audit after the last update: KL(pi_new || pi_old), the constraint's direction, and its standard error over "
+        "prompts",
+        also=("kl/new_old_se",),
+        title="Realised KL(new ‖ old)",
+        unit="nats per iteration",
+        is_log=True,
+        lines="delta",
+        panel=3,
+        is_in_figure=True,
+        is_in_summary=True,
+        column="KL new‖old",
+        card="KL(new, old) of an iteration, nats",
+        view=View("KL new‖old", is_optional=True),
+    ),
+    Metric(
+        "kl/old_new",
+        "the same in the other direction",
+        also=("kl/old_new_se",),
+        is_in_summary=True,
+        card="KL(old, new) of an iteration, nats",
+        view=View("KL old‖new", is_optional=True),
+    ),
+    Metric(
+        "kl/ratio_to_delta",
+        "`kl/new_old` over the delta in force; above 3 there is a warning",
+        title="Realised KL over δ",
+        unit="kl/new_old divided by delta",
+        is_log=True,
+        lines="one",
+        panel=4,
+        is_in_summary=True,
+        column="KL / δ",
+        card="KL(new, old) over delta",
+    ),
+    Metric(
+        "kl/prompt_p10",
+        "`kl/new_old` prompt by prompt; with 8 rollouts a prompt this is noisy",
+        also=("kl/prompt_median", "kl/prompt_p90"),
+    ),
+    Metric("kl/prompt_above_3delta_share", "share of prompts above three times delta"),
+    Metric("kl/capped_share", "share of rollouts whose log-ratio was capped at 20 in the audit"),
+    Metric(
+        "kl/new_old_fresh",
+        "with `audit_rollouts`: the same KL from fresh responses of the new policy",
+        also=("kl/new_old_fresh_se",),
+    ),
+    Metric(
+        "kl/reference",
+        "k3 estimate of the KL to the model the run began with, token mean, at pi_old",
+        card="KL to the base model, nats per token",
+    ),
+    Metric("target/gap_mean", "mean |A - l|: how far rows still are from pi* (the fixed point is l = A)"),
+    Metric("target/above_share", "share of rows that are now more likely than pi* would have them"),
+    Metric(
+        "log_ratio/before_mean",
+        "sequence log-ratio between two sources of log pi_old in the first minibatch, before any update: numerical "
+        "noise, should be about 0. Above 0.1 nats, or half of sqrt(2 delta) if that is less, there is a warning. With "
+        "one minibatch an iteration there is one source only, and it is 0",
+        also=("log_ratio/before_std", "log_ratio/before_max"),
+    ),
+    Metric(
+        "log_ratio/after_mean",
+        "sequence log-ratio after the last update",
+        also=("log_ratio/after_std", "log_ratio/after_max"),
+    ),
+    Metric(
+        "mismatch/dlogp_abs_mean",
+        "sampler against trainer, per token: over all responses; where log pi_old is the sampler's, over the first "
+        "minibatch",
+        also=("mismatch/dlogp_abs_max", "mismatch/k3"),
+    ),
+    Metric(
+        "sync/probe_dlogp_mean",
+        "engine vllm: engine against policy on a fixed sequence after the weights were sent, per token; above 1e-4 in "
+        "float32 (largest) or 0.12 in bfloat16 (mean) the run stops",
+        also=("sync/probe_dlogp_max",),
+    ),
+    Metric(
+        "logp_max",
+        "largest log-probability of a token, never above 0: a head or kernel that computes something else "
+        "stops the run",
+    ),
+    Metric(
+        "ratio/ess_share_min",
+        "smallest effective sample size of a minibatch, (sum s)^2 / (n sum s^2); below 0.1 there is a warning",
+    ),
+    Metric("ratio/capped_share", "share of rows whose log-ratio exceeded `max_log_ratio`"),
+    Metric(
+        "loss",
+        "summed loss of the iteration's steps; its terms before their coefficients",
+        also=("loss/policy", "loss/kl", "loss/entropy"),
+    ),
+    Metric("approx_kl", "token mean of log pi_old - log pi_theta while learning"),
+    Metric(
+        "clip_fraction",
+        "share of tokens where the clipped branch, or the dual clip, was in force",
+        also=("clip_fraction_lower",),
+        title="Clipped",
+        unit="share of rows or tokens",
+        is_share=True,
+        panel=7,
+        is_in_figure=True,
+        card="share of clipped tokens",
+        view=View("clipped", is_optional=True),
+    ),
+    Metric(
+        "clip_fraction_samples",
+        "GSPO: share of samples whose sequence ratio is clipped, as the paper counts; `clip_fraction` weighs a sample "
+        "by its tokens",
+        title="Clipped",
+        unit="share of samples",
+        is_share=True,
+    ),
+    Metric(
+        "grad/norm",
+        "gradient norm before clipping, mean and largest over the steps where it was finite",
+        also=("grad/norm_max",),
+        title="Gradient norm",
+        unit="before clipping",
+        is_log=True,
+        panel=5,
+        column="grad norm",
+        card="gradient norm",
+        view=View("gradient"),
+    ),
+    Metric("lr", "learning rate of the iteration's first optimiser step", view=View("gradient", "  lr {}")),
+    Metric(
+        "grad/skipped_steps",
+        "steps not taken because something was not finite, or because there was no gradient; steps taken",
+        also=("grad/zero_steps", "optimizer_steps"),
+    ),
+    Metric(
+        "length/mean",
+        "tokens of a response, mean and largest",
+        also=("length/max",),
+        title="Response length",
+        unit="tokens",
+        panel=8,
+        is_in_figure=True,
+        card="response length, tokens",
+        view=View("length", "{} tokens"),
+    ),
+    Metric(
+        "length/truncated_share",
+        "share of responses that were cut at `max_new_tokens`",
+        is_share=True,
+        card="share of truncated responses",
+        view=View("length", "  truncated {}"),
+    ),
+    Metric(
+        "length/padded_over_real",
+        "tokens of a rectangle around all rows over real tokens: what a naive batch would waste",
+    ),
+    Metric(
+        "inner/passes",
+        "passes over the rollouts that were made: K, or with `inner_updates: auto` as many as it took",
+    ),
+    Metric(
+        "inner/budget_reached",
+        "with `auto`: 1 where the realised KL came to 0.8 of delta or more, 0 where the passes ended before",
+    ),
+    Metric(
+        "inner/backtrack", "with `auto`: share of the last pass's move that was kept; 1 where nothing was taken back"
+    ),
+    Metric("inner/kl_checks", "with `auto`: forward passes spent on measuring the realised KL"),
+    Metric("staleness/steps_max", "optimiser steps between the rollouts and the last update that used them"),
+    Metric(
+        "eval/pass@1",
+        "evaluation during training (`eval.every`); distinct: identical texts count once",
+        also=("eval/pass@N", "eval/distinct_correct", "eval/problems", "eval/n"),
+    ),
+    Metric(
+        "perf/tokens_per_s",
+        "response tokens a second: over the whole iteration, over drawing them, over the K passes of updates",
+        also=("perf/generate_tokens_per_s", "perf/update_tokens_per_s"),
+        view=View("speed", "{} tokens/s"),
+    ),
+    Metric(
+        "perf/step_s",
+        "seconds of the whole iteration",
+        is_in_summary=True,
+        column="s / step",
+        view=View("speed", "  {} s a step"),
+    ),
+    Metric(
+        "perf/prompts_s",
+        "seconds of its phases up to the K passes of updates",
+        also=("perf/generate_s", "perf/reward_s", "perf/dual_s", "perf/old_logp_s", "perf/ref_logp_s", "perf/update_s"),
+    ),
+    Metric(
+        "perf/audit_s",
+        "seconds of the phases after them; checkpoint: the one after the previous iteration",
+        also=("perf/sync_s", "perf/eval_s", "perf/checkpoint_s", "perf/log_s", "perf/other_s"),
+    ),
+    Metric(
+        "perf/peak_memory_gib",
+        "most memory held so far: on the GPU, or by the process on the CPU; of several ranks the largest",
+    ),
+)
+
+_BY_NAME = {metric.name: metric for metric in TRAINING_METRICS}
+PANELS = tuple(sorted((metric for metric in TRAINING_METRICS if metric.panel), key=lambda metric: metric.panel))
+COLUMNS = tuple(metric for metric in dict.fromkeys((*PANELS, *TRAINING_METRICS)) if metric.column)
+
+
+def training_metric(name: str) -> Metric:
+    """The entry of the metric ``name``."""
+    return _BY_NAME[name]
