@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import read_document
-from evals.files.whole import write_whole
-from evals.results.document import Document
+from evals.results.document import Document, FileDocument
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Columns of `Comparison.frame` and their dtypes.
+COLUMNS = {
+    **dict.fromkeys(("samples_a", "samples_b", "metric", "benchmark"), TEXT),
+    "k": "Int64",
+    **dict.fromkeys(("a", "b", "difference", "ci_low", "ci_high", "p"), "float64"),
+    **dict.fromkeys(("num_problems", "n"), "int64"),
+}
 
 
 class DifferenceRow(Document):
@@ -31,7 +41,7 @@ class DifferenceRow(Document):
     n: int = Field(description="samples per problem, the smallest where they differ; the same for a and b")
 
 
-class Comparison(Document):
+class Comparison(FileDocument):
     """What `--compare A B --json` prints."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -42,15 +52,10 @@ class Comparison(Document):
     rows: list[DifferenceRow]
     warnings: list[str] = Field([], exclude=True)
 
-    def document(self) -> dict[str, Any]:
-        return self.model_dump(by_alias=True)
-
-    def to_json(self) -> str:
-        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
-
-    def write(self, path: Path) -> None:
-        """Writes the document whole or not at all."""
-        write_whole(path, [self.to_json().encode("ascii")])
+    def frame(self) -> DataFrame:
+        """A data frame with one row for each of ``rows``, after the names of both samples."""
+        rows = [{"samples_a": self.a, "samples_b": self.b, **row.model_dump()} for row in self.rows]
+        return frame_of(rows, COLUMNS)
 
 
 def read_comparison(path: Path) -> Comparison | None:

@@ -4,21 +4,70 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evals.errors import DataError
+from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
+
+
+# Columns of `Result.frame` and their dtypes: what the head says, then the fields of a row.
+HEAD_COLUMNS = {
+    **dict.fromkeys(("label", "model", "method"), TEXT),
+    "seed": "Int64",
+    **dict.fromkeys(("temperature", "top_p"), "float64"),
+}
+ROW_COLUMNS = {
+    **dict.fromkeys(("metric", "benchmark"), TEXT),
+    "k": "Int64",
+    "value": "float64",
+    **dict.fromkeys(("num_problems", "n"), "int64"),
+    "similarity": TEXT,
+    "threshold": "float64",
+    "linkage": TEXT,
+    "tokens": TEXT,
+    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
+}
 
 
 class Document(BaseModel):
     """A frozen JSON document: no coercion, no NaN, and keys that it does not know are kept."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False, extra="allow", populate_by_name=True)
+
+
+class FileDocument(Document):
+    """A document that is a file of its own."""
+
+    def document(self) -> dict[str, Any]:
+        """The document as plain JSON values."""
+        return self.model_dump(by_alias=True)
+
+    def frame(self) -> DataFrame:
+        """Its rows as a data frame, one row each."""
+        raise NotImplementedError
+
+    def to_json(self) -> str:
+        # Plain ASCII: whatever an id holds, neither a terminal nor a locale can trip over it.
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def write(self, path: str | Path) -> None:
+        """Writes the document as JSON, or its rows alone where the name ends in .csv or .parquet (`write_frame`).
+
+        Readers see the old file or the new one.
+        """
+        if Path(path).suffix in FRAME_SUFFIXES:
+            write_frame(self.frame(), path)
+        else:
+            write_whole(Path(path), [self.to_json().encode("utf-8")])
 
 
 class SamplingInfo(Document):
@@ -85,7 +134,7 @@ class ProblemEntry(Document):
     tokens: str | None = Field(None, description="math, sklearn or whitespace")
 
 
-class Result(Document):
+class Result(FileDocument):
     """A result document. ``warnings`` are for the caller to print and are not part of the document."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
@@ -108,13 +157,16 @@ class Result(Document):
             head["problems"] = [problem.model_dump(exclude_unset=True) for problem in self.problems]
         return head
 
-    def to_json(self) -> str:
-        # Plain ASCII: whatever an id holds, neither a terminal nor a locale can trip over it.
-        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+    def frame(self) -> DataFrame:
+        """A data frame with one row for each of ``rows``; what is unknown is NA.
 
-    def write(self, path: str | Path) -> None:
-        """Writes the document under a temporary name and renames it: readers see the old file or the new one."""
-        write_whole(Path(path), [self.to_json().encode("utf-8")])
+        Columns: label, model, method, seed, temperature and top_p of the samples, then the fields of `Row`, then
+        whatever texts and numbers the rows hold besides, such as the `bucket` of `quatro eval flips`.
+        """
+        head = {**self.model_dump(include=set(HEAD_COLUMNS)), **self.sampling.model_dump(include=set(HEAD_COLUMNS))}
+        rows = [{**head, **row.model_dump()} for row in self.rows]
+        dtypes = HEAD_COLUMNS | ROW_COLUMNS
+        return frame_of(rows, dtypes | other_columns(rows, dtypes))
 
 
 def read_result(path: str | Path) -> Result:

@@ -9,10 +9,14 @@ from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FinishReason = Literal["stop", "length"]
 
@@ -97,6 +101,14 @@ class Samples:
             Judged(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
             for benchmark, id, group in self.problems()
         ]
+
+    def frame(self) -> DataFrame:
+        """A data frame with one row a sample and the columns of `FIELDS`; `correct` is NA where nobody graded.
+
+        `sample_index` is int64, `correct` boolean, and the others, `answer` included, are texts.
+        """
+        rows = [{name: getattr(row, name) for name in FIELDS} for row in self.rows]
+        return frame_of(rows, dict.fromkeys(FIELDS, TEXT) | {"sample_index": "int64", "correct": "boolean"})
 
     def of_problem(self, id: str) -> Samples:
         """The samples of the problem called ``id``, in every benchmark that has one.

@@ -1,12 +1,18 @@
 """metrics.jsonl of a run, read."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
+from evals.files.frames import frame_of
 from evals.files.metric_rows import metric_row, metric_rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _TAIL_BYTES = 64 * 1024
 
@@ -20,6 +26,17 @@ def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
     path = run / "metrics.jsonl"
     for _, row in metric_rows(path) if path.exists() else ():
         yield row
+
+
+def metrics_frame(run: Path) -> DataFrame:
+    """`read_metrics` as a data frame: one row a step, `step` int64, each metric float64 and NaN where it is unknown.
+
+    Raises:
+        DataError: as `metric_rows`.
+    """
+    rows = list(read_metrics(run))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return frame_of(rows, {"step": "int64", **{name: "float64" for name in names if name != "step"}})
 
 
 def last_metrics(run: Path) -> dict[str, Any]:

@@ -52,7 +52,10 @@ Extraction = Annotated[
     typer.Option("--extraction", help="boxed, answer-is, last-number; default likewise."),
 ]
 Grader = Annotated[str | None, typer.Option("--grader", help="math or countdown; default: the benchmark's.")]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the JSON document here too.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE", help="Write it here too: .json, or its rows as .csv or .parquet."),
+]
 Similarity = Annotated[
     str | None, typer.Option(help="exact, tfidf, rouge-l, jaccard, edit. Default: tfidf (countdown: exact).")
 ]
@@ -133,11 +136,14 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def check_out(out: Path | None) -> None:
-    """Raises UsageError, before anything is computed, if ``out`` is no name for a file."""
+    """Raises, before anything is computed, UsageError for a folder and MissingError for .parquet without pyarrow."""
     from evals.errors import UsageError
+    from evals.files.frames import FRAME_SUFFIXES, check_frame_file
 
     if out is not None and out.is_dir():
         raise UsageError(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
+    if out is not None and out.suffix in FRAME_SUFFIXES:
+        check_frame_file(out)
 
 
 def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:

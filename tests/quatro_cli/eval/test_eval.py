@@ -1,7 +1,9 @@
 """`quatro eval`: tables for people, documents for programs, and files that were made to hurt."""
 
+import csv
 import json
 import os
+import sys
 from math import comb
 from pathlib import Path
 
@@ -117,6 +119,20 @@ def test_regrade_overrules_the_rows(tmp_path):
 def test_out_writes_what_json_prints(samples, tmp_path):
     printed = document("passk", str(samples), "-o", str(tmp_path / "results/r.json"))
     assert json.loads((tmp_path / "results/r.json").read_text(encoding="utf-8")) == printed
+
+
+def test_out_with_a_suffix_of_tables_writes_tidy_rows(samples, tmp_path, monkeypatch):
+    printed = document("passk", str(samples), "-o", str(tmp_path / "r.csv"))
+    with (tmp_path / "r.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["metric"], int(row["k"]), float(row["value"])) for row in rows] == [
+        (row["metric"], row["k"], row["value"]) for row in printed["rows"]
+    ]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for command in ("passk", "ucc"):
+        result = runner.invoke(app, ["eval", command, str(samples), "-o", str(tmp_path / "r.parquet")])
+        assert result.exit_code == 3
+        assert "pip install 'quatro[parquet]'" in result.stderr
 
 
 @pytest.fixture
