@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from evals.errors import DataError, UsageError
+from evals.figures.methods import places
 from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
 from evals.results.document import AVERAGE
 from evals.results.entries import Entry
@@ -102,6 +103,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
     if not panels or not all(any(panel.rows.values()) for panel in panels):
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
+    looks = {label: line_look(place) for label, place in zip(labels, places(labels), strict=True)}
     num_columns = num_columns or (2 if len(panels) <= 4 else 3)
     width, height = (3.4, 2.4) if min(num_columns, len(panels)) <= 2 else (2.7, 2.1)
     longest = max(min(len(panel.note), _LONGEST_NOTE) for panel in panels)
@@ -111,7 +113,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
         for axis, panel in zip(axes, panels, strict=True):
             scale = 100.0 if panel.is_share else 1.0
             for label, rows in panel.rows.items():
-                draw_over_k(axis, rows, line_look(labels.index(label)), scale=scale)
+                draw_over_k(axis, rows, looks[label], scale=scale)
             finish_k_axis(axis, [row.k for rows in panel.rows.values() for row in rows if row.k is not None])
             start_at_zero(axis)
             _head(axis, panel)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evals.errors import DataError
+from evals.figures.methods import PALETTE
 from evals.figures.panels import GREY, new_grid, shortened, styled
-from evals.figures.style import PALETTE
 from evals.studies.heatmap import Heatmap
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from evals.errors import DataError, UsageError
-from evals.figures.style import MARKERS, PALETTE, STYLE, legible
+from evals.figures.methods import MARKERS, PALETTE, places
+from evals.figures.style import STYLE, legible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,17 +72,19 @@ def new_grid(
 
 
 def add_legend(figure: Figure, labels: Sequence[str], *, bars: bool = False, more: Sequence[Any] = ()) -> None:
-    """A legend below the panels: the look of label 0, 1, ...; ``more`` are further matplotlib keys with labels."""
+    """A legend of ``labels`` below the panels; ``more`` are further matplotlib keys with labels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     larger = {"markersize": 4.5, "linewidth": 1.8}
-    keys: list[Any] = [
-        Patch(label=shortened(label), **bar_look(position))
-        if bars
-        else Line2D([], [], label=shortened(label), **(line_look(position) | larger))
-        for position, label in enumerate(labels)
-    ]
+    keys: list[Any]
+    if bars:
+        keys = [Patch(label=shortened(label), **bar_look(position)) for position, label in enumerate(labels)]
+    else:
+        keys = [
+            Line2D([], [], label=shortened(label), **(line_look(place) | larger))
+            for label, place in zip(labels, places(labels), strict=True)
+        ]
     keys += more
     ncols = _legend_columns([key.get_label() for key in keys], float(figure.get_size_inches()[0]))
     figure.legend(handles=keys, loc="outside lower center", ncols=ncols)
@@ -94,7 +97,7 @@ def _legend_columns(labels: Sequence[str], width_inches: float) -> int:
 
 
 def line_look(position: int) -> dict[str, Any]:
-    """Colour, marker and dash of the label with this number; after seven labels the dash changes."""
+    """Colour, marker and dash of the curve with this place (`places`); after seven curves the dash changes."""
     return {
         "color": PALETTE[position % len(PALETTE)],
         "marker": MARKERS[position % len(MARKERS)],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
 from evals.figures.curves import draw_over_k, finish_k_axis
+from evals.figures.methods import places
 from evals.figures.panels import (
     GREY,
     LINES,
@@ -70,11 +71,11 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
         size = (3.4, 2.2) if num_columns <= 2 else (2.8, 2.0)
         grid = new_grid(len(drawn), num_columns=num_columns, size=size, labels=[*rows, *_labels(more)])
         for axis, panel in zip(grid.axes, drawn, strict=True):
-            for position, found in enumerate(rows.values()):
+            for place, found in zip(places(rows), rows.values(), strict=True):
                 points = sorted((row for row in found if _panel(row) == panel), key=lambda row: row.threshold or 0.0)
                 draw_curve(
                     axis,
-                    line_look(position),
+                    line_look(place),
                     [row.threshold or 0.0 for row in points],
                     [row.value for row in points],
                     [(row.ci_low, row.ci_high) for row in points],
@@ -131,8 +132,8 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
         ]
         grid = new_grid(len(drawn), num_columns=2, size=(3.4, 2.4), labels=[*rows_of, *_labels(more)])
         for axis, panel in zip(grid.axes, drawn, strict=True):
-            for position, found in enumerate(rows_of.values()):
-                _draw_pair(axis, [row for row in found if _panel(row) == panel], position)
+            for place, found in zip(places(rows_of), rows_of.values(), strict=True):
+                _draw_pair(axis, [row for row in found if _panel(row) == panel], place)
             finish_k_axis(axis, [row.k for row in everyone if _panel(row) == panel and row.k is not None])
             start_at_zero(axis)
             axis.set_title(shortened(panel[0], 24))
@@ -144,8 +145,8 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     return grid.figure
 
 
-def _draw_pair(axis: Axes, rows: Sequence[Row], position: int) -> None:
-    look = line_look(position) | {"linestyle": "solid"}
+def _draw_pair(axis: Axes, rows: Sequence[Row], place: int) -> None:
+    look = line_look(place) | {"linestyle": "solid"}
     draw_over_k(axis, [row for row in rows if row.metric == UCC], look)
     hollow = {
         "linestyle": LINES[1],

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
+from evals.figures.methods import PALETTE, places
 from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, small_title, styled
-from evals.figures.style import PALETTE
 from evals.results.document import Row
 from evals.studies.similarity import METRIC
 
@@ -75,7 +75,7 @@ def histogram_of(row: Row) -> list[int]:
 
 
 def _draw(axis: Axes, rows: Mapping[str, Row | None], measure: str) -> None:
-    for position, row in enumerate(rows.values()):
+    for position, row in zip(places(rows), rows.values(), strict=True):
         if row is None:
             continue
         counts = histogram_of(row)

@@ -8,6 +8,7 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.figures.delta_lambda import widest_by_delta
+from evals.figures.methods import MARKERS, METHOD_LOOKS, PALETTE, places
 from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, styled
 from evals.figures.run_settings import (
     AXES,
@@ -33,7 +34,6 @@ from evals.figures.run_settings import (
     reading,
     value_text,
 )
-from evals.figures.style import MARKERS, METHOD_COLORS, PALETTE
 from evals.training_metrics import Metric
 
 _Part = tuple[str, str, tuple[Metric, Metric], list[Setting], list[tuple[str, dict[str, Any]]]]
@@ -56,8 +56,8 @@ def entropy_figure(settings: Sequence[Setting]) -> Drawn:
     with styled():
         grid = new_grid(1, num_columns=1, size=(4.6, 2.9), labels=labels)
         axis = grid.axes[0]
-        for position, setting in enumerate(found):
-            draw_setting(axis, setting, ENTROPY, line_look(position), place=(position, len(found)))
+        for position, (setting, look) in enumerate(zip(found, places(labels), strict=True)):
+            draw_setting(axis, setting, ENTROPY, line_look(look), place=(position, len(found)))
         if not axis.lines:
             raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
         finish(axis, ENTROPY, title=ENTROPY.title)
@@ -134,7 +134,7 @@ def _looks(found: Sequence[Setting], axis: str) -> list[tuple[str, dict[str, Any
     looks = []
     for one in found:
         at = values.index(getattr(one, axis))
-        look = line_look(at) | {"color": METHOD_COLORS[one.method], "linestyle": LINES[at % len(LINES)]}
+        look = line_look(at) | {"color": METHOD_LOOKS[one.method].color, "linestyle": LINES[at % len(LINES)]}
         looks.append((f"{one.label}, {value_text(one, axis)}", look | {"marker": MARKERS[at % len(MARKERS)]}))
     return looks
 

@@ -1,4 +1,4 @@
-"""Figures in one style: a palette that survives colour blindness, markers that survive a black-and-white printer.
+"""The one style of all figures, and how they are written to files.
 
 matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-
-# Okabe and Ito, "Color Universal Design" (2008), strongest contrast on white first.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-# The colour of a method wherever colour tells methods apart.
-METHOD_COLORS: Mapping[str, str] = {"quatro": PALETTE[0], "gspo": PALETTE[1]}
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine

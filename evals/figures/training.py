@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import DataError
-from evals.figures.style import MARKERS, PALETTE, STYLE, legible, make_logarithmic
+from evals.figures.methods import MARKERS, PALETTE, places
+from evals.figures.style import STYLE, legible, make_logarithmic
 from evals.files.metric_rows import Rows, is_finite, running_mean, series
 from evals.training_metrics import PANELS, Metric
 
@@ -25,6 +26,9 @@ class TrainingRun:
     label: str
     rows: Rows
     delta: float | None = None
+
+
+_Placed = tuple[int, TrainingRun]
 
 
 def training_figure(runs: Sequence[TrainingRun]) -> Figure:
@@ -48,6 +52,7 @@ def training_figure(runs: Sequence[TrainingRun]) -> Figure:
     if not drawn:
         wanted = ", ".join(panel.name for panel in panels)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
+    placed = list(zip(places(run.label for run in runs), runs, strict=True))
     with matplotlib.rc_context(cast("Any", STYLE)):
         num_columns = min(3, len(drawn))
         num_rows = math.ceil(len(drawn) / num_columns)
@@ -62,35 +67,35 @@ def training_figure(runs: Sequence[TrainingRun]) -> Figure:
             if position >= len(drawn):
                 axis.set_axis_off()
                 continue
-            _draw_panel(axis, drawn[position], runs)
+            _draw_panel(axis, drawn[position], placed)
             if position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
                 axis.set_xlabel("step")
                 axis.tick_params(labelbottom=True)
-        _draw_legend(figure, axes[-1] if has_free_cell else None, runs, num_columns)
+        _draw_legend(figure, axes[-1] if has_free_cell else None, placed, num_columns)
     return figure
 
 
-def _draw_panel(axis: Axes, panel: Metric, runs: Sequence[TrainingRun]) -> None:
+def _draw_panel(axis: Axes, panel: Metric, placed: Sequence[_Placed]) -> None:
     axis.set_title(panel.title)
     axis.set_ylabel(panel.unit)
-    for position, run in enumerate(runs):
-        _draw_curve(axis, panel, run.rows, position)
+    for place, run in placed:
+        _draw_curve(axis, panel, run.rows, place)
     if panel.lines == "delta":
-        _draw_radii(axis, runs)
+        _draw_radii(axis, placed)
     if panel.is_log:
         make_logarithmic(axis)
     if panel.is_share:
         axis.set_ylim(bottom=0)
 
 
-def _draw_curve(axis: Axes, panel: Metric, rows: Rows, position: int) -> None:
+def _draw_curve(axis: Axes, panel: Metric, rows: Rows, place: int) -> None:
     steps, values = series(rows, panel.name)
     if panel.is_log:
         positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
         steps, values = [step for step, _ in positive], [value for _, value in positive]
     if not steps:
         return
-    color = PALETTE[position % len(PALETTE)]
+    color = PALETTE[place % len(PALETTE)]
     width = 2 * (len(values) // 24) + 1
     if width > 1:
         axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
@@ -100,17 +105,17 @@ def _draw_curve(axis: Axes, panel: Metric, rows: Rows, position: int) -> None:
         means = running_mean(values, width)
     # Markers of different runs stand at different steps, so that equal curves do not cover each other.
     every = max(1, len(steps) // 6)
-    marker: dict[str, Any] = {"marker": MARKERS[position % len(MARKERS)], "markersize": 3.6}
+    marker: dict[str, Any] = {"marker": MARKERS[place % len(MARKERS)], "markersize": 3.6}
     marker |= {"markeredgecolor": "white", "markeredgewidth": 0.4}
-    axis.plot(steps, means, color=color, linewidth=1.6, markevery=(position * every // 4 % every, every), **marker)
+    axis.plot(steps, means, color=color, linewidth=1.6, markevery=(place * every // 4 % every, every), **marker)
 
 
-def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
+def _draw_radii(axis: Axes, placed: Sequence[_Placed]) -> None:
     """A dashed line at each delta; in the run's colour where only one run has it, else in grey."""
     colors: dict[float, str] = {}
-    for position, run in enumerate(runs):
+    for place, run in placed:
         if run.delta is not None:
-            colors[run.delta] = "#666666" if run.delta in colors else PALETTE[position % len(PALETTE)]
+            colors[run.delta] = "#666666" if run.delta in colors else PALETTE[place % len(PALETTE)]
     for delta, color in colors.items():
         axis.axhline(delta, color=color, linewidth=1.0, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
         axis.annotate(
@@ -127,21 +132,21 @@ def _draw_radii(axis: Axes, runs: Sequence[TrainingRun]) -> None:
         )
 
 
-def _draw_legend(figure: Figure, free_cell: Axes | None, runs: Sequence[TrainingRun], num_columns: int) -> None:
+def _draw_legend(figure: Figure, free_cell: Axes | None, placed: Sequence[_Placed], num_columns: int) -> None:
     """Below the panels, or in the cell that no panel needs."""
-    keys = [_key(position) for position in range(len(runs))]
-    labels = [legible(run.label) for run in runs]
+    keys = [_key(place) for place, _ in placed]
+    labels = [legible(run.label) for _, run in placed]
     if free_cell is not None:
         free_cell.legend(keys, labels, loc="center left", labelspacing=0.8, fontsize=9)
     else:
         figure.legend(keys, labels, loc="outside lower center", ncols=min(num_columns, len(keys)))
 
 
-def _key(position: int) -> Line2D:
+def _key(place: int) -> Line2D:
     from matplotlib.lines import Line2D
 
-    marker = MARKERS[position % len(MARKERS)]
-    return Line2D([], [], color=PALETTE[position % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
+    marker = MARKERS[place % len(MARKERS)]
+    return Line2D([], [], color=PALETTE[place % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
 
 
 def _has_numbers(rows: Rows, panel: Metric) -> bool:

@@ -7,10 +7,11 @@ from evals.errors import DataError, UsageError
 from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure
 from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
+from evals.figures.methods import METHOD_LOOKS, PALETTE, places
 from evals.figures.panels import LINES, bar_look, line_look, shortened
 from evals.figures.partition import bias_figure, largest_common_k, threshold_figure
 from evals.figures.similarity import similarity_figure
-from evals.figures.style import PALETTE, save_figure
+from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
 from evals.metrics.flips import Pair, flip_rows
 from evals.results.document import Row
@@ -80,6 +81,17 @@ def test_seven_labels_differ_in_colour_and_marker_and_more_in_their_dashes():
     assert len({bar_look(position)["hatch"] for position in range(7)}) == 7
     with pytest.raises(UsageError, match="8 labels"):
         temperature_figure({str(position): sides() for position in range(8)})
+
+
+def test_a_method_keeps_its_colour_and_marker_whatever_stands_beside_it():
+    from quatro.methods import METHODS
+
+    assert set(METHOD_LOOKS) == set(METHODS)
+    look = line_look(places(["base", "GSPO", "ours"])[1])
+    assert (look["color"], look["marker"]) == METHOD_LOOKS["gspo"]
+    assert places(["base", "GSPO", "ours", "gspo"]) == [0, 1, 2, 3]
+    assert places(["gspo", "quatro", "x"]) == [1, 0, 2]
+    assert places("abcdefghi") == list(range(9))
 
 
 def test_a_long_label_is_cut_in_the_middle():
