@@ -28,6 +28,7 @@ from gpu_case import SHAPES, add_options, keep, peak_gib, random_model, require_
 from quatro.config import load_config
 from quatro.loop.objective import make_objective
 from quatro.policy.local import LocalPolicy
+from quatro.policy.microbatch import MicrobatchSize
 from quatro.policy.rows import Rows, collate
 from quatro.types import Prompt, Rollout
 
@@ -153,13 +154,13 @@ def main() -> None:
 
     policy, objective = LocalPolicy(model, config), make_objective(config)
     for budget in options.budgets:
-        policy.microbatch_tokens = policy.configured_tokens = budget
+        policy.microbatch = MicrobatchSize(budget)
         row(
             "quatro",
             f"{budget} tokens",
             lambda: policy.update(rows, objective, use_own_logp=True, need_entropy=False),
         )
-        if policy.microbatch_tokens < budget:
+        if policy.microbatch.tokens < budget:
             table[-1] = f"| quatro | {budget} tokens | out of memory | | |"
             break
     if importlib.util.find_spec("trl"):

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
-Progress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
+ExportProgress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
 
 SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
 # Where transformers notes the folder that something was loaded from: a path of this machine.
@@ -52,7 +52,12 @@ class Exported:
 
 
 def export(
-    run: Path, folder: Path, *, step: int | None = None, dtype: str | None = None, progress: Progress | None = None
+    run: Path,
+    folder: Path,
+    *,
+    step: int | None = None,
+    dtype: str | None = None,
+    progress: ExportProgress | None = None,
 ) -> Exported:
     """Write the newest checkpoint of ``run``, or that of ``step``, to ``folder`` as a plain Hugging Face model.
 
@@ -168,7 +173,7 @@ def _stored_format(model: Path) -> str:
     return str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
 
 
-def _write_model(source: Path, target: Path, dtype: str | None, progress: Progress | None) -> str:
+def _write_model(source: Path, target: Path, dtype: str | None, progress: ExportProgress | None) -> str:
     """Write the model of a folder, an adapter merged into its base; returns the number format of the weights."""
     import torch
 

@@ -57,7 +57,7 @@ def assemble(
         config=config,
         policy=policy,
         tokenizer=tokenizer,
-        engine=make_engine(config, policy, tokenizer),
+        engine=make_training_engine(config, policy, tokenizer),
         stream=PromptStream(prompts.prompts, config.seed),
         evaluation_prompts=evaluation_prompts,
         reward=prepared.reward,
@@ -102,7 +102,7 @@ def make_policy(
     return kind.open(model, config, world, load=load, is_sampled=is_sampled)
 
 
-def make_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
+def make_training_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
     """The rollout engine of ``config.rollout.engine``, sampling from ``policy``.
 
     One with weights of its own loads those of the model the run began with, or of an adapter those of its base.

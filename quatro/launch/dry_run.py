@@ -64,16 +64,13 @@ class DryRun:
         ids = " ".join(map(str, prompt.token_ids[:SHOWN_TOKENS])) + (f" ... and {more} more" if more > 0 else "")
         skipped = f" ({self.num_skipped} left out as too long)" if self.num_skipped else ""
         parts = ", ".join(f"{name.replace('_', ' ')} {_size(value)}" for name, value in vars(memory).items())
-        return [
-            *("# resolved configuration", self.config_yaml.rstrip(), ""),
-            *("# batch", *self.arithmetic, ""),
-            f"# first of {self.num_prompts} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens",
-            f"text: {prompt.text[:SHOWN_CHARACTERS]!r}",
-            *(f"ids: {ids}", ""),
-            *("# model and predicted peak memory (an estimate)", self._parameters),
-            *(f"{_size(memory.total)} at the peak: {parts}", ""),
-            *("# notes", *self.warnings, *self.notes),
-        ]
+        lines = ["# resolved configuration", self.config_yaml.rstrip(), ""]
+        lines += ["# batch", *self.arithmetic, ""]
+        lines += [f"# first of {self.num_prompts} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens"]
+        lines += [f"text: {prompt.text[:SHOWN_CHARACTERS]!r}", f"ids: {ids}", ""]
+        lines += ["# model and predicted peak memory (an estimate)", self._parameters]
+        lines += [f"{_size(memory.total)} at the peak: {parts}", ""]
+        return [*lines, "# notes", *self.warnings, *self.notes]
 
     @property
     def _parameters(self) -> str:

@@ -105,7 +105,9 @@ def restore(
         for key, (before, after) in run.add_to_environment(device).items():
             logger.warning(
                 "%s was %s when this run began and is %s here: results will not be the same bit by bit",
-                *(key, before, after),
+                key,
+                before,
+                after,
             )
         position = Position(Learner(run.path))
         if found is not None:

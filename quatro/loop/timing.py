@@ -7,8 +7,18 @@ import time
 from collections.abc import Iterator
 
 PHASES = (
-    *("prompts", "generate", "reward", "dual", "old_logp", "ref_logp", "update", "audit"),
-    *("sync", "eval", "checkpoint", "log"),
+    "prompts",
+    "generate",
+    "reward",
+    "dual",
+    "old_logp",
+    "ref_logp",
+    "update",
+    "audit",
+    "sync",
+    "eval",
+    "checkpoint",
+    "log",
 )
 OTHER = "other"  # whatever belongs to no phase
 

@@ -1,13 +1,12 @@
 """What every policy computes: log-probabilities of responses, and the gradient of one optimiser step.
 
-How weights, optimiser and checkpoints are held is a subclass's (`local.py`); it says how gradients are zeroed, how a
-loss is passed back and how a step is taken.
+A subclass (`local.py`, `deepspeed.py`) holds weights and optimiser. It says how gradients are zeroed, how a loss is
+passed back and how a step is taken.
 """
 
 # Axes: B rows (rollouts), T response tokens, C response tokens of all rows, V vocabulary.
 from __future__ import annotations
 
-import logging
 import resource
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,17 +18,16 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from evals.errors import DivergedError, MissingError, is_out_of_memory
+from evals.errors import DivergedError
 from quatro import ops
 from quatro.config import Config
 from quatro.policy import lora
 from quatro.policy.head import response_logp
 from quatro.policy.loading import enable_checkpointing, has_plain_head
+from quatro.policy.microbatch import MicrobatchSize
 from quatro.policy.rows import Rows, collate
 from quatro.processes.world import World, merge
 from quatro.types import Batch, Loss, Metric, Prompt, Rollout
-
-logger = logging.getLogger(__name__)
 
 Objective = Callable[[Tensor, Batch, Tensor | None], Loss]  # of logp_BT, batch, entropy_BT or None
 T = TypeVar("T")
@@ -74,10 +72,7 @@ class Policy(ABC):
     """``model`` is any Hugging Face causal language model, ``reference`` a frozen copy of it where beta > 0.
 
     With an adapter (`lora.py`) no copy is made: the reference is the model with its adapter switched off.
-
-    ``sampling_model`` is what an engine without weights of its own draws from. ``microbatch_tokens`` begins as
-    configured. When memory runs out it is halved, once, and what was under way is done again from its beginning; with
-    the budget the order of sums changes, so it is part of a run's state.
+    ``sampling_model`` is what an engine without weights of its own draws from.
     """
 
     reference: Any = None
@@ -95,7 +90,7 @@ class Policy(ABC):
         with self.computing():
             self._has_plain_head = has_plain_head(self.model)
         self.temperature = config.rollout.temperature
-        self.configured_tokens = self.microbatch_tokens = config.microbatch_tokens
+        self.microbatch = MicrobatchSize(config.microbatch_tokens)
         self.max_grad_norm = config.optimizer.max_grad_norm
         self.needs_entropy_grad = config.entropy_coefficient > 0
         self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []
@@ -210,7 +205,7 @@ class Policy(ABC):
             return whole
 
         with turned:
-            return self._with_half_the_tokens_if_need_be(attempt)
+            return self._attempt(attempt)
 
     def check_head(self, prompts: Sequence[Prompt]) -> float:
         """Compares the head in chunks with the model's own logits on real tokens; returns the largest difference.
@@ -296,7 +291,7 @@ class Policy(ABC):
                 metrics = merge(metrics, _term_metrics(loss))
             return whole, loss_sum, metrics
 
-        whole, loss_sum, metrics = self._with_half_the_tokens_if_need_be(attempt)
+        whole, loss_sum, metrics = self._attempt(attempt)
         logp_max = whole.logp_BT.masked_fill(~rows.batch.mask_BT, -torch.inf).max()
         _refuse_positive(float(logp_max))
         step = self._step(loss_sum)
@@ -304,8 +299,8 @@ class Policy(ABC):
         return Update(metrics, step.grad_norm, step.is_finite, step.is_applied, whole)
 
     def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
-        """Row indices of each micro-batch. Where ranks must keep step, a subclass adds passes of its own."""
-        yield from rows.microbatches(self.microbatch_tokens)
+        """Row indices of each micro-batch. A subclass adds passes where all ranks must make equally many."""
+        yield from rows.microbatches(self.microbatch.tokens)
 
     @torch.no_grad()
     def _weight_sums(self, rows: Rows, objective: Objective) -> dict[str, Tensor]:
@@ -341,62 +336,24 @@ class Policy(ABC):
             return torch.cuda.max_memory_allocated(self.device)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def _with_half_the_tokens_if_need_be(self, attempt: Callable[[], T]) -> T:
-        """``attempt()``, and where memory runs out once more from the beginning with half the budget.
-
-        Raises:
-            MissingError: that was not enough, or the budget had been halved before.
-        """
-        try:
-            return attempt()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            self._halve_budget(error)
-        # Outside the handler: the error's traceback held on to the tensors of the failed pass.
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        try:
-            return attempt()
-        except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error):
-                self._halve_budget(error)
-            raise
-
-    def _halve_budget(self, error: BaseException) -> None:
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        if self.microbatch_tokens < self.configured_tokens or self.microbatch_tokens == 1:
-            raise MissingError(
-                f"out of memory with microbatch_tokens={self.microbatch_tokens}, where {self.configured_tokens} was "
-                f"configured ({reason}); the last checkpoint is intact. Begin a run that needs less: `quatro train "
-                f"RUN/config.yaml -s microbatch_tokens={max(1, self.microbatch_tokens // 2)}`, with -s "
-                "policy.gradient_checkpointing=true, or with a lower rollout.max_new_tokens"
-            ) from error
-        half = self.microbatch_tokens // 2
-        logger.warning(
-            "out of memory with microbatch_tokens=%d (%s); from here on with %d, and this optimiser step begins again",
-            *(self.microbatch_tokens, reason, half),
-        )
-        self.microbatch_tokens = half
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """``work()``, which is done again with smaller micro-batches if memory runs out."""
+        return self.microbatch.attempt(work, self.device)
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)`` beside the weights; called by all ranks, whose budgets of tokens may differ."""
+        """``(tensors, JSON values)`` beside the weights. All ranks must call it; their micro-batches may differ."""
         tensors, optimizer = self.optimizer_state()
-        budget = {"configured": self.configured_tokens, "used": self.microbatch_tokens}
-        budgets = self.world.gather_objects(budget, "the token budgets")
-        return tensors, {"optimizer": optimizer, "microbatch_tokens": budgets}
+        sizes = self.world.gather_objects(self.microbatch.state(), "the sizes of micro-batches")
+        return tensors, {"optimizer": optimizer, "microbatch_tokens": sizes}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Go on from what `state` returned.
-
-        A budget that was halved stays so, unless another one has been configured since or there are other ranks.
-        """
+        """Go on from what `state` returned; with another number of ranks, micro-batches are as configured."""
         self.load_optimizer_state(tensors, plain["optimizer"])
-        budgets = plain["microbatch_tokens"]
-        if len(budgets) == self.world.size and budgets[self.world.rank]["configured"] == self.configured_tokens:
-            self.microbatch_tokens = budgets[self.world.rank]["used"]
+        sizes = plain["microbatch_tokens"]
+        if len(sizes) == self.world.size:
+            self.microbatch.load_state(sizes[self.world.rank])
 
 
 def _put(whole: Forward, index: Tensor, part: Forward) -> None:

@@ -127,21 +127,21 @@ class DeepSpeedPolicy(Policy):
             if is_learning:
                 self._backward(0.0 * logp_BT.sum())
 
-    def _with_half_the_tokens_if_need_be(self, attempt: Callable[[], T]) -> T:
-        """One attempt: the other ranks are in the middle of theirs and cannot begin again with this one.
+    def _attempt(self, work: Callable[[], T]) -> T:
+        """``work()``, once: the other ranks are in the middle of theirs and cannot begin again with this one.
 
         Raises:
             MissingError: memory ran out.
         """
         try:
-            return attempt()
+            return work()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             raise MissingError(
-                f"rank {self.world.rank} ran out of memory with microbatch_tokens={self.microbatch_tokens}; the last "
+                f"rank {self.world.rank} ran out of memory with microbatch_tokens={self.microbatch.tokens}; the last "
                 "checkpoint is intact. Begin a run that needs less: `quatro train RUN/config.yaml -s "
-                f"microbatch_tokens={max(1, self.microbatch_tokens // 2)}`, a higher policy.zero_stage, "
+                f"microbatch_tokens={max(1, self.microbatch.tokens // 2)}`, a higher policy.zero_stage, "
                 "policy.gradient_checkpointing=true, or more ranks"
             ) from error
 
@@ -165,7 +165,8 @@ class DeepSpeedPolicy(Policy):
         grad_norm = float(self.engine.get_global_grad_norm())
         is_finite = is_finite and math.isfinite(grad_norm)
         is_applied = is_finite and grad_norm > 0.0
-        self._num_steps += is_applied
+        if is_applied:
+            self._num_steps += 1
         return Step(grad_norm, is_finite, is_applied)
 
     # --- weights and state ------------------------------------------------------------------------------------------

@@ -68,11 +68,13 @@ def _by_module(
 def _by_linear(
     head: torch.nn.Module, hidden_CD: Tensor, target_C: Tensor, max_rows: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor | None]:
-    logp_C, entropy_C = _ChunkedLinear.apply(
-        *(hidden_CD, head.weight, head.bias, target_C, max_rows),
-        *(options["temperature"], options["need_entropy"], options["entropy_grad"]),
+    temperature, need_entropy, entropy_grad = (
+        options[name] for name in ("temperature", "need_entropy", "entropy_grad")
     )
-    return logp_C, entropy_C if options["need_entropy"] else None
+    logp_C, entropy_C = _ChunkedLinear.apply(
+        hidden_CD, head.weight, head.bias, target_C, max_rows, temperature, need_entropy, entropy_grad
+    )
+    return logp_C, entropy_C if need_entropy else None
 
 
 class _ChunkedLinear(torch.autograd.Function):

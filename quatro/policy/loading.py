@@ -27,8 +27,15 @@ WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin
 
 # Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
 LOGIT_SCALES = (
-    *("final_logit_softcapping", "logit_softcapping", "logits_soft_cap", "logit_scale", "logits_scale"),
-    *("logits_scaling", "lm_head_multiplier", "logits_multiplier", "dim_model_base"),
+    "final_logit_softcapping",
+    "logit_softcapping",
+    "logits_soft_cap",
+    "logit_scale",
+    "logits_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "logits_multiplier",
+    "dim_model_base",
 )
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ GRACE_S = 0.05
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """``reward`` of one call, or what became of it; ``detail`` is the traceback or the cause of death."""
 
     kind: Literal["reward", "error", "timeout"]
@@ -83,20 +83,20 @@ class FunctionReward:
         require_usable(prompts, reward)
         return Scored(reward, [[None] * len(group) for group in reward], num_errors, num_timeouts)
 
-    def _outcome(self, answer: Message | Failure) -> Outcome:
+    def _outcome(self, answer: Message | Failure) -> CallOutcome:
         if isinstance(answer, Failure):
             if answer.kind == "not started":
                 raise self._cannot_load(f"its process {answer.detail}")
             if answer.kind == "overdue":
-                return Outcome("timeout")
-            return Outcome("error", detail=f"the process of the reward function {answer.detail}")
+                return CallOutcome("timeout")
+            return CallOutcome("error", detail=f"the process of the reward function {answer.detail}")
         if "error" in answer:
-            return Outcome("error", detail=str(answer["error"]))
+            return CallOutcome("error", detail=str(answer["error"]))
         if not isinstance(answer.get("reward"), float):
             raise QuatroError(
                 f"the reward worker sent {answer!r:.200}; expected a reward (does the function write to fds?)"
             )
-        return Outcome("reward", answer["reward"])
+        return CallOutcome("reward", answer["reward"])
 
     def _cannot_load(self, reason: str) -> UsageError:
         return UsageError(
@@ -104,7 +104,7 @@ class FunctionReward:
             f"directory):\n{reason}"
         )
 
-    def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> QuatroError:
+    def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[CallOutcome]]) -> QuatroError:
         prompt, index, outcome = next(
             (prompt, index, outcome)
             for prompt, group in zip(prompts, by_prompt, strict=True)

@@ -37,7 +37,10 @@ def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: 
         logger.warning(
             "%d of %d prompts leave fewer than max_new_tokens=%d tokens in the model's context of %s; "
             "their responses end where the context does (finish_reason length)",
-            *(num_cut, len(limits), max_new_tokens, context),
+            num_cut,
+            len(limits),
+            max_new_tokens,
+            context,
         )
     return limits
 

@@ -168,8 +168,10 @@ def tidy(run: Path) -> None:
             aside = next(name for name in names if not name.exists())
             os.rename(path, aside)
             logger.warning(
-                "%s has lost its %s and cannot be verified: it is now %s, and the run goes on without it",
-                *(path, MANIFEST, aside.name),
+                "%s has lost its %s and cannot be verified; it is renamed to %s, and the run goes on without it",
+                path,
+                MANIFEST,
+                aside.name,
             )
 
 

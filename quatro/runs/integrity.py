@@ -50,7 +50,10 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
                 "or remove the file to go on without it"
             )
     if gone:
+        names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
         logger.warning(
             "%s: the rollouts of %d finished iterations are gone (%s); the run goes on without them",
-            *(run / "rollouts", len(gone), ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")),
+            run / "rollouts",
+            len(gone),
+            names,
         )

@@ -76,7 +76,9 @@ class Trackers:
             self._open.pop(name, None)
             logger.warning(
                 "%s is off for the rest of this run: %s: %s; metrics.jsonl has everything",
-                *(name, type(error).__name__, error),
+                name,
+                type(error).__name__,
+                error,
             )
 
     def __enter__(self) -> Self:
@@ -93,7 +95,8 @@ class Trackers:
 
 def enabled(tracking: TrackingConfig) -> list[str]:
     """The trackers that a configuration asks for."""
-    return ["tensorboard"] * tracking.tensorboard + ["wandb"] * (tracking.wandb is not None)
+    asked = {"tensorboard": tracking.tensorboard, "wandb": tracking.wandb is not None}
+    return [name for name, is_on in asked.items() if is_on]
 
 
 def require_trackers(tracking: TrackingConfig) -> None:

@@ -87,7 +87,7 @@ def sample_benchmark(
         num_done, num_tokens = num_present, 0
         if progress is not None and num_present < num_wanted:
             progress(benchmark, num_present, num_wanted, 0)
-        for chunk in _chunks(missing, num_rows or rows_per_call(sampling)):
+        for chunk in _chunks(missing, num_rows or default_rows_per_call(sampling)):
 
             def report(num_finished: int, num_drawn: int, done: int = num_done, tokens: int = num_tokens) -> None:
                 if progress is not None:
@@ -156,7 +156,7 @@ def refuse_long_prompts(prompts: Sequence[Prompt], context: int | None) -> None:
             )
 
 
-def rows_per_call(sampling: Sampling) -> int:
+def default_rows_per_call(sampling: Sampling) -> int:
     """Samples that one call of an engine draws: fewer, the longer they may be."""
     return max(1, min(ROWS_PER_CALL, TOKENS_PER_CALL // sampling.max_new_tokens))
 

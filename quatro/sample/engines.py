@@ -79,9 +79,11 @@ def open_sampler(recipe: Recipe, gpus: Sequence[str]) -> Iterator[Sampler]:
             from quatro.rollout.sharded import ShardedSampler
 
             environments = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus]
-            sampler: ShardedSampler | Engine = ShardedSampler(functools.partial(make_engine, whole), environments)
+            sampler: ShardedSampler | Engine = ShardedSampler(
+                functools.partial(make_sampling_engine, whole), environments
+            )
         else:
-            sampler = make_engine(whole)
+            sampler = make_sampling_engine(whole)
         try:
             yield sampler
         finally:
@@ -111,7 +113,7 @@ def _whole_model(recipe: Recipe) -> Iterator[Recipe]:
         yield replace(recipe, weights=folder)
 
 
-def make_engine(recipe: Recipe) -> Engine:
+def make_sampling_engine(recipe: Recipe) -> Engine:
     """The engine of ``recipe`` in this process; for one that takes no adapters see `open_sampler`."""
     from quatro.policy.loading import load_tokenizer
 
@@ -126,8 +128,8 @@ def check_sampling(engine: str, sampling: Sampling) -> None:
 
 def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
-    from quatro.sample.benchmark import rows_per_call as rows_of_one
+    from quatro.sample.benchmark import default_rows_per_call
 
     kind: type[EngineKind] = ENGINES[recipe.engine]
-    rows = kind.rows_per_call or rows_of_one(sampling)
+    rows = kind.rows_per_call or default_rows_per_call(sampling)
     return rows * max(1, num_engines)

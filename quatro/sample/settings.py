@@ -124,8 +124,10 @@ def claim_folder(
         devices = list(dict.fromkeys([*found["devices"], source.device]))
         if source.device not in found["devices"]:
             logger.warning(
-                "%s: samples there were drawn on %s, the rest is drawn on %s; the same seed may give another text",
-                *(folder, ", ".join(map(str, found["devices"])), source.device),
+                "%s holds samples drawn on %s, and the rest is drawn on %s: the same seed may give another text",
+                folder,
+                ", ".join(map(str, found["devices"])),
+                source.device,
             )
     folder.mkdir(parents=True, exist_ok=True)
     common = {key: own[key] if all(entry[key] == own[key] for entry in benchmarks.values()) else None for key in own}

@@ -60,11 +60,9 @@ def run_folder(folder: Path, point: Point) -> Path:
 def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, top_p: float) -> list[str]:
     """What `quatro sample` is called with; drawing again draws only what is missing."""
     model = point.config.model if point.cell == BASE_CELL else str(run)
-    length = str(point.config.rollout.max_new_tokens)
-    return [
-        *(model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"),
-        *("--max-tokens", length, "--grade", "-o", str(Tag(top_p=top_p).folder(run))),
-    ]
+    length, out = str(point.config.rollout.max_new_tokens), str(Tag(top_p=top_p).folder(run))
+    what = [model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"]
+    return what + ["--max-tokens", length, "--grade", "-o", out]
 
 
 def measured(evaluation: SweepEvaluation, run: Path, top_p: float) -> dict[str, float] | None:

@@ -139,14 +139,14 @@ rank = torch.distributed.get_rank()
 from quatro.config import load_config
 from quatro.policy.loading import load_model, load_tokenizer
 from quatro.policy.local import LocalPolicy
-from quatro.launch.assemble import make_engine
+from quatro.launch.assemble import make_training_engine
 from quatro.types import Prompt, Sampling
 from quatro.processes.world import World
 folder = sys.argv[1]
 config = load_config("quickstart", overrides=[f"model={folder}", "rollout.engine=vllm"])
 model = load_model(folder, torch.float32, "cpu")
 policy = LocalPolicy(model, config, world=World(rank, 2))
-engine = make_engine(config, policy, load_tokenizer(folder))
+engine = make_training_engine(config, policy, load_tokenizer(folder))
 with torch.no_grad():
     for parameter in model.parameters():
         parameter.mul_(1.1)

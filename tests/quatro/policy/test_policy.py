@@ -44,7 +44,7 @@ def test_micro_batch_size_never_changes_the_step(tiny_config, method, ragged_row
         policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
         policy.optimizer = torch.optim.SGD(policy.model.parameters(), lr=1.0)  # Adam would hide a wrong scale
         policy.schedule = torch.optim.lr_scheduler.LambdaLR(policy.optimizer, lambda step: 1.0)
-        policy.microbatch_tokens = tokens
+        policy.microbatch.tokens = tokens
         policy.max_grad_norm = 1e9
         policy.update(rows, make_objective(config), use_own_logp=False, need_entropy=False)
         weights.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))

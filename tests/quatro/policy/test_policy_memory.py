@@ -67,7 +67,7 @@ def test_out_of_memory_halves_the_budget_once_and_learns_as_if_it_had_been_so(ti
     policy._backward = backward
     with caplog.at_level(logging.WARNING):
         update = step(policy, config, ragged_rows)
-    assert policy.microbatch_tokens == 20
+    assert policy.microbatch.tokens == 20
     assert "microbatch_tokens=40" in caplog.text
     assert "with 20" in caplog.text
     reference = step(expected, config, ragged_rows)
@@ -87,7 +87,7 @@ def test_a_second_time_is_an_error_that_says_what_to_type(tiny_config, ragged_ro
     assert caught.value.exit_code == 3
     assert max(memory.sizes[1:]) <= 40
     assert torch.equal(weights(policy), before)
-    assert policy.microbatch_tokens == 40
+    assert policy.microbatch.tokens == 40
 
 
 def test_scoring_halves_the_budget_too(tiny_config, ragged_rows):
@@ -107,17 +107,17 @@ def test_other_errors_of_the_forward_pass_are_not_tried_again(tiny_config, ragge
     policy.model.base_model.forward = forward
     with pytest.raises(RuntimeError, match="shapes do not match"):
         step(policy, config, ragged_rows)
-    assert policy.microbatch_tokens == config.microbatch_tokens
+    assert policy.microbatch.tokens == config.microbatch_tokens
 
 
 def test_a_halved_budget_is_part_of_a_runs_state(tiny_config):
     policy = build(tiny_config("microbatch_tokens=80"))
-    policy.microbatch_tokens = 40
+    policy.microbatch.tokens = 40
     resumed, other = build(tiny_config("microbatch_tokens=80")), build(tiny_config("microbatch_tokens=64"))
     for twin in (resumed, other):
         twin.load_state(*policy.state())
-    assert resumed.microbatch_tokens == 40
-    assert other.microbatch_tokens == 64  # configured anew since: that is what counts
+    assert resumed.microbatch.tokens == 40
+    assert other.microbatch.tokens == 64  # configured anew since: that is what counts
 
 
 def test_gradient_checkpointing_keeps_less_and_learns_the_same(tiny_config, ragged_rows):

@@ -210,7 +210,7 @@ def test_a_checkpoint_without_its_manifest_is_named_and_moved_aside(
         checkpoint.tidy(run.path)
         assert contents(folder / f"step-000008.aside-{number}") == before
         assert not newest.exists()
-        assert f"it is now step-000008.aside-{number}" in caplog.text
+        assert f"it is renamed to step-000008.aside-{number}" in caplog.text
     assert checkpoint.load(run).step == 4
     assert (folder / "notes").exists()
 

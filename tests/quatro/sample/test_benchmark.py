@@ -9,7 +9,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.samples.reading import read_samples
 from quatro.rollout.streams import sample_seed
-from quatro.sample.benchmark import refuse_long_prompts, rows_per_call, sample_benchmark
+from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts, sample_benchmark
 from quatro.sample.settings import Source
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -150,9 +150,9 @@ def test_a_complete_file_that_is_out_of_order_is_put_in_order(tmp_path):
 
 
 def test_long_responses_are_written_more_often():
-    assert rows_per_call(Sampling(max_new_tokens=10)) == 1024
-    assert rows_per_call(Sampling(max_new_tokens=1024)) == 256
-    assert rows_per_call(Sampling(max_new_tokens=1 << 30)) == 1
+    assert default_rows_per_call(Sampling(max_new_tokens=10)) == 1024
+    assert default_rows_per_call(Sampling(max_new_tokens=1024)) == 256
+    assert default_rows_per_call(Sampling(max_new_tokens=1 << 30)) == 1
 
 
 def test_a_line_torn_by_a_crash_is_drawn_again(tmp_path, caplog):

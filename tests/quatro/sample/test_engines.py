@@ -132,7 +132,7 @@ def test_vllm_is_given_an_adapter_merged_in_a_folder_that_goes_away(adapter, tmp
             self.is_open = False
 
     engine = Engine()
-    monkeypatch.setattr(engines, "make_engine", lambda recipe: made.append(recipe) or engine)
+    monkeypatch.setattr(engines, "make_sampling_engine", lambda recipe: made.append(recipe) or engine)
     recipe = Recipe("vllm", str(adapter), dtype, "cpu", 40)
     expected = contextlib.nullcontext() if ending is None else pytest.raises(ending)
     with expected, engines.open_sampler(recipe, []):
@@ -156,7 +156,7 @@ def test_vllm_is_given_an_adapter_merged_in_a_folder_that_goes_away(adapter, tmp
 def test_a_whole_model_and_transformers_need_no_merged_folder(adapter, tiny_folder, monkeypatch):
     made = []
     engine = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(engines, "make_engine", lambda recipe: made.append(recipe) or engine)
+    monkeypatch.setattr(engines, "make_sampling_engine", lambda recipe: made.append(recipe) or engine)
     recipes = [
         Recipe(name, str(folder), "float32", "cpu", 40)
         for name, folder in (("vllm", tiny_folder), ("transformers", adapter))

@@ -119,7 +119,7 @@ def test_dtype_and_device_are_recorded_and_a_second_device_is_warned_about(tmp_p
     assert caplog.text == ""
     claim(tmp_path, n=2, source=Source("m", dtype="float32", device="cuda (X)"))
     assert settings(tmp_path)["devices"] == ["cpu", "cuda (X)"]
-    assert "drawn on cpu, the rest is drawn on cuda (X)" in caplog.text
+    assert "drawn on cpu, and the rest is drawn on cuda (X)" in caplog.text
 
 
 def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):

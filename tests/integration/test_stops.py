@@ -1,0 +1,282 @@
+"""A stop and a resume change nothing, wherever the stop comes: on a tiny random policy."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from quatro.config import load_config
+from quatro.policy.local import Forward, LocalPolicy, Update
+from quatro.processes.stop import StopRequest
+from quatro.rollout.transformers import TransformersEngine
+from quatro.run import launch
+from quatro.runs.checkpoint import complete_checkpoints
+from quatro.runs.directory import RunDir
+from quatro.runs.status import read_status
+from quatro.train import train
+
+RECIPE_SECONDS = 240  # a child process that takes longer is stuck
+
+
+def requesting(stop: StopRequest, *, after: int) -> Callable[..., Any]:
+    """`LocalPolicy.update`, which requests a stop in its call number ``after``."""
+    update, calls = LocalPolicy.update, itertools.count(1)
+
+    def counted(self: LocalPolicy, *arguments: Any, **options: Any) -> Any:
+        if next(calls) == after:
+            stop.request()
+        return update(self, *arguments, **options)
+
+    return counted
+
+
+def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_polite_stop_and_a_resume_change_nothing(tmp_path, settings, run_training, rows_of, essence, weights_of):
+    whole = run_training(tmp_path / "whole", settings)
+    stop = StopRequest()
+
+    def ask_at_three(metrics: Any) -> None:
+        if metrics["step"] == 3:
+            stop.request()
+
+    assert len(run_training(tmp_path / "cut", settings, observer=ask_at_three, stop=stop)) == 3
+    with RunDir.open(tmp_path / "cut") as run:
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(whole)
+    assert same_weights(weights_of(tmp_path / "whole", 6), weights_of(tmp_path / "cut", 6))
+
+
+EVALUATED = ("eval.every=1", "eval.benchmark=countdown", "eval.n=1")
+
+
+class StopAfter(StopRequest):
+    """Asks for a stop when it has been looked at ``looks`` times, as a signal at that moment would."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    @property
+    def requested(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.fixture
+def unstable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first optimiser step the first minibatch is not finite, however often the run was stopped."""
+    forward = LocalPolicy.forward
+
+    def sometimes_nan(self: LocalPolicy, rows: Any, **options: Any) -> Forward:
+        found = forward(self, rows, **options)
+        if not torch.is_grad_enabled() or self.schedule.last_epoch > 0 or 0 not in rows.batch.group_B:
+            return found
+        return Forward(found.logp_BT * math.nan, None if found.entropy_BT is None else found.entropy_BT * math.nan)
+
+    monkeypatch.setattr(LocalPolicy, "forward", sometimes_nan)
+    monkeypatch.setattr(LocalPolicy, "check_head", lambda self, prompts: 0.0)
+
+
+@pytest.fixture
+def silent_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine knows neither log-probabilities nor entropies, as where responses are replayed."""
+    generate = TransformersEngine.generate
+
+    def silent(self: TransformersEngine, *arguments: Any, **options: Any) -> Any:
+        groups = generate(self, *arguments, **options)
+        return [[replace(rollout, logp=None, entropy=None) for rollout in group] for group in groups]
+
+    monkeypatch.setattr(TransformersEngine, "generate", silent)
+
+
+@contextlib.contextmanager
+def stop_after_updates(number: int) -> Iterator[StopRequest]:
+    """Asks for a stop while the optimiser step of that number is under way."""
+    update, calls, stop = LocalPolicy.update, iter(range(1, 1000)), StopRequest()
+
+    def counting(self: LocalPolicy, *arguments: Any, **options: Any) -> Update:
+        if next(calls) == number:
+            stop.request()
+        return update(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", counting)
+        yield stop
+
+
+@pytest.mark.usefixtures("unstable")
+@pytest.mark.parametrize("engine", ["engine", "silent_engine"])
+def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
+    request, tmp_path, settings, engine, run_training, rows_of, essence, weights_of
+):
+    """A pass that is not finite says nothing about pi_old, which the sampler or a pass without gradient knows too."""
+    is_silent = engine == "silent_engine" and request.getfixturevalue(engine) is None
+    settings = [*settings, "steps=1", "on_nonfinite=skip", "optimizer.lr=1e-5"]
+    whole = run_training(tmp_path / "whole", settings)
+    for number in (1, 3):
+        cut = tmp_path / f"cut-{number}"
+        with stop_after_updates(number) as stop:
+            assert run_training(cut, settings, stop=stop) == []
+        with RunDir.open(cut) as run:
+            train(run.config, run)
+        assert essence(rows_of(cut)) == essence(whole), number
+        assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(cut, 1))
+    (row,) = whole
+    assert (row["optimizer_steps"], row["grad/skipped_steps"]) == (3, 1)
+    assert 0 <= row["kl/new_old"] < 1
+    assert 0 < row["ratio/ess_share_min"] <= 1
+    assert row["grad/norm"] <= row["grad/norm_max"]
+    # Where only the passes of the update know it, it is unknown for the tokens of the first minibatch.
+    assert (row["entropy/token_mean"] is None) == is_silent
+
+
+AT_ANY_MOMENT = [
+    [],
+    ["audit_rollouts=2", "method.log_ratio=none"],
+    ["method.name=dapo"],
+    ["inner_updates=auto", "method.delta=5"],
+    ["inner_updates=auto", "method.delta=0.5", *EVALUATED],
+    ["inner_updates=1", *EVALUATED],
+]
+
+
+@pytest.mark.parametrize(
+    ("extra", "moments"),
+    [
+        ([], (0, 2, 5)),
+        *(pytest.param(extra, range(14), marks=pytest.mark.slow) for extra in AT_ANY_MOMENT),
+    ],
+)
+def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
+    tmp_path, settings, extra, moments, run_training, rows_of, essence, weights_of
+):
+    """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""
+    settings = [*settings, "steps=3", "inner_updates=3", *extra]
+    whole = run_training(tmp_path / "whole", settings)
+    for looks in moments:
+        cut = tmp_path / f"cut-{looks}"
+        run_training(cut, settings, stop=StopAfter(looks))
+        for attempt in range(30):
+            with RunDir.open(cut) as run:
+                train(run.config, run, stop=StopAfter(looks + 2 * attempt))
+            if (cut / "checkpoints" / "step-000003").exists():
+                break
+        assert essence(rows_of(cut)) == essence(whole), looks
+        assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
+        for path in (tmp_path / "whole" / "rollouts").iterdir():
+            assert (cut / "rollouts" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
+    tmp_path, settings, run_training, rows_of, essence, weights_of
+):
+    """What was drawn is not drawn again: the resumed iteration must not call the engine."""
+    stop = StopRequest()
+    settings = [*settings, "steps=1", "inner_updates=3"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", requesting(stop, after=2))
+        assert run_training(tmp_path / "cut", settings, stop=stop) == []
+    with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quatro.rollout.transformers.TransformersEngine.generate", None)
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
+    assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(tmp_path / "cut", 1))
+
+
+def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_path, settings, run_training, weights_of):
+    settings = [*settings, "steps=3", "checkpoint.keep=3"]
+    run_training(tmp_path / "whole", settings)
+    stop, cut = StopRequest(), tmp_path / "cut"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", requesting(stop, after=9))  # four an iteration
+        run_training(cut, settings, stop=stop)
+    names = ["step-000001", "step-000002", "step-000002-inside"]
+    assert [path.name for path in complete_checkpoints(cut)] == names
+    assert (cut / "checkpoints" / "latest").read_text(encoding="utf-8") == "step-000002-inside\n"
+    assert same_weights(weights_of(tmp_path / "whole", 2), weights_of(cut, 2))
+    inside = load_file(cut / "checkpoints" / "step-000002-inside" / "model" / "model.safetensors")
+    assert not same_weights(weights_of(cut, 2), inside)
+    with RunDir.open(cut) as run:
+        train(run.config, run)
+    assert [path.name for path in complete_checkpoints(cut)] == ["step-000001", "step-000002", "step-000003"]
+    assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
+
+
+def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_training, rows_of, essence):
+    from quatro.loop.evaluation import Evaluation
+
+    stop, settings = StopRequest(), [*settings, "steps=2", *EVALUATED]
+    maybe = Evaluation.maybe
+
+    def stop_in_the_second(self: Evaluation, step: int) -> Any:
+        if step == 2:
+            stop.request()
+        return maybe(self, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "maybe", stop_in_the_second)
+        run_training(tmp_path / "cut", settings, stop=stop)
+    assert len(rows_of(tmp_path / "cut")) == 1
+    with RunDir.open(tmp_path / "cut") as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPolicy, "update", None)  # nothing is learnt again
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
+
+
+def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path, settings):
+    seen = []
+    with RunDir.create(tmp_path / "run", load_config("quickstart", overrides=[*settings, "steps=3"])) as run:
+
+        def look(metrics: Any) -> None:
+            seen.append((read_status(run.path)["status"], read_status(run.path)["step"]))
+
+        with stop_after_updates(11) as stop:  # an iteration has 4
+            launch(run, observer=look, stop=stop)
+        assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("interrupted", 2)
+    with RunDir.open(tmp_path / "run") as run:
+        assert launch(run, observer=look)["step"] == 3
+        assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("done", 3)
+    assert seen == [("running", 1), ("running", 2), ("running", 3)]
+
+
+@pytest.mark.slow  # tests/faults kills a forked run in every test run
+def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
+    """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
+    settings = [*settings, "checkpoint.every=2", "steps=8"]
+    whole = run_training(tmp_path / "whole", settings)
+    options = [word for setting in settings for word in ("-s", setting)]
+    command = [sys.executable, "-m", "quatro_cli", "train"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    cut = tmp_path / "cut"
+    child = subprocess.Popen(
+        [*command, "quickstart", *options, "-o", str(cut)], env=environment, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + RECIPE_SECONDS
+    while child.poll() is None and time.monotonic() < deadline:
+        if (cut / "metrics.jsonl").exists() and (cut / "metrics.jsonl").read_bytes().count(b"\n") >= 3:
+            child.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    _, errors = child.communicate()
+    assert child.returncode == -signal.SIGKILL, errors.decode()
+    subprocess.run([*command, str(cut), "--resume"], env=environment, check=True, timeout=RECIPE_SECONDS)
+    assert essence(rows_of(cut)) == essence(whole)
+    assert same_weights(weights_of(tmp_path / "whole", 8), weights_of(cut, 8))
