@@ -102,13 +102,13 @@ def main() -> None:
     our_s = cpu_s() - start
 
     ours = grades[:: max(1, round(1 / options.share))]
-    same = sum(grade.correct == verdict for grade, verdict in zip(ours, theirs, strict=True))
+    same = sum(grade.correct == is_accepted for grade, is_accepted in zip(ours, theirs, strict=True))
     outcomes, stages = Counter(grade.outcome for grade in grades), Counter(grade.stage for grade in grades)
     print(f"{len(pairs):,} completions: " + ", ".join(f"{name} {count:,}" for name, count in outcomes.items()))
     print("decided by " + ", ".join(f"{name} {count:,}" for name, count in stages.items()))
     print(f"math-verify alone {their_s:12.1f} CPU s (scaled up from {len(share):,} completions)")
     print(f"evals.grading     {our_s:12.1f} CPU s, {wall_s:.1f} s of wall time")
-    print(f"ratio {their_s / our_s:.0f}; verdicts agree on {same} of the {len(theirs)} that both judged")
+    print(f"ratio {their_s / our_s:.0f}; grades agree on {same} of the {len(theirs)} that both graded")
 
 
 if __name__ == "__main__":

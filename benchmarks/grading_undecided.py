@@ -137,9 +137,9 @@ def main() -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     grades = grade_many((f"\\boxed{{{text}}}", gold) for _, text, gold in pairs)
     close_workers()
-    judged = [(found, pair) for found, pair in zip(grades, pairs, strict=True)]
-    undecided = [pair for found, pair in judged if found.detail.startswith("undecided") or found.outcome == "timeout"]
-    refused = [(found, pair) for found, pair in judged if not found.correct]
+    graded = [(found, pair) for found, pair in zip(grades, pairs, strict=True)]
+    undecided = [pair for found, pair in graded if found.detail.startswith("undecided") or found.outcome == "timeout"]
+    refused = [(found, pair) for found, pair in graded if not found.correct]
     print(f"{len(golds):,} references, {len({gold for _, _, gold in pairs}):,} of them need computer algebra")
     print(
         f"{len(pairs):,} rewritings: " + ", ".join(f"{k} {n:,}" for k, n in Counter(g.outcome for g in grades).items())

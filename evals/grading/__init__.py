@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from evals.grading.cache import GRADER_VERSION, close_workers, shared_cache
-from evals.grading.compare import Decision, Policy, compare
+from evals.grading.compare import Equality, Policy, compare
 from evals.grading.extraction import EXTRACTION_POLICIES, ExtractionPolicy, extract
 from evals.grading.pool import Pair
 
@@ -74,9 +74,9 @@ def grade_many(
     relative_tolerance: float = 0.0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
-    """`grade` of every (completion, answer), each different pair of extracted answer and reference judged once.
+    """`grade` of every (completion, answer), each different pair of extracted answer and reference graded once.
 
-    ``on_progress(done, total)`` is called as pairs of the symbolic stage are judged, which takes most of the time.
+    ``on_progress(done, total)`` is called as pairs of the symbolic stage are graded, which takes most of the time.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown grading policy {policy!r}; expected one of {', '.join(POLICIES)}")
@@ -93,21 +93,21 @@ def grade_many(
             continue
         key = (settled, reference)
         if key not in known:
-            decision = _compared(settled, reference, policy, relative_tolerance)
-            if decision.is_equal is None:
+            equality = _compared(settled, reference, policy, relative_tolerance)
+            if equality.is_equal is None:
                 waiting.setdefault(Pair(settled, reference, policy, relative_tolerance), []).append(index)
                 grades.append(None)
                 continue
-            outcome: Outcome = "correct" if decision.is_equal else "incorrect"
-            known[key] = Grade(decision.is_equal, outcome, settled, decision.stage)
+            outcome: Outcome = "correct" if equality.is_equal else "incorrect"
+            known[key] = Grade(equality.is_equal, outcome, settled, equality.stage)
         grades.append(known[key])
     if waiting:
-        verdicts = shared_cache().judge(list(waiting), on_progress)
-        for (pair, indices), verdict in zip(waiting.items(), verdicts, strict=True):
-            judged = Grade(verdict.outcome == "correct", verdict.outcome, pair.answer, verdict.stage, verdict.detail)
+        found = shared_cache().grade(list(waiting), on_progress)
+        for (pair, indices), one in zip(waiting.items(), found, strict=True):
+            symbolic = Grade(one.outcome == "correct", one.outcome, pair.answer, one.stage, one.detail)
             for index in indices:
-                grades[index] = judged
-    return [found for found in grades if found is not None]
+                grades[index] = symbolic
+    return [one for one in grades if one is not None]
 
 
 def _without_comparison(completion: str, reference: str, extraction: ExtractionPolicy) -> Grade | str:
@@ -123,5 +123,5 @@ def _without_comparison(completion: str, reference: str, extraction: ExtractionP
 
 # Thousands of completions of one problem hold a handful of different answers.
 @lru_cache(maxsize=20_000)
-def _compared(extracted: str, reference: str, policy: Policy, relative_tolerance: float) -> Decision:
+def _compared(extracted: str, reference: str, policy: Policy, relative_tolerance: float) -> Equality:
     return compare(extracted, reference, policy, relative_tolerance)

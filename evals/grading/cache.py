@@ -1,4 +1,4 @@
-"""Verdicts of the symbolic stage that are known already, and the one pool that finds the others."""
+"""Grades of the symbolic stage that are known already, and the one pool that finds the others."""
 
 from __future__ import annotations
 
@@ -8,52 +8,54 @@ import threading
 from collections.abc import Callable, Sequence
 
 from evals.grading.guard import refusal
-from evals.grading.pool import Pair, SymbolicJudge, Verdict
+from evals.grading.pool import Pair, SymbolicGrade, SymbolicGrader
 from evals.grading.typography import clean
 
 # Part of every result and of every key below: raise it whenever a grade may come out differently.
 GRADER_VERSION = "5"
-MAX_VERDICTS = 200_000
+MAX_GRADES = 200_000
 
 _Key = tuple[str, str, float, str, str]
 
 
-class VerdictCache:
-    """Answers pairs from memory, then from the guard, then from workers; each different pair is judged once.
+class GradeCache:
+    """Answers pairs from memory, then from the guard, then from workers; each different pair is graded once.
 
     The key is (grader version, policy, tolerance, normalised answer, reference). Failures of the machine are not kept.
     """
 
-    def __init__(self, workers: SymbolicJudge) -> None:
+    def __init__(self, workers: SymbolicGrader) -> None:
         self._workers = workers
-        self._verdicts: dict[_Key, Verdict] = {}
+        self._grades: dict[_Key, SymbolicGrade] = {}
         self._lock = threading.Lock()
 
-    def judge(self, pairs: Sequence[Pair], on_progress: Callable[[int, int], None] | None = None) -> list[Verdict]:
-        """Verdicts of the pairs, in their order; ``on_progress(done, total)`` counts those that workers judge."""
+    def grade(
+        self, pairs: Sequence[Pair], on_progress: Callable[[int, int], None] | None = None
+    ) -> list[SymbolicGrade]:
+        """Grades of the pairs, in their order; ``on_progress(done, total)`` counts those that workers grade."""
         keys = [_key(pair) for pair in pairs]
-        found: dict[_Key, Verdict] = {}
+        found: dict[_Key, SymbolicGrade] = {}
         missing: dict[_Key, Pair] = {}
         with self._lock:
             for key, pair in zip(keys, pairs, strict=True):
-                if key in self._verdicts:
-                    found[key] = self._verdicts[key]
+                if key in self._grades:
+                    found[key] = self._grades[key]
                 elif reason := refusal(key[3]) or refusal(clean(pair.reference)):
-                    found[key] = Verdict("incorrect", "guard", reason)
+                    found[key] = SymbolicGrade("incorrect", "guard", reason)
                 else:
                     missing.setdefault(key, pair)
         if missing:
             total = len(missing)
             tell = (lambda done: on_progress(done, total)) if on_progress else None
-            found.update(zip(missing, self._workers.judge(list(missing.values()), tell), strict=True))
+            found.update(zip(missing, self._workers.grade(list(missing.values()), tell), strict=True))
             self._keep({key: found[key] for key in missing})
         return [found[key] for key in keys]
 
-    def _keep(self, verdicts: dict[_Key, Verdict]) -> None:
+    def _keep(self, grades: dict[_Key, SymbolicGrade]) -> None:
         with self._lock:
-            self._verdicts.update((key, kept) for key, kept in verdicts.items() if kept.outcome != "infra_error")
-            for key in list(self._verdicts)[: max(0, len(self._verdicts) - MAX_VERDICTS)]:
-                del self._verdicts[key]
+            self._grades.update((key, kept) for key, kept in grades.items() if kept.outcome != "infra_error")
+            for key in list(self._grades)[: max(0, len(self._grades) - MAX_GRADES)]:
+                del self._grades[key]
 
     def close(self) -> None:
         self._workers.close()
@@ -66,16 +68,16 @@ def _key(pair: Pair) -> _Key:
     return GRADER_VERSION, pair.policy, pair.relative_tolerance, clean(pair.answer), pair.reference
 
 
-_shared: VerdictCache | None = None
+_shared: GradeCache | None = None
 _shared_lock = threading.Lock()
 
 
-def shared_cache() -> VerdictCache:
+def shared_cache() -> GradeCache:
     """The cache and pool of this process, made at the first call and closed when the interpreter ends."""
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = VerdictCache(SymbolicJudge())
+            _shared = GradeCache(SymbolicGrader())
             atexit.register(close_workers)
         return _shared
 
@@ -87,7 +89,7 @@ def close_workers() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The workers belong to the parent: two processes on one pipe would read each other's verdicts.
+    # The workers belong to the parent: two processes on one pipe would read each other's grades.
     global _shared, _shared_lock
     _shared_lock = threading.Lock()
     if _shared is not None:

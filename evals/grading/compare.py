@@ -33,7 +33,7 @@ _RATIO = re.compile(r"\d+(?:\.\d+)?(?::\d+(?:\.\d+)?)+", re.ASCII)
 Oracle = Callable[[Item, Item], bool]
 
 
-class Decision(NamedTuple):
+class Equality(NamedTuple):
     is_equal: bool | None
     stage: Literal["string", "exact", "undecided"]
 
@@ -51,10 +51,10 @@ def compare(
     relative_tolerance: float = 0.0,
     *,
     oracle: Oracle | None = None,
-) -> Decision:
+) -> Equality:
     """Whether an extracted answer equals the raw reference answer, under any pair of their readings."""
     if extracted.strip() == reference.strip():
-        return Decision(True, "string")
+        return Equality(True, "string")
     rule = _Rule(policy, relative_tolerance, oracle)
     predictions, golds = _parsed(extracted), _parsed(reference)
     choices, gold_choices = _choices(extracted), _choices(reference)
@@ -65,13 +65,13 @@ def compare(
     identity = identity_reading(extracted)
     if identity is not None:
         predictions += (identity,)
-    verdicts = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
-    if True in verdicts:
+    found = [_same_item(prediction, gold, rule) for prediction in predictions for gold in golds]
+    if True in found:
         is_text = any(item.text == gold.text for item in predictions for gold in golds)
-        return Decision(True, "string" if is_text else "exact")
-    if None in verdicts:
-        return Decision(None, "undecided")
-    return Decision(False, "exact")
+        return Equality(True, "string" if is_text else "exact")
+    if None in found:
+        return Equality(None, "undecided")
+    return Equality(False, "exact")
 
 
 @lru_cache(maxsize=20_000)
@@ -95,9 +95,11 @@ def _with_units(text: str, items: tuple[Item, ...], others: tuple[Item, ...]) ->
 
 def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
     if item.links:  # x = 2+3 = 5 says 5 if each of its values does
-        verdict = _same_item(replace(item, links=()), gold, rule)
+        is_equal = _same_item(replace(item, links=()), gold, rule)
         unnamed = replace(gold, name="", equation="", unit="")
-        return verdict if verdict is False else all_of([verdict, *(_same_item(v, unnamed, rule) for v in item.links)])
+        return (
+            is_equal if is_equal is False else all_of([is_equal, *(_same_item(v, unnamed, rule) for v in item.links)])
+        )
     if item.unit and gold.unit and item.unit != gold.unit:
         return None
     if _measures_otherwise(item, gold) or _measures_otherwise(gold, item):
@@ -119,16 +121,16 @@ def _same_item(item: Item, gold: Item, rule: _Rule) -> bool | None:
         return _same_numbers(item, value, gold, other, rule)
     if item.is_percent and not gold.is_percent:
         return False
-    verdict = None
+    is_equal = None
     if isinstance(value, Group) and isinstance(other, Group):
-        verdict = _same_groups(value, other, rule)
+        is_equal = _same_groups(value, other, rule)
     elif isinstance(value, str) and isinstance(other, str) and value == other:
         return True
     elif _names_more(item, gold):
         return False
-    if verdict is None and rule.oracle is not None and _may_ask(value, other):
+    if is_equal is None and rule.oracle is not None and _may_ask(value, other):
         return rule.oracle(item, gold)
-    return verdict
+    return is_equal
 
 
 def _measures_otherwise(item: Item, other: Item) -> bool:
@@ -211,8 +213,8 @@ def _same_groups(group: Group, gold: Group, rule: _Rule) -> bool | None:
         # Numbers are fully known; x in a list of two could still be three values for the symbolic stage.
         return False if _is_numeric(group) and _is_numeric(gold) else None
     if is_ordered:
-        verdict = all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
-        return verdict if group.brackets == gold.brackets else False
+        is_equal = all_of([_same_item(*pair, rule) for pair in zip(group.items, gold.items, strict=True)])
+        return is_equal if group.brackets == gold.brackets else False
     if len(group.items) > MAX_ITEMS:
         return None
     return same_unordered(group.items, gold.items, lambda one, other: _same_if_named_alike(one, other, rule))

@@ -21,7 +21,7 @@ CHUNK_SIZE = 16
 WALL_LIMIT_S = 300.0
 _COMMAND = ("-m", "evals.grading.worker")
 
-# In place of a policy: the pair is judged by math-verify alone.
+# In place of a policy: the pair is graded by math-verify alone.
 MATH_VERIFY = "math-verify"
 
 SymbolicOutcome = Literal["correct", "incorrect", "timeout", "error", "infra_error"]
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SymbolicGrade:
     """``stage``: symbolic, unparsed (one side is no formula), or guard (not sent). ``detail``: why it failed."""
 
     outcome: SymbolicOutcome
@@ -45,8 +45,8 @@ class Verdict:
     detail: str = ""
 
 
-class SymbolicJudge:
-    """Judges pairs in up to ``num_workers`` processes; they start when needed and stay. Safe to use from threads.
+class SymbolicGrader:
+    """Grades pairs in up to ``num_workers`` processes; they start when needed and stay. Safe to use from threads.
 
     ``command`` replaces the arguments of the interpreter, for tests.
     """
@@ -66,21 +66,21 @@ class SymbolicJudge:
             environment={"PYTHONHASHSEED": "0"},
         )
 
-    def judge(self, pairs: Sequence[Pair], on_progress: Callable[[int], None] | None = None) -> list[Verdict]:
-        """Verdicts of the pairs, in their order; ``on_progress`` is told how many are done.
+    def grade(self, pairs: Sequence[Pair], on_progress: Callable[[int], None] | None = None) -> list[SymbolicGrade]:
+        """Grades of the pairs, in their order; ``on_progress`` is told how many are done.
 
         Raises:
             MissingError: workers cannot be started on this machine: something that they need is missing.
         """
         # Pairs of one reference in one chunk: it is parsed once.
         open_pairs = sorted(range(len(pairs)), key=lambda index: (pairs[index].reference, index))
-        verdicts: dict[int, Verdict] = {}
+        grades: dict[int, SymbolicGrade] = {}
         num_done = 0
         for attempt in range(1, MAX_ATTEMPTS + 1):
 
             def count(answer: Message | Failure, is_last: bool = attempt == MAX_ATTEMPTS) -> None:
                 nonlocal num_done
-                num_done += is_last or _verdict(answer).outcome != "infra_error"
+                num_done += is_last or _grade(answer).outcome != "infra_error"
                 if on_progress:
                     on_progress(num_done)
 
@@ -88,14 +88,14 @@ class SymbolicJudge:
                 answers = self._pool.ask([pairs[index]._asdict() for index in open_pairs], count)
             except CannotStartError as error:
                 raise MissingError(f"the grader's worker process cannot start: {error}") from error
-            verdicts.update((index, _verdict(answer)) for index, answer in zip(open_pairs, answers, strict=True))
+            grades.update((index, _grade(answer)) for index, answer in zip(open_pairs, answers, strict=True))
             if any(isinstance(answer, Failure) and answer.kind == "not started" for answer in answers):
                 break
-            open_pairs = [index for index in open_pairs if verdicts[index].outcome == "infra_error"]
-        return [verdicts[index] for index in range(len(pairs))]
+            open_pairs = [index for index in open_pairs if grades[index].outcome == "infra_error"]
+        return [grades[index] for index in range(len(pairs))]
 
     def close(self) -> None:
-        """Ends the processes; judging again starts them anew."""
+        """Ends the processes; grading again starts them anew."""
         self._pool.close()
 
     def abandon(self) -> None:
@@ -103,11 +103,11 @@ class SymbolicJudge:
         self._pool.abandon()
 
 
-def _verdict(answer: Message | Failure) -> Verdict:
+def _grade(answer: Message | Failure) -> SymbolicGrade:
     if isinstance(answer, Failure):
-        return Verdict("infra_error", detail=f"worker {answer.detail}")
+        return SymbolicGrade("infra_error", detail=f"worker {answer.detail}")
     outcome: SymbolicOutcome = "infra_error" if answer["outcome"] == "killed" else answer["outcome"]
-    return Verdict(outcome, answer.get("stage", "symbolic"), answer.get("detail", ""))
+    return SymbolicGrade(outcome, answer.get("stage", "symbolic"), answer.get("detail", ""))
 
 
 def _usable_cpus() -> int:

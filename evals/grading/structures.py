@@ -111,11 +111,11 @@ def _same_relations(found: Any, expected: Any, points: Points) -> bool | None:
         return all_of(same(*pair, points) for pair in zip(found.args, expected.args, strict=True))
     residuals = [over_the_reals((side.lhs - side.rhs).doit()) for side in (found, expected)]
     is_inequality = isinstance(found, (sympy.Lt, sympy.Le))
-    verdict = _is_multiple(residuals, points, is_positive=is_inequality)
-    if verdict is False and not is_inequality:
+    is_equal = _is_multiple(residuals, points, is_positive=is_inequality)
+    if is_equal is False and not is_inequality:
         numerators = [sympy.fraction(sympy.together(residual))[0] for residual in residuals]
-        verdict = _is_multiple(numerators, points, is_positive=False)
-    return verdict
+        is_equal = _is_multiple(numerators, points, is_positive=False)
+    return is_equal
 
 
 def _is_multiple(both: Sequence[Any], points: Points, *, is_positive: bool) -> bool | None:

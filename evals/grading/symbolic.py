@@ -47,9 +47,9 @@ class Oracle:
     def _is_same_set(self, item: Item, gold: Item) -> bool:
         names = Names()
         try:
-            verdict = same_set(item, gold, lambda text: _parse(rewrite(text, names)), Points(item.text, gold.text))
-            self.num_undecided += verdict is None
-            return verdict is True
+            is_equal = same_set(item, gold, lambda text: _parse(rewrite(text, names)), Points(item.text, gold.text))
+            self.num_undecided += is_equal is None
+            return is_equal is True
         except RecursionError:
             raise
         except Exception:  # as below; sympy solves no inequality but those in one variable
@@ -68,13 +68,13 @@ class Oracle:
             self.num_unparsed += 1
             return False
         try:
-            verdict = same(found, expected, Points(text, gold))
+            is_equal = same(found, expected, Points(text, gold))
         except (RecursionError, MemoryError):
             raise
         except Exception:  # sympy fails in many ways, and none of them is a proof
-            verdict = None
-        self.num_undecided += verdict is None
-        return verdict is True
+            is_equal = None
+        self.num_undecided += is_equal is None
+        return is_equal is True
 
 
 def _is_in_degrees(item: Item) -> bool:

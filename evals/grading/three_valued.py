@@ -1,4 +1,4 @@
-"""Verdicts that may be undecided: True, False, or None where neither can be shown."""
+"""Answers that may be undecided: True, False, or None where neither can be shown."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def all_of(verdicts: Iterable[bool | None]) -> bool | None:
+def all_of(answers: Iterable[bool | None]) -> bool | None:
     """Whether all hold; what stands behind the first that does not is not asked for."""
     is_undecided = False
-    for verdict in verdicts:
-        if verdict is False:
+    for answer in answers:
+        if answer is False:
             return False
-        is_undecided = is_undecided or verdict is None
+        is_undecided = is_undecided or answer is None
     return None if is_undecided else True
 
 
-def any_of(verdicts: Iterable[bool | None]) -> bool | None:
+def any_of(answers: Iterable[bool | None]) -> bool | None:
     """Whether any holds; what stands behind the first that does is not asked for."""
     is_undecided = False
-    for verdict in verdicts:
-        if verdict:
+    for answer in answers:
+        if answer:
             return True
-        is_undecided = is_undecided or verdict is None
+        is_undecided = is_undecided or answer is None
     return None if is_undecided else False
 
 
@@ -32,10 +32,10 @@ def same_unordered(items: Iterable[T], others: Sequence[T], same: Callable[[T, T
     """Whether as many items have equal partners: equality is transitive, so any equal partner will do."""
     left, is_undecided = list(others), False
     for item in items:
-        verdicts = [same(item, other) for other in left]
-        if True in verdicts:
-            del left[verdicts.index(True)]
-        elif None in verdicts:
+        answers = [same(item, other) for other in left]
+        if True in answers:
+            del left[answers.index(True)]
+        elif None in answers:
             is_undecided = True
         else:
             return False

@@ -1,7 +1,7 @@
 """The child process of the symbolic stage: `python -m evals.grading.worker CPU_LIMIT_S` and the pipes of the pool.
 
-The process loads sympy once and stays warm. Pairs are judged in forks of it under hard limits of CPU time and memory,
-so that no answer can slow down or kill the judging of another. It is a fresh interpreter with a single thread, which
+The process loads sympy once and stays warm. Pairs are graded in forks of it under hard limits of CPU time and memory,
+so that no answer can slow down or kill the grading of another. It is a fresh interpreter with a single thread, which
 makes the forks safe whatever threads the parent has.
 """
 
@@ -25,10 +25,10 @@ CPU_SIGNALS = (signal.SIGPROF, signal.SIGXCPU)
 UNDECIDED = "undecided: no difference was found and no proof of equality"
 
 
-def judge_chunk(pairs: Sequence[Message], cpu_limit_s: float, respond: Respond) -> None:
-    """Responds with the verdict of each pair in order, or with what became of the process that judged it.
+def grade_chunk(pairs: Sequence[Message], cpu_limit_s: float, respond: Respond) -> None:
+    """Responds with the grade of each pair in order, or with what became of the process that graded it.
 
-    One fork judges pair after pair, so that they share what was parsed; after a failure a new one goes on behind it.
+    One fork grades pair after pair, so that they share what was parsed; after a failure a new one goes on behind it.
     """
     position = 0
     while position < len(pairs):
@@ -36,11 +36,11 @@ def judge_chunk(pairs: Sequence[Message], cpu_limit_s: float, respond: Respond) 
         child = os.fork()
         if child == 0:
             os.close(read_end)
-            _judge_and_exit(pairs[position:], cpu_limit_s, write_end)
+            _grade_and_exit(pairs[position:], cpu_limit_s, write_end)
         os.close(write_end)
         is_first = True
-        with os.fdopen(read_end, "rb") as verdicts:
-            for line in verdicts:
+        with os.fdopen(read_end, "rb") as grades:
+            for line in grades:
                 respond(json.loads(line))
                 position, is_first = position + 1, False
         _, status = os.waitpid(child, 0)
@@ -64,19 +64,19 @@ def _failure(status: int) -> Message | None:
     return {"outcome": "killed" if is_killed else "error", "detail": received.name}
 
 
-def _judge_and_exit(pairs: Sequence[Message], cpu_limit_s: float, write_end: int) -> NoReturn:
+def _grade_and_exit(pairs: Sequence[Message], cpu_limit_s: float, write_end: int) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for position, pair in enumerate(pairs):
         try:
             _limit_cpu(cpu_limit_s)
-            verdict = _judge(pair)
+            grade = _grade(pair)
         except BaseException as error:  # the reason is recorded; its text could be as hostile as the answer
             if position:
                 os._exit(1)
-            verdict = {"outcome": "error", "detail": type(error).__name__}
-        os.write(write_end, json.dumps(verdict).encode("ascii") + b"\n")
-        if verdict["outcome"] == "error":
+            grade = {"outcome": "error", "detail": type(error).__name__}
+        os.write(write_end, json.dumps(grade).encode("ascii") + b"\n")
+        if grade["outcome"] == "error":
             break
     os._exit(0)
 
@@ -92,18 +92,18 @@ def _limit_cpu(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def _judge(pair: Message) -> Message:
+def _grade(pair: Message) -> Message:
     if pair["policy"] == MATH_VERIFY:
         return {"outcome": "correct" if _math_verify_accepts(pair) else "incorrect", "stage": MATH_VERIFY}
     from evals.grading.compare import compare
     from evals.grading.symbolic import Oracle
 
     oracle = Oracle()
-    decision = compare(pair["answer"], pair["reference"], pair["policy"], pair["relative_tolerance"], oracle=oracle)
-    is_equal = decision.is_equal is True
+    equality = compare(pair["answer"], pair["reference"], pair["policy"], pair["relative_tolerance"], oracle=oracle)
+    is_equal = equality.is_equal is True
     stage = "unparsed" if oracle.num_unparsed and not is_equal else "symbolic"
-    verdict = {"outcome": "correct" if is_equal else "incorrect", "stage": stage}
-    return verdict | {"detail": UNDECIDED} if oracle.num_undecided and not is_equal else verdict
+    grade = {"outcome": "correct" if is_equal else "incorrect", "stage": stage}
+    return grade | {"detail": UNDECIDED} if oracle.num_undecided and not is_equal else grade
 
 
 def _math_verify_accepts(pair: Message) -> bool:
@@ -117,13 +117,13 @@ def _math_verify_accepts(pair: Message) -> bool:
 
 
 def prepare() -> Callable[[list[Message], Respond], None]:
-    """What judges a chunk of pairs, once sympy is loaded; the CPU limit is the first argument of the command."""
+    """What grades a chunk of pairs, once sympy is loaded; the CPU limit is the first argument of the command."""
     from evals.grading.symbolic import warm_up
 
     warm_up()
     gc.freeze()  # a collection in a fork would otherwise copy every page
     cpu_limit_s = float(sys.argv[1])
-    return lambda pairs, respond: judge_chunk(pairs, cpu_limit_s, respond)
+    return lambda pairs, respond: grade_chunk(pairs, cpu_limit_s, respond)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""From samples with verdicts to numbers: counts, estimates, comparisons."""
+"""From samples with grades to numbers: counts, estimates, comparisons."""

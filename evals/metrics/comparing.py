@@ -19,7 +19,7 @@ from evals.metrics.estimates import Estimate, resolve_ks
 from evals.metrics.passk_ucc import check_beside_pass, passk_counts, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 
 
 def compare_passk(
@@ -39,10 +39,10 @@ def compare_passk(
         UsageError: as `passk_result`.
     """
     check_beside_pass(also, taus)
-    judged_a, judged_b = a.judged(), b.judged()
-    check_comparable(judged_a, judged_b, names=names)
-    ks = resolve_ks(judged_a, ks)
-    counts_a, counts_b = passk_counts(a, judged_a, also=also), passk_counts(b, judged_b, also=also)
+    graded_a, graded_b = a.graded(), b.graded()
+    check_comparable(graded_a, graded_b, names=names)
+    ks = resolve_ks(graded_a, ks)
+    counts_a, counts_b = passk_counts(a, graded_a, also=also), passk_counts(b, graded_b, also=also)
     estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
     estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
     return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
@@ -72,16 +72,16 @@ def compare_ucc(
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
         for name in dict.fromkeys(row.benchmark for row in (*a.rows, *b.rows))
     }
-    judged_a, judged_b = a.judged(), b.judged()
-    check_comparable(judged_a, judged_b, names=names)
-    ks = resolve_ks(judged_a, ks)
+    graded_a, graded_b = a.graded(), b.graded()
+    check_comparable(graded_a, graded_b, names=names)
+    ks = resolve_ks(graded_a, ks)
     counts_a, counts_b = (
-        count_clusters(judged, settings_of, jobs=jobs, on_progress=on_progress) for judged in (judged_a, judged_b)
+        count_clusters(graded, settings_of, jobs=jobs, on_progress=on_progress) for graded in (graded_a, graded_b)
     )
     return _comparison("ucc@k", names, ucc_estimates(counts_a, ks), ucc_estimates(counts_b, ks), seed, a, b)
 
 
-def check_comparable(a: Sequence[Judged], b: Sequence[Judged], *, names: tuple[str, str]) -> None:
+def check_comparable(a: Sequence[GradedProblem], b: Sequence[GradedProblem], *, names: tuple[str, str]) -> None:
     """Raises DataError naming the first problem that only one side has, or that has another n on the other side."""
     n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
     n_b = {(problem.benchmark, problem.id): problem.n for problem in b}

@@ -1,4 +1,4 @@
-"""From judged samples to counts: all that the estimators need of a problem, whatever the texts were."""
+"""From graded samples to counts: all that the estimators need of a problem, whatever the texts were."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_t
 from evals.errors import UsageError
 from evals.estimators import vendi_score
 from evals.samples.graders import is_countdown
-from evals.samples.types import Judged
+from evals.samples.types import GradedProblem
 from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
@@ -62,7 +62,7 @@ def clustering_settings(
     return list(dict.fromkeys(settings))
 
 
-def solutions(problem: Judged) -> Distinct:
+def solutions(problem: GradedProblem) -> Distinct:
     """The correct completions of a problem, as they are compared with one another."""
     texts = problem.completions
     if is_countdown(problem.benchmark):  # white space around a chain is not another solution
@@ -109,7 +109,7 @@ FAST = Backend(similarity_of_distinct, _partitions)
 
 
 def cluster_counts(
-    problem: Judged, settings: Sequence[Setting], *, with_vendi: bool = False, backend: Backend = FAST
+    problem: GradedProblem, settings: Sequence[Setting], *, with_vendi: bool = False, backend: Backend = FAST
 ) -> dict[Setting, Counts]:
     """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
@@ -142,7 +142,7 @@ def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backen
 
 
 def count_clusters(
-    problems: Sequence[Judged],
+    problems: Sequence[GradedProblem],
     settings_of: Mapping[str, Sequence[Setting]],
     *,
     jobs: int = 1,
@@ -174,12 +174,12 @@ def count_clusters(
     return counts
 
 
-def _cluster_counts(task: tuple[Judged, Sequence[Setting], bool, Backend]) -> dict[Setting, Counts]:
+def _cluster_counts(task: tuple[GradedProblem, Sequence[Setting], bool, Backend]) -> dict[Setting, Counts]:
     problem, settings, with_vendi, backend = task
     return cluster_counts(problem, settings, with_vendi=with_vendi, backend=backend)
 
 
-def _found_share(problem: Judged, num_found: int) -> float:
+def _found_share(problem: GradedProblem, num_found: int) -> float:
     from evals.benchmarks.countdown import count_solutions, parse_prompt
 
     num_solutions = count_solutions(*parse_prompt(str(problem.answer)))

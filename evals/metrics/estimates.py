@@ -16,7 +16,7 @@ from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.metrics.counting import Counts
 from evals.results.document import AVERAGE, About, GraderInfo, Row, SamplingInfo
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 
 LARGEST_DEFAULT_K = 256
 
@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
     is_averaged: bool = True
 
 
-def resolve_ks(problems: Sequence[Judged], ks: Sequence[int] | None) -> list[int]:
+def resolve_ks(problems: Sequence[GradedProblem], ks: Sequence[int] | None) -> list[int]:
     """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
     if not problems:
         raise DataError("no samples")

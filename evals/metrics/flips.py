@@ -116,18 +116,18 @@ def flips_result(
     adds bootstrap intervals over the problems of a row. ``names`` are those of the two sides, for messages.
 
     Raises:
-        DataError: the two hold different problems, or different numbers of samples of one; or a sample has no verdict.
+        DataError: the two hold different problems, or different numbers of samples of one; or a sample has no grade.
         UsageError: a k is larger than some problem's n.
     """
-    judged_base, judged_tuned = base.judged(), tuned.judged()
-    check_comparable(judged_base, judged_tuned, names=names)
+    graded_base, graded_tuned = base.graded(), tuned.graded()
+    check_comparable(graded_base, graded_tuned, names=names)
     if ks is None:
-        ks = [min([DEFAULT_K, *(problem.n for problem in judged_base)])]
-    ks = resolve_ks(judged_base, ks)
-    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in judged_tuned}
+        ks = [min([DEFAULT_K, *(problem.n for problem in graded_base)])]
+    ks = resolve_ks(graded_base, ks)
+    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in graded_tuned}
     pairs = [
         Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
-        for problem in judged_base
+        for problem in graded_base
     ]
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)

@@ -12,10 +12,10 @@ from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
 from evals.samples.graders import grader_name
-from evals.samples.types import Judged, Problem
+from evals.samples.types import GradedProblem, Problem
 
 
-def wrong_votes(problem: Problem, judged: Judged, *, extraction: ExtractionPolicy = "boxed") -> tuple[int, ...]:
+def wrong_votes(problem: Problem, graded: GradedProblem, *, extraction: ExtractionPolicy = "boxed") -> tuple[int, ...]:
     """How many samples gave each wrong answer, most frequent first; samples without an answer do not vote.
 
     Raises:
@@ -27,9 +27,9 @@ def wrong_votes(problem: Problem, judged: Judged, *, extraction: ExtractionPolic
             f"maj@k counts equal final answers, which {problem.benchmark} does not have (grader {shown(grader)}); "
             "leave `maj` out, or name the mathematical benchmarks with -b"
         )
-    # What is not among the correct completions is wrong, whoever judged.
+    # What is not among the correct completions is wrong, whoever graded.
     wrong = Counter(sample.completion for sample in problem.samples)
-    wrong.subtract(judged.completions)
+    wrong.subtract(graded.completions)
     votes: Counter[Hashable] = Counter()
     for completion, times in wrong.items():
         answer = extract(completion, extraction).text if times else None

@@ -1,9 +1,9 @@
-"""Pass@k and UCC@k, from samples with verdicts to the result document.
+"""Pass@k and UCC@k, from samples with grades to the result document.
 
-    verdicts.read_judged -> Samples.judged() -> Judged -> Counts -> Estimate -> Row -> Result
+    read_graded -> Samples.graded() -> GradedProblem -> Counts -> Estimate -> Row -> Result
 
-Everything after `Judged` (who is correct) is a function of counts: n samples, c correct, cluster sizes s_j. Means run
-over all problems of a benchmark; an unsolved one counts 0.
+Once it is known who is correct (`GradedProblem`), everything is a function of counts: n samples, c correct, cluster
+sizes s_j. Means run over all problems of a benchmark; an unsolved one counts 0.
 """
 
 # Axes: P problems, K values of k.
@@ -21,7 +21,7 @@ from evals.estimators import Floats
 from evals.metrics.counting import FAST, POSITIVE_SEMIDEFINITE, Backend, Counts, clustering_settings, count_clusters
 from evals.metrics.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
 from evals.results.document import About, ProblemEntry, Result, Row
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity.setting import Setting
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
@@ -48,12 +48,12 @@ def passk_result(
 
     Raises:
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
-        DataError: a sample has no verdict.
+        DataError: a sample has no grade.
     """
     check_beside_pass(also, taus)
-    judged = samples.judged()
-    ks = resolve_ks(judged, ks)
-    counts = passk_counts(samples, judged, also=also)
+    graded = samples.graded()
+    ks = resolve_ks(graded, ks)
+    counts = passk_counts(samples, graded, also=also)
     estimates = passk_estimates(counts, ks, also=also, taus=taus)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
@@ -87,16 +87,16 @@ def ucc_result(
 
     Raises:
         UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`.
-        DataError: a sample has no verdict.
+        DataError: a sample has no grade.
     """
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
         for name in dict.fromkeys(row.benchmark for row in samples.rows)
     }
-    judged = samples.judged()
-    ks = resolve_ks(judged, ks)
+    graded = samples.graded()
+    ks = resolve_ks(graded, ks)
     counts = count_clusters(
-        judged,
+        graded,
         settings_of,
         jobs=jobs,
         on_progress=on_progress,
@@ -148,16 +148,16 @@ def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) ->
         )
 
 
-def passk_counts(samples: Samples, judged: Sequence[Judged], *, also: Sequence[str] = ()) -> list[Counts]:
+def passk_counts(samples: Samples, graded: Sequence[GradedProblem], *, also: Sequence[str] = ()) -> list[Counts]:
     """The counts of every problem, with the wrong answers' votes where maj@k is among ``also``."""
-    votes: list[tuple[int, ...] | None] = [None] * len(judged)
+    votes: list[tuple[int, ...] | None] = [None] * len(graded)
     if "maj" in also:
         from evals.metrics.majority import wrong_votes
 
-        votes = [wrong_votes(*pair) for pair in zip(samples.problems(), judged, strict=True)]
+        votes = [wrong_votes(*pair) for pair in zip(samples.problems(), graded, strict=True)]
     return [
         Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
-        for problem, wrong in zip(judged, votes, strict=True)
+        for problem, wrong in zip(graded, votes, strict=True)
     ]
 
 

@@ -14,9 +14,9 @@ from evals.metrics.counting import Counts, clustering_settings
 from evals.metrics.estimates import rows_of
 from evals.metrics.passk_ucc import passk_estimates, ucc_estimates
 from evals.results.document import Row
-from evals.samples.types import Judged, Problem, Samples
+from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity.setting import Setting
-from evals.studies.clusters import clusters_of_judged
+from evals.studies.clusters import clusters_of
 from evals.text import visible
 
 LONGEST_ANSWER = 600
@@ -72,30 +72,30 @@ def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
     """Every benchmark in ``samples`` under its default clustering, ``num_answers`` clusters and wrong answers each.
 
     Raises:
-        DataError: a sample has no verdict.
+        DataError: a sample has no grade.
     """
     views: dict[str, list[ProblemView]] = {}
     settings: dict[str, Setting] = {}
-    for problem, judged in zip(samples.problems(), samples.judged(), strict=True):
+    for problem, graded in zip(samples.problems(), samples.graded(), strict=True):
         if problem.benchmark not in settings:
             settings[problem.benchmark] = clustering_settings(problem.benchmark, None, None, "components", "math")[0]
-        seen = _problem_view(problem, judged, settings[problem.benchmark], num_answers)
+        seen = _problem_view(problem, graded, settings[problem.benchmark], num_answers)
         views.setdefault(problem.benchmark, []).append(seen)
     return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]
 
 
-def _problem_view(problem: Problem, judged: Judged, setting: Setting, num_answers: int) -> ProblemView:
-    (found,) = clusters_of_judged(judged, [setting])
+def _problem_view(problem: Problem, graded: GradedProblem, setting: Setting, num_answers: int) -> ProblemView:
+    (found,) = clusters_of(graded, [setting])
     clusters = [
         Shown(one.size, one.num_distinct, one.times, capped(one.text, LONGEST_ANSWER))
         for one in found.clusters[:num_answers]
     ]
-    wrong = Counter(row.completion for row in problem.samples) - Counter(judged.completions)
+    wrong = Counter(row.completion for row in problem.samples) - Counter(graded.completions)
     prompt = next((row.prompt for row in problem.samples if row.prompt is not None), None)
     sizes = tuple(cluster.size for cluster in found.clusters)
     return ProblemView(
-        counts=Counts(judged.benchmark, judged.id, judged.n, judged.correct, sizes),
-        answer=capped("" if judged.answer is None else str(judged.answer), LONGEST_NAME),
+        counts=Counts(graded.benchmark, graded.id, graded.n, graded.correct, sizes),
+        answer=capped("" if graded.answer is None else str(graded.answer), LONGEST_NAME),
         prompt=None if prompt is None else capped(prompt, LONGEST_PROMPT),
         clusters=tuple(clusters),
         wrong=tuple(Shown(n, 1, n, capped(text, LONGEST_ANSWER)) for text, n in wrong.most_common(num_answers)),

@@ -1,1 +1,1 @@
-"""Samples: their records, reading, writing, importing, and the verdict on each."""
+"""Samples: their records, reading, writing, importing, and the grade on each."""

@@ -1,174 +1,172 @@
-"""Graded files: samples with `correct` and `outcome`, beside a note that says what made them.
+"""Samples with a grade on each, and who gave it: a graded copy of the file, the rows themselves, or a grader here.
 
-A file is graded again only if its samples, the grader or its settings have changed since.
+A file of a run is replaced by its graded copy (`quatro eval grade RUN`) wherever that copy was made of these samples.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.strict_json import read_document
-from evals.files.whole import write_whole
-from evals.grading import GRADER_VERSION, OUTCOMES
-from evals.samples.graders import GradingSettings, judge_rows
+from evals.grading import GRADER_VERSION
+from evals.grading.compare import Policy
+from evals.grading.extraction import ExtractionPolicy
+from evals.results.document import GraderInfo
+from evals.samples.graded_copies import Note, graded_copy, note_of
+from evals.samples.graders import (
+    Grade,
+    GradingSettings,
+    grade_rows,
+    log_failures,
+    missing_box_hint,
+    refuse_infra_errors,
+)
 from evals.samples.reading import read_samples, sample_files
+from evals.samples.types import Sample, Samples
 
 
 @dataclass(frozen=True)
-class GradedFile:
-    """What became of one samples file; ``outcomes`` counts its rows."""
+class Asked:
+    """How to grade; None: as graded copies were, else the default. ``regrade``: whatever copies and rows say."""
 
-    source: Path
-    target: Path
-    outcomes: Mapping[str, int]
-    was_done: bool
-    warnings: Sequence[str] = ()
+    policy: Policy | None = None
+    extraction: ExtractionPolicy | None = None
+    grader: str | None = None
+    regrade: bool = False
 
-    @property
-    def num_rows(self) -> int:
-        return sum(self.outcomes.values())
+    def given(self) -> dict[str, str]:
+        """The settings that were asked for by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(GradingSettings)}
+        return {name: value for name, value in values.items() if value is not None}
 
+    def settings(self) -> GradingSettings:
+        return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader)
 
-def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
-    """(samples file, graded file) for every file that ``paths`` name.
-
-    Files in a run (``samples/<tag>/<benchmark>.jsonl``) go to its ``graded/<tag>/`` unless ``out`` says otherwise.
-
-    Raises:
-        UsageError: a file is in no run and ``out`` is missing, ``out`` is a file, or two would have the same name.
-        DataError: a path does not exist or holds no samples.
-    """
-    if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"-o {out}: that is a file; graded files go to a folder, one for each samples file")
-    targets: dict[Path, Path] = {}
-    for path in paths:
-        for source in sample_files(path):
-            target = _target(source, out)
-            if target.resolve() == source.resolve():
-                raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
-            if target in targets and targets[target] != source:
-                raise UsageError(f"{targets[target]} and {source} would both become {target}; grade them apart")
-            targets[target] = source
-    return [(source, target) for target, source in targets.items()]
+    def differs_from(self, grader: Mapping[str, str | None]) -> str:
+        """The first setting asked for that ``grader`` had otherwise, in words; empty where there is none."""
+        for name, value in self.given().items():
+            if grader.get(name) != value:
+                return f"{name} {grader.get(name) or 'by benchmark'}, not {value}"
+        return ""
 
 
-def grade_file(
-    source: Path,
-    target: Path,
-    settings: GradingSettings,
+def read_graded(
+    paths: Sequence[Path],
     *,
+    benchmarks: Sequence[str] | None = None,
+    asked: Asked | None = None,
+    id: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> GradedFile:
-    """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
+) -> tuple[Samples, GraderInfo]:
+    """Samples with `correct` in every row, and who said so: unknown (None) where the rows came with it.
+
+    ``id`` leaves the rows of other problems ungraded; ``on_progress(done, total)`` counts what computer algebra grades.
 
     Raises:
-        DataError: a row breaks the samples contract, or is code.
-        OSError: ``target`` cannot be written.
+        UsageError: ``asked`` names a setting although no row is left to grade; or as `read_samples`.
+        DataError: files were graded by different graders, a sample cannot be graded; or as `read_samples`.
     """
-    made_by = {
-        "schema": 1,
-        "grader": {"version": GRADER_VERSION, **asdict(settings)},
-        "samples_sha256": _sha256(source) if source.is_file() else None,
-    }
-    note = _note_path(target)
-    done = _read_note(note) if target.is_file() else {}
-    if done and {key: done.get(key) for key in made_by} == made_by and done.get("graded_sha256") == _sha256(target):
-        return GradedFile(source, target, done["outcomes"], was_done=True)
-    samples = read_samples([source])
-    judgements = judge_rows(samples.rows, **asdict(settings), on_progress=on_progress)
-    counts = Counter(judgement.outcome for judgement in judgements)
-    outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
-    lines = (
-        replace(row, correct=found.is_correct, extra={**row.extra, "outcome": found.outcome}).to_json_line()
-        for row, found in zip(samples.rows, judgements, strict=True)
-    )
-    note.unlink(missing_ok=True)
-    write_whole(target, lines)
-    document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
-    # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
-    if not counts["infra_error"]:
-        write_whole(note, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
-    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
+    asked = asked or Asked()
+    copies, notes, warnings = ({}, [], []) if asked.regrade else _graded_copies(paths, asked)
+    samples = read_samples(paths, benchmarks=benchmarks, instead=copies)
+    said_by = {str(note.file): _info(note.grader) for note in notes if note.file in samples.files}
+    ungraded = [file for file in samples.files if str(file) not in said_by]
+    chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
+    open_places = [place for place in chosen if asked.regrade or samples.rows[place].correct is None]
+    open_rows = [samples.rows[place] for place in open_places]
+    if not asked.regrade:
+        refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
+    if not open_rows:
+        _refuse_idle(asked, ungraded, [note for note in notes if note.file in samples.files])
+        grader = GraderInfo() if ungraded else agreed_grader(said_by)
+        return replace(samples, warnings=[*samples.warnings, *warnings]), grader
+    grades = grade_rows(open_rows, **vars(asked.settings()), on_progress=on_progress)
+    refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
+    log_failures(grades)
+    hints = _hints(open_rows, grades, asked.settings().extraction)
+    rows = list(samples.rows)
+    for place, found in zip(open_places, grades, strict=True):
+        rows[place] = _with_grade(rows[place], found)
+    here = f"{ungraded[0] if ungraded else samples.files[0]}, graded here"
+    grader = agreed_grader({**said_by, here: _info({"version": GRADER_VERSION, **vars(asked.settings())})})
+    return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
 
 
-class Note(NamedTuple):
-    """What the note beside a graded file says; ``stale`` says why it is not believed, empty where it is.
+def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
+    """The one grader of all files (by name); those of whom it is unknown are passed over.
 
-    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) that judged.
+    Raises:
+        DataError: two differ; both files and what they say are named.
     """
-
-    file: Path
-    grader: Mapping[str, str | None]
-    stale: str = ""
-
-
-def note_of(graded: Path) -> Note | None:
-    """The note of a graded file, compared with the file; None where it has none."""
-    path = _note_path(graded)
-    if not path.is_file():
-        return None
-    found = _read_note(path)
-    grader = found.get("grader")
-    if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
-        return Note(graded, {}, f"has a note that cannot be read ({path.name})")
-    if found.get("graded_sha256") != _sha256(graded):
-        return Note(graded, grader, "was changed after it was graded")
-    return Note(graded, grader)
+    known = [(file, grader) for file, grader in said_by.items() if grader.version is not None]
+    for file, grader in known[1:]:
+        if grader != known[0][1]:
+            raise DataError(
+                f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were graded differently, so "
+                "their numbers do not compare; grade them alike with `quatro eval grade`, or add --regrade"
+            )
+    return known[0][1] if known else GraderInfo()
 
 
-def graded_copy(source: Path) -> Note | None:
-    """The graded copy in a run of one of its samples files, stale if ``source`` has changed since; None without one."""
-    run = _run_of(source)
-    target = _target(source, None) if run is not None else None
-    if target is None or not target.is_file():
-        return None
-    note = note_of(target)
-    if note is None:
-        return Note(target, {}, "has no note that says how it was made")
-    if not note.stale and _read_note(_note_path(target)).get("samples_sha256") != _sha256(source):
-        return note._replace(stale="was made of other samples")
-    return note
+def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
+    """Graded copies by samples file, notes of all graded files to be read, and warnings about those that are not."""
+    copies: dict[Path, Path] = {}
+    notes: list[Note] = []
+    warnings: list[str] = []
+    for file in dict.fromkeys(file for path in paths for file in sample_files(Path(path))):
+        own = note_of(file)
+        if own is not None and own.stale:
+            warnings.append(f"{file} {own.stale}: what its rows say is used, and who graded them is unknown")
+        elif own is not None:
+            notes.append(own)
+        copy = graded_copy(file)
+        if copy is None:
+            continue
+        difference = asked.differs_from(copy.grader)
+        if copy.stale or difference:
+            reason = copy.stale or f"was graded with {difference}"
+            warnings.append(f"{copy.file} {reason}: it is left aside, and {file} is graded anew")
+        else:
+            copies[file] = copy.file
+            notes.append(copy)
+    return copies, notes, warnings
 
 
-def _note_path(graded: Path) -> Path:
-    return graded.with_name(f"{graded.name.removesuffix('.gz').removesuffix('.jsonl')}.grading.json")
+def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:
+    """Raises UsageError if settings were asked for that nothing here was or will be graded by."""
+    if not asked.given():
+        return
+    options = " ".join(f"--{name} {value}" for name, value in asked.given().items())
+    for note in notes:
+        if difference := asked.differs_from(note.grader):
+            raise UsageError(f"{options}: {note.file} was graded with {difference}; add --regrade to grade it again")
+    if ungraded:
+        raise UsageError(f"{options}: every row of {ungraded[0]} says `correct`; add --regrade to grade it again")
 
 
-def _target(source: Path, out: Path | None) -> Path:
-    name = f"{source.name.removesuffix('.gz').removesuffix('.jsonl')}.jsonl"
-    run = _run_of(source)
-    if run is None:
-        if out is None:
-            raise UsageError(f"{source} is in no run directory; say where graded files go with -o DIR")
-        return out / name
-    return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
+def _hints(rows: Sequence[Sample], grades: Sequence[Grade], extraction: str) -> list[str]:
+    outcomes: dict[str, Counter[str]] = {}
+    for row, found in zip(rows, grades, strict=True):
+        outcomes.setdefault(row.benchmark, Counter())[found.outcome] += 1
+    found_hints = {name: missing_box_hint(counts, extraction) for name, counts in outcomes.items()}
+    return [f"{name}: {hint}" for name, hint in found_hints.items() if hint is not None]
 
 
-def _run_of(source: Path) -> Path | None:
-    """The run directory whose ``samples`` folder holds ``source``."""
-    for folder in source.resolve().parents:
-        if folder.name == "samples" and (folder.parent / "config.yaml").is_file():
-            return folder.parent
-    return None
+def _with_grade(row: Sample, found: Grade) -> Sample:
+    # An outcome from an earlier grading would contradict this one.
+    extra = {**row.extra, "outcome": found.outcome} if "outcome" in row.extra else row.extra
+    return replace(row, correct=found.correct, extra=extra)
 
 
-def _read_note(note: Path) -> dict[str, Any]:
-    try:
-        found = read_document(note)
-    except (OSError, DataError):  # absent or damaged: the file is graded again
-        return {}
-    counts = found.get("outcomes")
-    is_sound = isinstance(counts, dict) and all(type(counts.get(name)) is int for name in OUTCOMES)
-    return found if is_sound else {}
+def _info(grader: Mapping[str, str | None]) -> GraderInfo:
+    """The head's entry: what is not the default stands there besides version and policy."""
+    defaults = {"extraction": "boxed", "grader": None}
+    unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
+    return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _words(grader: GraderInfo) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grader.model_dump().items())

@@ -6,16 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
+from evals.grading import Grade, grade_many
+from evals.grading.compare import Policy
+from evals.grading.extraction import ExtractionPolicy
 from evals.samples.types import Sample
-
-if TYPE_CHECKING:
-    from evals.grading import Outcome
-    from evals.grading.compare import Policy
-    from evals.grading.extraction import ExtractionPolicy
 
 GRADERS = ("math", "countdown")
 
@@ -31,30 +28,17 @@ class GradingSettings:
     grader: str | None = None
 
 
-class Judgement(NamedTuple):
-    """What a grader says of one sample; the fields are those of `evals.grading.Grade`."""
-
-    outcome: Outcome
-    extracted: str | None
-    stage: str
-    detail: str = ""
-
-    @property
-    def is_correct(self) -> bool:
-        return self.outcome == "correct"
-
-
-def judge_rows(
+def grade_rows(
     rows: Sequence[Sample],
     *,
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
     grader: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Judgement]:
-    """The judgement of each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
+) -> list[Grade]:
+    """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
 
-    ``policy`` and ``extraction`` concern maths; ``on_progress(done, total)`` counts what computer algebra judges.
+    ``policy`` and ``extraction`` concern maths; ``on_progress(done, total)`` counts what computer algebra grades.
 
     Raises:
         UsageError: there is no such grader.
@@ -62,12 +46,12 @@ def judge_rows(
     """
     _check_grader(grader)
     kinds = {name: grader or grader_name(name) for name in {row.benchmark for row in rows}}
-    judgements: dict[int, Judgement] = {}
+    grades: dict[int, Grade] = {}
     maths = []
     for index, row in enumerate(rows):
         kind = kinds[row.benchmark]
         if kind == "countdown":
-            judgements[index] = _judge_countdown(row)
+            grades[index] = _grade_countdown(row)
         elif kind == "math" and row.answer is not None:
             if not str(row.answer).strip():
                 raise DataError(
@@ -78,36 +62,33 @@ def judge_rows(
         else:
             raise DataError(
                 f"{row.benchmark} {shown(row.id)} sample {row.sample_index} is code and has no `correct`: this version "
-                "runs no tests, and `quatro eval grade` judges maths and countdown"
+                "runs no tests, and `quatro eval grade` grades maths and countdown"
             )
     if maths:
-        from evals.grading import grade_many
-
         pairs = ((rows[index].completion, rows[index].answer) for index in maths)
-        grades = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
-        for index, found in zip(maths, grades, strict=True):
-            judgements[index] = Judgement(found.outcome, found.extracted, found.stage, found.detail)
-    return [judgements[index] for index in range(len(rows))]
+        found = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
+        grades.update(zip(maths, found, strict=True))
+    return [grades[index] for index in range(len(rows))]
 
 
-def _judge_countdown(row: Sample) -> Judgement:
+def _grade_countdown(row: Sample) -> Grade:
     from evals.benchmarks.countdown import solves
 
     try:
         is_correct = solves(str(row.answer), row.completion, row.finish_reason)
     except ValueError as error:
         raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
-    return Judgement("correct" if is_correct else "incorrect", row.completion, "countdown")
+    return Grade(is_correct, "correct" if is_correct else "incorrect", row.completion, "countdown")
 
 
 def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:
-    """What to try where more than half of the judged samples hold no box; None where that is not so."""
+    """What to try where more than half of the graded samples hold no box; None where that is not so."""
     num_rows = sum(outcomes.values())
     missing = outcomes.get("no_answer", 0)
     if extraction != "boxed" or 2 * missing <= num_rows:
         return None
     return (
-        f"{missing} of {num_rows} judged samples hold no \\boxed answer (no_answer) and count as wrong; if their "
+        f"{missing} of {num_rows} graded samples hold no \\boxed answer (no_answer) and count as wrong; if their "
         "prompt asked for none, as GSM8K's does not, add `--extraction last-number`"
     )
 
@@ -128,15 +109,15 @@ def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
             )
 
 
-def log_failures(judgements: Sequence[Judgement]) -> None:
+def log_failures(grades: Sequence[Grade]) -> None:
     """A warning in the log where the grader gave up on samples: they count as wrong."""
-    counts = Counter(judgement.outcome for judgement in judgements)
+    counts = Counter(grade.outcome for grade in grades)
     failed = {name: counts[name] for name in ("timeout", "error", "infra_error") if counts[name]}
     if failed:
         _log.warning(
             "%s of %d graded samples count as wrong; `quatro eval grade --explain` shows them",
             ", ".join(f"{name} {count}" for name, count in failed.items()),
-            len(judgements),
+            len(grades),
         )
 
 

@@ -106,7 +106,7 @@ class _Conversion:
         self.benchmark = benchmark
         self.answer_after = answer_after
         self.default_benchmark = layout.default_benchmark(file.name)
-        # The reader of samples files judges every row, so that nothing is written that it would refuse.
+        # The reader of samples files checks every row, so that nothing is written that it would refuse.
         self.reader = SamplesReader(benchmarks=None, keep_extra=True)
         self.count_of: dict[tuple[str, str], int] = {}
         self.id_of_prompt: dict[tuple[str, str], str] = {}
@@ -158,11 +158,11 @@ class _Conversion:
             if fields.get("finish_reason") is not None:
                 sample["finish_reason"] = _at(fields["finish_reason"], position)
             if "correct" in self.columns:
-                sample["correct"] = _verdict(_at(fields["correct"], position), self.columns["correct"], at)
+                sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
             elif answer is None and not self.is_code(str(name)):
                 refuse(
                     at,
-                    "has no reference answer; name one with --column answer=FIELD, or take the tool's verdict with "
+                    "has no reference answer; name one with --column answer=FIELD, or take the tool's grade with "
                     f"--column correct=FIELD; found the keys {_keys(row)}",
                 )
             yield {**fields.get("extra", {}), **sample}
@@ -359,7 +359,7 @@ def _at(value: Any, position: int) -> Any:
     return value[position] if isinstance(value, list) and position < len(value) else value
 
 
-def _verdict(value: Any, field: str, at: str) -> bool:
+def _grade(value: Any, field: str, at: str) -> bool:
     if value in ("pass", "fail"):  # evalplus
         return bool(value == "pass")
     if type(value) not in (bool, int, float) or value not in (0, 1):

@@ -126,7 +126,7 @@ class _Seen:
 
 
 class SamplesReader:
-    """Reads and judges rows one after the other; ``rows`` are those kept, ``found`` the benchmarks in each file."""
+    """Reads and checks rows one after the other; ``rows`` are those kept, ``found`` the benchmarks in each file."""
 
     def __init__(self, *, benchmarks: Collection[str] | None, keep_extra: bool) -> None:
         self.benchmarks = benchmarks

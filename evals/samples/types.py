@@ -28,7 +28,7 @@ NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sampled response. ``correct`` None means not judged yet; ``extra`` holds every other key of the row."""
+    """One sampled response. ``correct`` None means not graded yet; ``extra`` holds every other key of the row."""
 
     benchmark: str
     id: str
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
     samples: Sequence[Sample]
 
 
-class Judged(NamedTuple):
+class GradedProblem(NamedTuple):
     """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
 
     benchmark: str
@@ -85,20 +85,20 @@ class Samples:
         groups = groupby(self.rows, key=lambda row: (row.benchmark, row.id))
         return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
 
-    def judged(self) -> list[Judged]:
-        """Every problem with its correct completions, as `evals.samples.judged.read_judged` left it.
+    def graded(self) -> list[GradedProblem]:
+        """Every problem with its correct completions, as `evals.samples.graded.read_graded` left it.
 
         Raises:
-            DataError: a row has no verdict.
+            DataError: a row has no grade.
         """
         for row in self.rows:
             if row.correct is None:
                 raise DataError(
-                    f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no verdict; grade the samples "
+                    f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no grade; grade the samples "
                     "with `quatro eval grade`"
                 )
         return [
-            Judged(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
+            GradedProblem(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
             for benchmark, id, group in self.problems()
         ]
 

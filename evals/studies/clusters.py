@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evals.metrics.counting import clustering_settings, labels_by_setting, solutions
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity.setting import Setting
 
 
@@ -56,18 +56,18 @@ def clusters_of_problem(
 
     Raises:
         UsageError: no problem has that id (similar ones are named), or as `ucc_result`.
-        DataError: a sample of it has no verdict.
+        DataError: a sample of it has no grade.
     """
     return [
         clusters
-        for problem in samples.of_problem(id).judged()
-        for clusters in clusters_of_judged(
+        for problem in samples.of_problem(id).graded()
+        for clusters in clusters_of(
             problem, clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
         )
     ]
 
 
-def clusters_of_judged(problem: Judged, settings: Sequence[Setting]) -> list[Clusters]:
+def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clusters]:
     """The clusters of a problem's correct completions under each of ``settings``, largest first."""
     unique = solutions(problem)
     described = []

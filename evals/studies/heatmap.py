@@ -48,7 +48,7 @@ def heatmap_of(
 
     Raises:
         UsageError: no problem or several benchmarks' have that id, or a name or number is none that `cluster` takes.
-        DataError: the problem has no two correct answers, or a sample of it has no verdict.
+        DataError: the problem has no two correct answers, or a sample of it has no grade.
     """
     samples = samples.of_problem(id)
     benchmarks = list(dict.fromkeys(row.benchmark for row in samples.rows))
@@ -56,7 +56,7 @@ def heatmap_of(
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
     setting = clustering_settings(benchmarks[0], [similarity], thresholds, linkage, tokens)[0]
-    problem = samples.judged()[0]
+    problem = samples.graded()[0]
     if problem.correct < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "

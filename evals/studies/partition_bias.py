@@ -18,7 +18,7 @@ from evals.metrics.counting import count_clusters, solutions
 from evals.metrics.estimates import head_of, resolve_ks, rows_of, warnings_of
 from evals.metrics.passk_ucc import ucc_estimates
 from evals.results.document import About, Result
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import Integers
@@ -46,17 +46,17 @@ def reclustered_result(
 
     Raises:
         UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
-        DataError: a sample has no verdict.
+        DataError: a sample has no grade.
     """
-    judged = samples.judged()
-    ks = resolve_ks(judged, ks)
-    settings_of = {problem.benchmark: [setting] for problem in judged}
-    estimated = ucc_estimates(count_clusters(judged, settings_of), ks)[0]
+    graded = samples.graded()
+    ks = resolve_ks(graded, ks)
+    settings_of = {problem.benchmark: [setting] for problem in graded}
+    estimated = ucc_estimates(count_clusters(graded, settings_of), ks)[0]
     values: dict[str, list[Floats]] = {}
-    for done, problem in enumerate(judged, start=1):
+    for done, problem in enumerate(graded, start=1):
         values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
         if on_progress is not None:
-            on_progress(done, len(judged))
+            on_progress(done, len(graded))
     reclustered = estimated._replace(
         metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
     )
@@ -64,7 +64,7 @@ def reclustered_result(
     return Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
 
 
-def reclustered_ucc(problem: Judged, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
+def reclustered_ucc(problem: GradedProblem, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
     """The mean number of clusters among the correct ones of k drawn samples, for each k."""
     unique = solutions(problem)
     num_clusters = _subset_clusters(unique, setting)

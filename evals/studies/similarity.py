@@ -22,7 +22,7 @@ from evals.files.strict_json import shown
 from evals.metrics.counting import solutions
 from evals.metrics.estimates import head_of, warnings_of
 from evals.results.document import About, Result, Row
-from evals.samples.types import Judged, Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import SIMILARITIES, Distinct, similarity_of_distinct
 from evals.similarity.tokens import Integers, check_tokens
 
@@ -52,13 +52,13 @@ def similarity_result(
 
     Raises:
         UsageError: an unknown name, or ``max_pairs`` < 1.
-        DataError: no problem at all has two correct samples, or a sample has no verdict.
+        DataError: no problem at all has two correct samples, or a sample has no grade.
     """
     check_study(similarities, tokens)
     if max_pairs < 1:
         raise UsageError(f"max_pairs is a number of pairs of a problem, at least 1; found {max_pairs}")
-    groups: dict[str, list[Judged]] = {}
-    for problem in samples.judged():
+    groups: dict[str, list[GradedProblem]] = {}
+    for problem in samples.graded():
         groups.setdefault(problem.benchmark, []).append(problem)
     rows: list[Row] = []
     warnings = warnings_of(samples)
@@ -84,7 +84,7 @@ def check_study(similarities: Sequence[str], tokens: str) -> None:
             raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
 
 
-def problem_key(problem: Judged) -> int:
+def problem_key(problem: GradedProblem) -> int:
     """What tells a problem's random stream from that of any other, whatever stands beside it in the file."""
     return zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
 
@@ -132,7 +132,7 @@ def _lengths(texts: Sequence[str], place_C: Integers) -> Floats:
 
 def _rows(
     benchmark: str,
-    problems: Sequence[Judged],
+    problems: Sequence[GradedProblem],
     similarities: Sequence[str],
     tokens: str,
     max_pairs: int,
@@ -156,7 +156,7 @@ def _rows(
 
 def _row(
     benchmark: str,
-    problems: Sequence[Judged],
+    problems: Sequence[GradedProblem],
     similarity: str,
     tokens: str,
     value_M: Floats,

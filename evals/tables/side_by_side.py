@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evals.errors import UsageError
 from evals.metrics.passk_ucc import ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
-from evals.samples.judged import agreed_grader
+from evals.samples.graded import agreed_grader
 from evals.samples.types import Samples
 
 METRIC = "ucr"
@@ -47,7 +47,7 @@ def temperature_result(
 
     Raises:
         UsageError: there is no side, or as `ucc_result`.
-        DataError: a sample has no verdict, or two sides were judged differently.
+        DataError: a sample has no grade, or two sides were graded differently.
     """
     if not sides:
         raise UsageError("no samples given; name one file or folder for each temperature")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from evals.grading.pool import MATH_VERIFY, Pair, SymbolicJudge, Verdict
+from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
 
 MAX_PAIRS = 64
 CPU_LIMIT_S = 1.0
@@ -21,7 +21,7 @@ class SecondOpinion:
     """Asks a worker process of its own: math-verify can hang, and the trainer must not wait for it."""
 
     def __init__(self) -> None:
-        self._pool = SymbolicJudge(num_workers=1, cpu_limit_s=CPU_LIMIT_S)
+        self._pool = SymbolicGrader(num_workers=1, cpu_limit_s=CPU_LIMIT_S)
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._is_closed = threading.Event()
 
@@ -46,10 +46,10 @@ class SecondOpinion:
 
         return metrics
 
-    def _judge(self, pairs: list[Pair]) -> list[Verdict]:
-        verdicts = list[Verdict]()
+    def _judge(self, pairs: list[Pair]) -> list[SymbolicGrade]:
+        verdicts = list[SymbolicGrade]()
         while len(verdicts) < len(pairs) and not self._is_closed.is_set():
-            verdicts += self._pool.judge(pairs[len(verdicts) : len(verdicts) + _BATCH])
+            verdicts += self._pool.grade(pairs[len(verdicts) : len(verdicts) + _BATCH])
         return verdicts
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from evals.report.samples import BenchmarkView, result_rows, view_samples
 from evals.results.document import Row, SamplingInfo, read_result
 from evals.results.labels import labels_of
 from evals.samples.about import about_samples
-from evals.samples.judged import read_judged
+from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, load_config, value_texts
 from quatro.runs.metrics import read_metrics
@@ -195,7 +195,7 @@ def _samples(
         views: list[BenchmarkView] = []
         for file in files:
             try:
-                samples, _ = read_judged([file])
+                samples, _ = read_graded([file])
                 views += view_samples(samples, num_answers=num_answers)
             except (DataError, UsageError) as error:
                 notes.append(f"left out: {error}")

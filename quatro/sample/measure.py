@@ -29,9 +29,9 @@ def measure_samples(folder: Path, *, n: int, label: str) -> Measured:
     """
     from evals.metrics.passk_ucc import passk_result, ucc_result
     from evals.samples.about import about_samples
-    from evals.samples.judged import read_judged
+    from evals.samples.graded import read_graded
 
-    samples, grader = read_judged(sorted(folder.glob("*.jsonl")))
+    samples, grader = read_graded(sorted(folder.glob("*.jsonl")))
     about: About = {**about_samples(samples.files), "label": label, "grader": grader}
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
     found = Measured(

@@ -62,7 +62,7 @@ def sample(
         str | None,
         typer.Option("--gpus", metavar="0,1,...", help="One engine a GPU. Default: the first."),
     ] = None,
-    grade: Annotated[bool, typer.Option("--grade", help="Judge each sample; `eval` does it otherwise.")] = False,
+    grade: Annotated[bool, typer.Option("--grade", help="Grade each sample; `eval` does it otherwise.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Draw n samples of every problem of a benchmark; type it again to draw only what is missing.

@@ -27,8 +27,8 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     check_out,
     progress,
-    read_judged,
-    read_two_judged,
+    read_graded,
+    read_two_graded,
     say_and_write,
 )
 from quatro_cli.commands.eval.studies import bias, similarity, temperature
@@ -37,7 +37,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.comparison import Comparison
-    from evals.samples.judged import Asked
+    from evals.samples.graded import Asked
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command("grade")(grade)
@@ -124,11 +124,11 @@ def passk(
     check_out(out)
     if compare is not None:
         _refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        a, b, _ = read_two_judged(compare, benchmarks, asked)
+        a, b, _ = read_two_graded(compare, benchmarks, asked)
         sides = (str(compare[0]), str(compare[1]))
         _say_difference(compare_passk(a, b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed), json=json, out=out)
         return
-    samples, about = read_judged(files, benchmarks, asked, label=label)
+    samples, about = read_graded(files, benchmarks, asked, label=label)
     result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
     say_and_write(result, json=json, out=out)
     if not json:
@@ -196,7 +196,7 @@ def ucc(
         _refuse_beside("--compare", files=files, also=also, ci=ci, per_problem=per_problem, label=label)
         _say_difference(_compared(compare, benchmarks, asked, how, ks=ks, seed=seed, jobs=jobs), json=json, out=out)
         return
-    samples, about = read_judged(files, benchmarks, asked, label=label)
+    samples, about = read_graded(files, benchmarks, asked, label=label)
     with progress("clustering") as tell:
         result = ucc_result(
             samples,
@@ -220,7 +220,7 @@ def _clusters(files: list[Path], benchmarks: list[str], asked: Asked, id: str, h
     from evals.studies.clusters import clusters_of_problem
     from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, show_clusters
 
-    samples, _ = read_judged(files, benchmarks, asked, id=id)
+    samples, _ = read_graded(files, benchmarks, asked, id=id)
     found = clusters_of_problem(samples, id, **how)
     if json:
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
@@ -241,7 +241,7 @@ def _compared(
     """UCC@k of the second samples minus that of the first."""
     from evals.metrics.comparing import compare_ucc
 
-    a, b, _ = read_two_judged(sides, benchmarks, asked)
+    a, b, _ = read_two_graded(sides, benchmarks, asked)
     names = (str(sides[0]), str(sides[1]))
     with progress("clustering") as tell:
         return compare_ucc(a, b, names=names, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)

@@ -19,7 +19,7 @@ from quatro_cli.commands.eval.options import (
     Regrade,
     asked_for,
     check_out,
-    read_two_judged,
+    read_two_graded,
     say_and_write,
 )
 from quatro_cli.options import Benchmarks, Json, numbers
@@ -63,7 +63,7 @@ def flips(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    before, after, about = read_two_judged((base, tuned), benchmarks, asked, label=label)
+    before, after, about = read_two_graded((base, tuned), benchmarks, asked, label=label)
     result = flips_result(
         before,
         after,

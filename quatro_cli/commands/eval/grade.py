@@ -12,8 +12,9 @@ from quatro_cli.options import DryRun, Json
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.samples.graded import GradedFile
-    from evals.samples.graders import GradingSettings, Judgement
+    from evals.grading import Grade
+    from evals.samples.graded_copies import GradedFile
+    from evals.samples.graders import GradingSettings
     from evals.samples.types import Sample
 
 
@@ -62,7 +63,7 @@ def grade(
 
 
 def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dry_run: bool, json: bool) -> None:
-    from evals.samples.graded import grade_file, plan
+    from evals.samples.graded_copies import grade_file, plan
     from evals.samples.graders import missing_box_hint
 
     planned = plan(files, out)
@@ -105,14 +106,14 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
 
     from evals.errors import UsageError
     from evals.files.strict_json import shown
-    from evals.samples.graders import judge_rows
+    from evals.samples.graders import grade_rows
     from evals.samples.reading import read_samples
 
     rows = [row for row in read_samples(files).rows if id is None or row.id == id]
     if not rows:
         raise UsageError(f"no sample has id {shown(id)}; `--explain` alone shows all")
-    judgements = judge_rows(rows, **asdict(settings))
-    entries = [_entry(row, found) for row, found in zip(rows, judgements, strict=True)]
+    grades = grade_rows(rows, **asdict(settings))
+    entries = [_entry(row, found) for row, found in zip(rows, grades, strict=True)]
     if json:
         output.json({"schema": 1, "samples": entries})
         return
@@ -121,7 +122,7 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
     output.table("", columns, [[entry[key] for key in keys] for entry in entries])
 
 
-def _entry(row: Sample, found: Judgement) -> dict[str, Any]:
+def _entry(row: Sample, found: Grade) -> dict[str, Any]:
     from evals.grading.explain import STAGES, normal_forms
 
     is_maths = found.stage != "countdown"

@@ -15,7 +15,7 @@ from quatro_cli.output import Bar, output
 if TYPE_CHECKING:
     from evals.results.comparison import Comparison
     from evals.results.document import About, Result
-    from evals.samples.judged import Asked
+    from evals.samples.graded import Asked
     from evals.samples.types import Samples
 
 POLICIES = ("strict", "simko")
@@ -45,7 +45,7 @@ Labels = Annotated[
         show_default=False,
     ),
 ]
-Regrade = Annotated[bool, typer.Option("--regrade", help="Judge again, whatever rows and graded/ say.")]
+Regrade = Annotated[bool, typer.Option("--regrade", help="Grade again, whatever rows and graded/ say.")]
 Policy = Annotated[str | None, typer.Option("--policy", help="strict or simko; default: graded/'s, else strict.")]
 Extraction = Annotated[
     str | None,
@@ -67,8 +67,8 @@ Tokens = Annotated[str, typer.Option(help="math, sklearn or whitespace.")]
 def asked_for(policy: str | None, extraction: str | None, grader: str | None, *, regrade: bool) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
     from evals.errors import UsageError
+    from evals.samples.graded import Asked
     from evals.samples.graders import GRADERS
-    from evals.samples.judged import Asked
 
     for option, value, known in (
         ("--policy", policy, POLICIES),
@@ -88,33 +88,33 @@ def require(files: list[Path]) -> None:
         raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
 
 
-def read_judged(
+def read_graded(
     files: list[Path], benchmarks: list[str], asked: Asked, *, label: str | None = None, id: str | None = None
 ) -> tuple[Samples, About]:
-    """The samples in ``files``, a verdict on each, and the head of a document about them.
+    """The samples in ``files``, a grade on each, and the head of a document about them.
 
-    ``id``: only the samples of this problem need a verdict. Raises UsageError if there are no files.
+    ``id``: only the samples of this problem need a grade. Raises UsageError if there are no files.
     """
-    from evals.samples import judged
+    from evals.samples import graded
     from evals.samples.about import about_samples
 
     require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
-        samples, grader = judged.read_judged(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
+        samples, grader = graded.read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
     about = about_samples(samples.files)
     about["label"] = label
     about["grader"] = grader
     return samples, about
 
 
-def read_two_judged(
+def read_two_graded(
     paths: tuple[Path, Path], benchmarks: list[str], asked: Asked, *, label: str | None = None
 ) -> tuple[Samples, Samples, About]:
     """Both samples, and the head of a document about the second; raises DataError if graders differ."""
-    from evals.samples.judged import agreed_grader
+    from evals.samples.graded import agreed_grader
 
-    (a, about_a), (b, about_b) = (read_judged([path], benchmarks, asked, label=label) for path in paths)
+    (a, about_a), (b, about_b) = (read_graded([path], benchmarks, asked, label=label) for path in paths)
     agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
     return a, b, about_b
 

@@ -25,7 +25,7 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     check_out,
     progress,
-    read_judged,
+    read_graded,
     say_and_write,
 )
 from quatro_cli.options import Benchmarks, Json, names, numbers
@@ -64,7 +64,7 @@ def similarity(
     check_study(measures, tokens)  # before any file is read
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples, about = read_judged(files, benchmarks, asked, label=label)
+    samples, about = read_graded(files, benchmarks, asked, label=label)
     with progress("comparing answers") as tell:
         result = similarity_result(
             samples,
@@ -126,7 +126,7 @@ def temperature(
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
     sides = [
-        Side(name, *read_judged([path], benchmarks, asked))
+        Side(name, *read_graded([path], benchmarks, asked))
         for path, name in zip(files, labels_of(files, label), strict=True)
     ]
     with progress("clustering") as tell:
@@ -180,7 +180,7 @@ def bias(
     _setting({""}, measures, threshold, linkage, tokens)  # before any file is read
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples, about = read_judged(files, benchmarks, asked, label=label)
+    samples, about = read_graded(files, benchmarks, asked, label=label)
     setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
     with progress("clustering afresh") as tell:
         result = reclustered_result(

@@ -18,7 +18,7 @@ from quatro_cli.commands.eval.options import (
     Threshold,
     Tokens,
     asked_for,
-    read_judged,
+    read_graded,
     require,
 )
 from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
@@ -198,7 +198,7 @@ def heatmap(
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     found = {}
     for path, name in zip(files, labels_of(files, label), strict=True):
-        samples, _ = read_judged([path], benchmarks, asked, id=id)
+        samples, _ = read_graded([path], benchmarks, asked, id=id)
         for warning in samples.warnings:
             output.warn(warning)
         found[name] = heatmap_of(

@@ -272,7 +272,7 @@ def _chains(rng: Random) -> Iterator[Case]:
                 yield Case("chains", "".join(numbers.get(c, c) for c in form), str(right), is_honest)
 
 
-def verdicts(found: list[Case]) -> list[bool]:
+def grades(found: list[Case]) -> list[bool]:
     """Whether each case is accepted."""
     return [grade.correct for grade in grade_many((case.completion, case.gold) for case in found)]
 
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="list the cases that are graded wrongly")
     options = parser.parse_args()
     found = cases(options.seed, options.per_word)
-    accepted = verdicts(found)
+    accepted = grades(found)
     close_workers()
     lines = [f"{'family':16s} {'hacks accepted':>18s} {'honest refused':>18s}"]
     for family, (bad, hacks, lost, honest) in rates(found, accepted).items():
@@ -302,8 +302,8 @@ def main() -> None:
     if options.wrong:
         for case, is_accepted in zip(found, accepted, strict=True):
             if is_accepted != case.is_honest:
-                verdict = "accepted" if is_accepted else "refused"
-                lines.append(f"{case.family:16s} {verdict:8s} {case.box!r} for {case.gold!r}")
+                grade = "accepted" if is_accepted else "refused"
+                lines.append(f"{case.family:16s} {grade:8s} {case.box!r} for {case.gold!r}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -15,8 +15,8 @@ import pytest
 from evals import grading
 from evals.errors import MissingError
 from evals.grading import cache, grade, grade_many
-from evals.grading.cache import VerdictCache
-from evals.grading.pool import Pair, SymbolicJudge, Verdict
+from evals.grading.cache import GradeCache
+from evals.grading.pool import Pair, SymbolicGrade, SymbolicGrader
 
 
 def pair(answer: str, reference: str) -> Pair:
@@ -139,32 +139,32 @@ def test_other_formulas_are_wrong() -> None:
 def test_many_pairs_are_each_judged_once_and_answered_in_order() -> None:
     asked: list[Pair] = []
 
-    class Recorder(SymbolicJudge):
-        def judge(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
+    class Recorder(SymbolicGrader):
+        def grade(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
             asked.extend(pairs)
-            return [Verdict("correct" if "y" in pair.answer else "incorrect") for pair in pairs]
+            return [SymbolicGrade("correct" if "y" in pair.answer else "incorrect") for pair in pairs]
 
-    known = VerdictCache(Recorder(num_workers=1))
+    known = GradeCache(Recorder(num_workers=1))
     questions = [pair("x", "z"), pair("y", "z"), pair("\\left(x\\right)", "z"), pair("x ", "z"), pair("9^{9^9}", "z")]
-    found = known.judge(questions)
-    assert [verdict.outcome for verdict in found] == ["incorrect", "correct", "incorrect", "incorrect", "incorrect"]
+    found = known.grade(questions)
+    assert [grade.outcome for grade in found] == ["incorrect", "correct", "incorrect", "incorrect", "incorrect"]
     assert [question.answer for question in asked] == ["x", "y", "\\left(x\\right)"]  # `x ` is x, the tower is refused
     assert found[4].stage == "guard"
-    known.judge(questions)
+    known.grade(questions)
     assert len(asked) == 3
-    known.judge([Pair("x", "z", "simko", 0.0)])
+    known.grade([Pair("x", "z", "simko", 0.0)])
     assert len(asked) == 4
 
 
 def test_failures_of_the_machine_are_not_remembered() -> None:
     outcomes = iter(["infra_error", "correct"])
 
-    class Failing(SymbolicJudge):
-        def judge(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
-            return [Verdict(next(outcomes)) for _ in pairs]  # type: ignore[arg-type]
+    class Failing(SymbolicGrader):
+        def grade(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
+            return [SymbolicGrade(next(outcomes)) for _ in pairs]  # type: ignore[arg-type]
 
-    known = VerdictCache(Failing(num_workers=1))
-    assert [known.judge([pair("x", "y")])[0].outcome for _ in range(3)] == ["infra_error", "correct", "correct"]
+    known = GradeCache(Failing(num_workers=1))
+    assert [known.grade([pair("x", "y")])[0].outcome for _ in range(3)] == ["infra_error", "correct", "correct"]
 
 
 @pytest.fixture
@@ -172,14 +172,14 @@ def fake_worker(tmp_path: Path) -> Iterator[object]:
     """Makes pools whose workers run a script in place of sympy; `{state}` in it is a folder that outlives them."""
     pools = []
 
-    def make(body: str, **options: object) -> SymbolicJudge:
+    def make(body: str, **options: object) -> SymbolicGrader:
         script = tmp_path / "worker.py"
         head = "import json, os, sys, time, signal\nfrom pathlib import Path\n"
         head += f"state = Path({str(tmp_path)!r})\n"
         head += "from evals.worker_pool import serve\ndef answer(pairs, say):\n    for pair in pairs:\n"
         body = "".join(f"        {row}\n" for row in body.strip().splitlines())
         script.write_text(f"{head}{body}serve(lambda: answer)\n", encoding="utf-8")
-        pools.append(SymbolicJudge(num_workers=1, command=[str(script)], **options))  # type: ignore[arg-type]
+        pools.append(SymbolicGrader(num_workers=1, command=[str(script)], **options))  # type: ignore[arg-type]
         return pools[-1]
 
     yield make
@@ -194,7 +194,7 @@ if pair["answer"] == "b" and not (state / "died").exists():
     os.kill(os.getpid(), signal.SIGKILL)
 say({"outcome": "correct", "stage": "symbolic"})
 """)
-    assert [verdict.outcome for verdict in pool.judge([pair(text, "r") for text in "abc"])] == ["correct"] * 3
+    assert [grade.outcome for grade in pool.grade([pair(text, "r") for text in "abc"])] == ["correct"] * 3
 
 
 def test_a_pair_whose_worker_dies_twice_is_an_infra_error_and_nothing_else(fake_worker) -> None:
@@ -204,27 +204,27 @@ if pair["answer"] == "b":
     os.kill(os.getpid(), signal.SIGKILL)
 say({"outcome": "correct", "stage": "symbolic"})
 """)
-    verdicts = pool.judge([pair(text, "r") for text in "abcd"])
-    assert [verdict.outcome for verdict in verdicts] == ["correct", "infra_error", "correct", "correct"]
+    grades = pool.grade([pair(text, "r") for text in "abcd"])
+    assert [grade.outcome for grade in grades] == ["correct", "infra_error", "correct", "correct"]
 
 
 def test_a_worker_that_cannot_start_is_named(tmp_path: Path) -> None:
-    pool = SymbolicJudge(num_workers=1, command=["-c", "raise SystemExit(9)"])
+    pool = SymbolicGrader(num_workers=1, command=["-c", "raise SystemExit(9)"])
     with pytest.raises(MissingError, match="status 9"):
-        pool.judge([pair("x", "y")])
+        pool.grade([pair("x", "y")])
 
 
 def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker itself, in this process: a pair that runs on, one that eats memory, one that recurses, one killed."""
     from evals.grading import worker
 
-    def judge(question: dict) -> dict:  # type: ignore[type-arg]
+    def grade(question: dict) -> dict:  # type: ignore[type-arg]
         if question["answer"] == "spin":
             10 ** (10**9)  # one C call, which no Python signal handler can interrupt
         if question["answer"] == "memory":
             bytearray(1 << 34)
         if question["answer"] == "recursion":
-            judge(question)
+            grade(question)
         if question["answer"] == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if question["answer"] == "crash":
@@ -232,10 +232,10 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
             os.kill(os.getpid(), signal.SIGSEGV)
         return {"outcome": "correct", "stage": "symbolic"}
 
-    monkeypatch.setattr(worker, "_judge", judge)
+    monkeypatch.setattr(worker, "_grade", grade)
     texts = ["a", "memory", "b", "spin", "c", "killed", "recursion", "crash", "d"]
     said: list[dict] = []  # type: ignore[type-arg]
-    worker.judge_chunk([{"answer": text} for text in texts], 0.3, said.append)
+    worker.grade_chunk([{"answer": text} for text in texts], 0.3, said.append)
     assert [message["outcome"] for message in said] == [
         *("correct", "error", "correct", "timeout", "correct", "killed", "error", "error", "correct")
     ]
@@ -244,9 +244,9 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_timeout_is_reported_as_one() -> None:
-    pool = SymbolicJudge(num_workers=1, cpu_limit_s=0.001)
+    pool = SymbolicGrader(num_workers=1, cpu_limit_s=0.001)
     try:
-        assert pool.judge([pair("x^2+\\sin x", "\\cos x")])[0].outcome == "timeout"
+        assert pool.grade([pair("x^2+\\sin x", "\\cos x")])[0].outcome == "timeout"
     finally:
         pool.close()
 
@@ -319,11 +319,11 @@ def is_alive(process: int) -> bool:
 @pytest.mark.slow
 def test_grades_do_not_depend_on_load_or_company() -> None:
     questions = [pair(answer, reference) for answer, reference in SAME[::2] + DIFFERENT[::3]]
-    alone, crowded = SymbolicJudge(num_workers=1), SymbolicJudge(num_workers=3)
+    alone, crowded = SymbolicGrader(num_workers=1), SymbolicGrader(num_workers=3)
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        first = alone.judge(questions)
-        second = crowded.judge((questions * 2)[::-1])[::-1]
+        first = alone.grade(questions)
+        second = crowded.grade((questions * 2)[::-1])[::-1]
     finally:
         burner.kill()
         burner.wait()

@@ -9,19 +9,19 @@ import pytest
 from evals.errors import UsageError
 from evals.metrics.majority import wrong_votes
 from evals.metrics.passk_ucc import passk_result
-from evals.samples.graders import judge_rows
+from evals.samples.graders import grade_rows
 from evals.samples.types import Sample, Samples
 
 
 def samples(texts, *, answer="7", benchmark="a", correct=None):
     rows = [Sample(benchmark, "p", index, text, answer) for index, text in enumerate(texts)]
-    right = [row.completion in correct for row in rows] if correct else [one.is_correct for one in judge_rows(rows)]
+    right = [row.completion in correct for row in rows] if correct else [one.correct for one in grade_rows(rows)]
     return Samples([replace(row, correct=is_right) for row, is_right in zip(rows, right, strict=True)], [])
 
 
 def votes(drawn):
-    [problem], [judged] = drawn.problems(), drawn.judged()
-    return wrong_votes(problem, judged)
+    [problem], [graded] = drawn.problems(), drawn.graded()
+    return wrong_votes(problem, graded)
 
 
 def rows(result, metric):

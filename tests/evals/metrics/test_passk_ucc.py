@@ -14,8 +14,8 @@ from evals.estimators import pass_at_k
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import GraderInfo, Result, read_result
 from evals.samples.about import about_samples
-from evals.samples.graders import judge_rows
-from evals.samples.judged import Asked, read_judged
+from evals.samples.graded import Asked, read_graded
+from evals.samples.graders import grade_rows
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample, Samples
 
@@ -192,10 +192,10 @@ def test_a_benchmark_cannot_take_the_name_of_the_average():
         passk_result(samples(("average", "p", ["ok"])))
 
 
-def test_no_number_is_made_of_samples_without_a_verdict():
+def test_no_number_is_made_of_samples_without_a_grade():
     rows = [Sample("a", "p", 0, "x", "7", correct=True), Sample("a", "p", 1, "y", "7")]
     for evaluate in (passk_result, ucc_result):
-        with pytest.raises(DataError, match=r"sample 1 of 'p' \(a\) has no verdict"):
+        with pytest.raises(DataError, match=r"sample 1 of 'p' \(a\) has no grade"):
             evaluate(Samples(rows, []))
 
 
@@ -208,20 +208,20 @@ def test_rows_decide_for_themselves_unless_regraded(tmp_path):
     wrong, right = "\\boxed{8}", "\\boxed{7}"
     rows = [Sample("a", "p", 0, wrong, "7", correct=True), *(Sample("a", "p", i, right, "7") for i in (1, 2))]
     path = written(tmp_path / "s.jsonl", rows)
-    assert read_judged([path])[0].judged()[0].completions == [wrong, right, right]
-    assert read_judged([path], asked=Asked(regrade=True))[0].judged()[0].completions == [right, right]
+    assert read_graded([path])[0].graded()[0].completions == [wrong, right, right]
+    assert read_graded([path], asked=Asked(regrade=True))[0].graded()[0].completions == [right, right]
 
 
 def test_infra_errors_are_refused_unless_regraded(tmp_path):
     rows = [Sample("a", "p", 0, "\\boxed{7}", "7", correct=False, extra={"outcome": "infra_error"})]
     path = written(tmp_path / "s.jsonl", rows)
     with pytest.raises(DataError, match="infra_error"):
-        read_judged([path])
-    assert read_judged([path], asked=Asked(regrade=True))[0].judged()[0].correct == 1
+        read_graded([path])
+    assert read_graded([path], asked=Asked(regrade=True))[0].graded()[0].correct == 1
 
 
 def is_right(sample, **how):
-    return judge_rows([sample], **how)[0].is_correct
+    return grade_rows([sample], **how)[0].correct
 
 
 def test_the_benchmark_chooses_its_grader():

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evals.grading import GRADER_VERSION, cache
-from evals.grading.cache import VerdictCache
-from evals.grading.pool import SymbolicJudge
+from evals.grading.cache import GradeCache
+from evals.grading.pool import SymbolicGrader
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -89,11 +89,11 @@ def test_what_is_graded_already_is_left_alone(samples, tmp_path):
 
 
 def test_failures_of_the_machine_are_tried_again_next_time(samples, tmp_path, monkeypatch):
-    from evals.samples.graders import Judgement
+    from evals.grading import Grade
 
     with monkeypatch.context() as patch:
-        failed = [Judgement("infra_error", "x", "symbolic")] * 4
-        patch.setattr("evals.samples.graded.judge_rows", lambda rows, **options: failed)
+        failed = [Grade(False, "infra_error", "x", "symbolic")] * 4
+        patch.setattr("evals.samples.graded_copies.grade_rows", lambda rows, **options: failed)
         result = grade(samples, "-o", tmp_path / "out")
     assert "infra_error" in result.stderr
     refused = runner.invoke(app, ["eval", "passk", str(tmp_path / "out" / "toy.jsonl")])
@@ -239,7 +239,7 @@ def starting_workers(tmp_path, monkeypatch):
         counter = f"from pathlib import Path\ncount = Path({str(tmp_path / 'starts')!r})\n"
         counter += "count.write_text(str(int(count.read_text()) + 1) if count.exists() else '1')\n"
         script.write_text(counter + "import os, runpy, signal\n" + program, encoding="utf-8")
-        pools.append(VerdictCache(SymbolicJudge(num_workers=1, command=[str(script)])))
+        pools.append(GradeCache(SymbolicGrader(num_workers=1, command=[str(script)])))
         monkeypatch.setattr(cache, "_shared", pools[-1])
 
     yield use

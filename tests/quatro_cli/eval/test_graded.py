@@ -1,4 +1,4 @@
-"""Whose verdict a number rests on: graded copies of a run, the rows, or a grader; and what the document says of it."""
+"""Whose grade a number rests on: graded copies of a run, the rows, or a grader; and what the document says of it."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def graded(run: Path) -> Path:
 
 
 def never_graded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evals.samples.judged.judge_rows", lambda *rows, **options: pytest.fail("graded again"))
+    monkeypatch.setattr("evals.samples.graded.grade_rows", lambda *rows, **options: pytest.fail("graded again"))
 
 
 @pytest.mark.parametrize("name", ["run", "samples file", "graded folder", "graded file"])
@@ -136,7 +136,7 @@ def test_files_of_different_graders_are_refused_by_name(tmp_path):
     said = ["a.jsonl", "b.jsonl", f"version {GRADER_VERSION}, policy strict", "policy simko", "--regrade"]
     assert all(word in invoke("eval", "passk", *files, code=4).stderr for word in said)
     assert document("passk", *files, "--regrade")["grader"] == OURS
-    # Of the benchmark asked for, all were judged alike.
+    # Of the benchmark asked for, all were graded alike.
     assert document("passk", tmp_path / "graded", "-b", "b")["grader"]["policy"] == "simko"
     # A file that is graded here takes part in it.
     fresh = write_rows(tmp_path / "c.jsonl", TEXTS, benchmark="c")
@@ -202,7 +202,7 @@ def test_samples_without_boxes_bring_a_hint(tmp_path):
         ["grade", file, "-o", tmp_path / "out"],
     ):
         said = invoke("eval", *arguments).stderr
-        assert "2 of 3 judged samples hold no \\boxed answer" in said
+        assert "2 of 3 graded samples hold no \\boxed answer" in said
         assert "--extraction last-number" in said
     assert "no_answer" not in invoke("eval", "passk", file, "--extraction", "last-number").stderr
     write_rows(file, ["it is 7", "\\boxed{7}"], answer="7", benchmark="gsm")
@@ -216,18 +216,18 @@ def test_failures_of_the_machine_are_refused_unless_judged_again(tmp_path):
 
 
 def test_only_the_problem_shown_is_graded(tmp_path, monkeypatch):
-    import evals.samples.judged
+    import evals.samples.graded
 
     rows = [{"benchmark": "toy", "id": id, "sample_index": 0, "completion": "\\boxed{1}", "answer": "1"} for id in "ab"]
     file = tmp_path / "t.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    judged: list[str] = []
-    judge = evals.samples.judged.judge_rows
+    graded: list[str] = []
+    grade = evals.samples.graded.grade_rows
 
     def spy(rows, **options):
-        judged.extend(row.id for row in rows)
-        return judge(rows, **options)
+        graded.extend(row.id for row in rows)
+        return grade(rows, **options)
 
-    monkeypatch.setattr("evals.samples.judged.judge_rows", spy)
+    monkeypatch.setattr("evals.samples.graded.grade_rows", spy)
     assert document("ucc", file, "--show", "b")["problems"][0]["correct"] == 1
-    assert judged == ["b"]
+    assert graded == ["b"]

@@ -1,0 +1,174 @@
+"""Graded files: samples with `correct` and `outcome`, beside a note that says what made them.
+
+A file is graded again only if its samples, the grader or its settings have changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evals.errors import DataError, UsageError
+from evals.files.strict_json import read_document
+from evals.files.whole import write_whole
+from evals.grading import GRADER_VERSION, OUTCOMES
+from evals.samples.graders import GradingSettings, grade_rows
+from evals.samples.reading import read_samples, sample_files
+
+
+@dataclass(frozen=True)
+class GradedFile:
+    """What became of one samples file; ``outcomes`` counts its rows."""
+
+    source: Path
+    target: Path
+    outcomes: Mapping[str, int]
+    was_done: bool
+    warnings: Sequence[str] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self.outcomes.values())
+
+
+def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
+    """(samples file, graded file) for every file that ``paths`` name.
+
+    Files in a run (``samples/<tag>/<benchmark>.jsonl``) go to its ``graded/<tag>/`` unless ``out`` says otherwise.
+
+    Raises:
+        UsageError: a file is in no run and ``out`` is missing, ``out`` is a file, or two would have the same name.
+        DataError: a path does not exist or holds no samples.
+    """
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: that is a file; graded files go to a folder, one for each samples file")
+    targets: dict[Path, Path] = {}
+    for path in paths:
+        for source in sample_files(path):
+            target = _target(source, out)
+            if target.resolve() == source.resolve():
+                raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
+            if target in targets and targets[target] != source:
+                raise UsageError(f"{targets[target]} and {source} would both become {target}; grade them apart")
+            targets[target] = source
+    return [(source, target) for target, source in targets.items()]
+
+
+def grade_file(
+    source: Path,
+    target: Path,
+    settings: GradingSettings,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> GradedFile:
+    """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
+
+    Raises:
+        DataError: a row breaks the samples contract, or is code.
+        OSError: ``target`` cannot be written.
+    """
+    made_by = {
+        "schema": 1,
+        "grader": {"version": GRADER_VERSION, **asdict(settings)},
+        "samples_sha256": _sha256(source) if source.is_file() else None,
+    }
+    note = _note_path(target)
+    done = _read_note(note) if target.is_file() else {}
+    if done and {key: done.get(key) for key in made_by} == made_by and done.get("graded_sha256") == _sha256(target):
+        return GradedFile(source, target, done["outcomes"], was_done=True)
+    samples = read_samples([source])
+    grades = grade_rows(samples.rows, **asdict(settings), on_progress=on_progress)
+    counts = Counter(grade.outcome for grade in grades)
+    outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
+    lines = (
+        replace(row, correct=found.correct, extra={**row.extra, "outcome": found.outcome}).to_json_line()
+        for row, found in zip(samples.rows, grades, strict=True)
+    )
+    note.unlink(missing_ok=True)
+    write_whole(target, lines)
+    document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
+    # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
+    if not counts["infra_error"]:
+        write_whole(note, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
+    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
+
+
+class Note(NamedTuple):
+    """What the note beside a graded file says; ``stale`` says why it is not believed, empty where it is.
+
+    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) that graded.
+    """
+
+    file: Path
+    grader: Mapping[str, str | None]
+    stale: str = ""
+
+
+def note_of(graded: Path) -> Note | None:
+    """The note of a graded file, compared with the file; None where it has none."""
+    path = _note_path(graded)
+    if not path.is_file():
+        return None
+    found = _read_note(path)
+    grader = found.get("grader")
+    if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
+        return Note(graded, {}, f"has a note that cannot be read ({path.name})")
+    if found.get("graded_sha256") != _sha256(graded):
+        return Note(graded, grader, "was changed after it was graded")
+    return Note(graded, grader)
+
+
+def graded_copy(source: Path) -> Note | None:
+    """The graded copy in a run of one of its samples files, stale if ``source`` has changed since; None without one."""
+    run = _run_of(source)
+    target = _target(source, None) if run is not None else None
+    if target is None or not target.is_file():
+        return None
+    note = note_of(target)
+    if note is None:
+        return Note(target, {}, "has no note that says how it was made")
+    if not note.stale and _read_note(_note_path(target)).get("samples_sha256") != _sha256(source):
+        return note._replace(stale="was made of other samples")
+    return note
+
+
+def _note_path(graded: Path) -> Path:
+    return graded.with_name(f"{graded.name.removesuffix('.gz').removesuffix('.jsonl')}.grading.json")
+
+
+def _target(source: Path, out: Path | None) -> Path:
+    name = f"{source.name.removesuffix('.gz').removesuffix('.jsonl')}.jsonl"
+    run = _run_of(source)
+    if run is None:
+        if out is None:
+            raise UsageError(f"{source} is in no run directory; say where graded files go with -o DIR")
+        return out / name
+    return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
+
+
+def _run_of(source: Path) -> Path | None:
+    """The run directory whose ``samples`` folder holds ``source``."""
+    for folder in source.resolve().parents:
+        if folder.name == "samples" and (folder.parent / "config.yaml").is_file():
+            return folder.parent
+    return None
+
+
+def _read_note(note: Path) -> dict[str, Any]:
+    try:
+        found = read_document(note)
+    except (OSError, DataError):  # absent or damaged: the file is graded again
+        return {}
+    counts = found.get("outcomes")
+    is_sound = isinstance(counts, dict) and all(type(counts.get(name)) is int for name in OUTCOMES)
+    return found if is_sound else {}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
