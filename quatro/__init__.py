@@ -1,3 +1,49 @@
-"""QUATRO: query-adaptive trust-region policy optimisation for language models."""
+"""QUATRO: query-adaptive trust-region policy optimisation for language models.
+
+What a researcher uses stands here and is described in docs/api.md. A name is loaded when it is first used.
+"""
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "Config",
+    "Result",
+    "draw_samples",
+    "fine_tune",
+    "load_run",
+    "pass_at_k",
+    "read_metrics",
+    "read_result",
+    "read_samples",
+    "ucc_at_k",
+]
+
+if TYPE_CHECKING:
+    from quatro.api import (
+        METHODS,
+        Config,
+        Result,
+        draw_samples,
+        fine_tune,
+        load_run,
+        pass_at_k,
+        read_metrics,
+        read_result,
+        read_samples,
+        ucc_at_k,
+    )
+else:
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module 'quatro' has no attribute {name!r}")
+        from quatro import api
+
+        return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

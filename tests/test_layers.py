@@ -47,6 +47,7 @@ FLOORS = {
         ["launch", "sweep"],
         ["train"],
         ["run"],
+        ["api"],
     ],
 }
 MOST_ROOMS = 20

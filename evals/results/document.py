@@ -170,7 +170,15 @@ class Result(FileDocument):
 
 
 def read_result(path: str | Path) -> Result:
-    """The result document in ``path``; raises DataError naming the file and the first key that is wrong."""
+    """The result document in ``path``, as `quatro eval ... -o FILE.json` wrote it.
+
+        >>> frame = quatro.read_result("passk.json").frame()
+        >>> frame[frame["benchmark"] == "countdown"]["k"].tolist()
+        [1, 2]
+
+    Raises:
+        DataError: names the file and the first key that is wrong.
+    """
     try:
         document = read_document(Path(path))
     except OSError as error:

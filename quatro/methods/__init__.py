@@ -32,6 +32,14 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 class _Methods(Mapping[str, "type[Method]"]):
+    """Name -> class of a method, whose fields are its hyper-parameters; docs/methods.md puts them side by side.
+
+    >>> list(quatro.METHODS)
+    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
+    >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
+    0.01
+    """
+
     def __getitem__(self, name: str) -> type[Method]:
         location = _LOCATIONS.get(name, name)
         if not _DOTTED.fullmatch(location):

@@ -18,7 +18,7 @@ from quatro.runs.status import read_environment, read_status
 class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), or `unreadable`.
 
-    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row.
+    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. As a path it is its folder.
     """
 
     path: Path
@@ -31,6 +31,9 @@ class RunSummary:
     config: Config | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: tuple[int, ...] = ()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
 
 def list_runs(root: Path) -> list[RunSummary]:

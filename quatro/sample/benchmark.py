@@ -38,13 +38,19 @@ TOKENS_PER_CALL = 1 << 18
 
 @dataclass(frozen=True)
 class SampleFile:
-    """The samples of a benchmark: how many of them were drawn just now (``num_new``) or there before."""
+    """The samples of a benchmark: how many of them were drawn just now (``num_new``) or there before.
+
+    As a path it is its file.
+    """
 
     benchmark: str
     path: Path
     num_problems: int
     num_new: int
     num_present: int
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
 
 def sample_benchmark(

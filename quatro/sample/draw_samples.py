@@ -6,6 +6,7 @@ Nothing here loads torch before something is drawn.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +72,7 @@ class SamplePlan:
 
 
 def draw_samples(
-    model: str | Path,
+    model: str | os.PathLike[str],
     benchmarks: str | Sequence[str],
     *,
     n: int | None = None,
@@ -83,7 +84,7 @@ def draw_samples(
     template: str | None = None,
     seed: int = 0,
     tag: str | None = None,
-    out: str | Path | None = None,
+    out: str | os.PathLike[str] | None = None,
     engine: str = "transformers",
     gpus: str | None = None,
     grade: bool = False,
@@ -95,8 +96,9 @@ def draw_samples(
     a call is interrupted, repeat it: the files end as if it had not been, byte for byte. Samples that were drawn with
     other settings are never mixed into a folder.
 
-        for file in draw_samples("runs/math", ["math500", "aime24"], n=64, top_p=0.7):
-            print(file.path, file.num_new)  # runs/math/samples/T1-p0.7-step000200/math500.jsonl 32000
+        >>> for file in quatro.draw_samples("runs/first", ["countdown"], n=2, top_p=0.7):
+        ...     print(file.path, file.num_new)
+        runs/first/samples/T1-p0.7-step000002/countdown.jsonl 400
 
     Args:
         model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
@@ -142,7 +144,7 @@ def draw_samples(
 
 
 def plan_samples(
-    model: str | Path,
+    model: str | os.PathLike[str],
     benchmarks: str | Sequence[str],
     *,
     n: int | None,
@@ -154,7 +156,7 @@ def plan_samples(
     template: str | None,
     seed: int,
     tag: str | None,
-    out: str | Path | None,
+    out: str | os.PathLike[str] | None,
     engine: str,
     gpus: str | None,
     grade: bool,
@@ -167,7 +169,7 @@ def plan_samples(
     settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
-    found = find_model(str(model))
+    found = find_model(os.fspath(model))
     if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
         logger.warning(note)
     of_run, of_preset = found.max_tokens, settings.preset_max_tokens

@@ -1,0 +1,264 @@
+"""What `import quatro` offers: fine-tune, draw samples, measure, and read what is on disk as data frames.
+
+    >>> run = quatro.fine_tune("quickstart", "runs/mine", overrides={"steps": 2, "method.delta": 0.01})
+    >>> samples = quatro.read_samples(quatro.draw_samples(run, "countdown", n=4, grade=True))
+    >>> counts = samples.groupby("id")["correct"].agg(n="size", c="sum")
+    >>> quatro.pass_at_k(counts["n"], counts["c"], [1, 4]).shape
+    (200, 2)
+
+Names load when they are first used: `import quatro` itself loads neither torch nor pandas. A run stands for its folder
+wherever a path is expected. Errors that a user can mend are `evals.errors.QuatroError`, which is a ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evals import estimators
+from evals.clustering import cluster, cluster_sizes
+from evals.errors import UsageError
+from evals.estimators import Floats
+from evals.results.document import Result, read_result
+from quatro.config import Config, diff_configs, load_config, with_absolute_paths
+from quatro.methods import METHODS
+from quatro.runs.metrics import metrics_frame
+from quatro.runs.summary import RunSummary, describe_run
+from quatro.sample.draw_samples import draw_samples
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = [
+    "METHODS",
+    "Config",
+    "Result",
+    "draw_samples",
+    "fine_tune",
+    "load_run",
+    "pass_at_k",
+    "read_metrics",
+    "read_result",
+    "read_samples",
+    "ucc_at_k",
+]
+
+PathLike = str | os.PathLike[str]
+Observer = Callable[[Mapping[str, float]], None]
+
+logger = logging.getLogger(__name__)
+
+
+def fine_tune(
+    config: Config | PathLike,
+    out: PathLike,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> RunSummary:
+    """Trains a model in the new folder ``out``, as `quatro train` does, and returns the finished run.
+
+    The folder explains itself: configuration, environment, status, metrics, checkpoints, rollouts and log. The first
+    Ctrl-C saves a checkpoint and raises KeyboardInterrupt, the second stops at once; ``resume`` goes on from there.
+
+        >>> run = quatro.fine_tune("quickstart", "runs/gspo", overrides={"method.name": "gspo", "steps": 2})
+        >>> run.status, run.step, run.config.method.name
+        ('done', 2, 'gspo')
+
+    Args:
+        config: a `Config`, the name of a shipped configuration, a YAML file, or a run whose configuration is used.
+        out: the run's folder, which must be new or empty.
+        overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
+        resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it.
+        observer: called with the metrics of each iteration.
+
+    Raises:
+        UsageError: a value is out of range, a name is unknown, ``out`` is occupied or holds a run of other settings.
+        MissingError: the model, the data, a package or a GPU is not on this machine.
+        DataError: a file is damaged, or a checkpoint does not belong to the run.
+        DivergedError: a loss, gradient or reward is not finite.
+    """
+    from quatro.launch.dry_run import describe
+    from quatro.launch.preflight import is_finished
+    from quatro.launch.prepare import prepare
+    from quatro.processes.launcher import launched
+    from quatro.processes.stop import StopRequest
+    from quatro.run import launch
+    from quatro.runs.directory import RunDir, refuse_occupied
+
+    if launched().size > 1:
+        raise UsageError("fine_tune trains in one process; start several with `torchrun ... -m quatro_cli train`")
+    wanted, path = _config(config, overrides), Path(out)
+    goes_on = resume and (path / "config.yaml").is_file()
+    if goes_on:
+        _refuse_other_settings(path, wanted)
+        if is_finished(path, wanted):
+            return describe_run(path)
+    else:
+        refuse_occupied(path)
+    with closing(prepare(wanted)) as prepared:
+        describe(prepared)  # whatever the run can be refused for is refused before it has a folder
+        run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, wanted, argv=sys.argv)
+        with run, StopRequest(notify=logger.warning) as stop:
+            launch(run, observer=observer, stop=stop, prepared=prepared)
+    if stop.requested:
+        raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
+    return describe_run(path)
+
+
+def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> Config:
+    if isinstance(config, Config):
+        if overrides:
+            raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
+        return with_absolute_paths(config)
+    texts = [f"{key}={json.dumps(value, default=os.fspath)}" for key, value in (overrides or {}).items()]
+    return with_absolute_paths(load_config(os.fspath(config), overrides=texts))
+
+
+def _refuse_other_settings(path: Path, wanted: Config) -> None:
+    differing = [f"{key} is {there} there, not {here}" for key, there, here in diff_configs(load_config(path), wanted)]
+    if differing:
+        raise UsageError(f"{path} holds a run of other settings: {', '.join(differing)}; choose another folder")
+
+
+def load_run(path: PathLike) -> RunSummary:
+    """The run in a folder: its `config`, `status`, `step`, `checkpoints` and the `metrics` of its last iteration.
+
+        >>> run = quatro.load_run("runs/first")
+        >>> run.status, run.steps, run.config.method.delta, run.checkpoints
+        ('done', 2, 0.01, (2,))
+
+    Raises:
+        UsageError: ``path`` is no run.
+        DataError: a file of the run cannot be read.
+    """
+    return describe_run(Path(path))
+
+
+def read_metrics(run: PathLike) -> DataFrame:
+    """The metrics of a run as a data frame, one row an iteration; docs/metrics.md says what they mean.
+
+    The column `step` is int64. Every other column is float64, NaN where the metric was unknown or not finite.
+
+        >>> metrics = quatro.read_metrics("runs/first")
+        >>> metrics["step"].tolist(), bool((metrics["kl/new_old"] >= 0).all())
+        ([1, 2], True)
+
+    Raises:
+        UsageError: ``run`` is no run.
+        DataError: a line of metrics.jsonl is damaged.
+    """
+    return metrics_frame(describe_run(Path(run)).path)
+
+
+def read_samples(source: PathLike | Sequence[PathLike], *, grade: bool = False) -> DataFrame:
+    """Samples as a data frame, one row each, sorted by benchmark, id and sample_index.
+
+    Columns: benchmark, id, prompt, completion, answer and finish_reason are texts, `sample_index` is int64, `correct`
+    is boolean, and NA where nobody has graded the sample.
+
+        >>> samples = quatro.read_samples("runs/first")
+        >>> len(samples), samples["id"].nunique(), str(samples["correct"].dtype)
+        (400, 200, 'boolean')
+
+    Args:
+        source: one or several files of samples, runs or folders, or what `draw_samples` returned.
+        grade: grade the samples that lack a verdict. What `quatro eval grade` has written is used.
+
+    Raises:
+        UsageError: a file is named twice.
+        DataError: a file is missing, or a row breaks the contract; the message names file and line.
+    """
+    from evals.samples import judged, reading
+
+    several = [source] if isinstance(source, str | os.PathLike) else source
+    paths = [Path(one) for one in several]
+    found = judged.read_judged(paths)[0] if grade else reading.read_samples(paths, keep_extra=False)
+    for warning in found.warnings:
+        logger.warning(warning)
+    return found.frame()
+
+
+@overload
+def pass_at_k(n: int, c: int, k: int) -> float: ...
+@overload
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats: ...
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats:
+    """The chance that k draws hold a correct one, given that c of n samples are correct: unbiased, exact.
+
+    Numbers give a number. With arrays of n and c (one entry a problem) the result has one row a problem, with several
+    k one column for each; its mean over the problems is a benchmark's Pass@k. Columns of a data frame are arrays too.
+
+        >>> quatro.pass_at_k(4, 1, 2)
+        0.5
+        >>> quatro.pass_at_k([4, 4], [1, 4], [1, 2])
+        array([[0.25, 0.5 ],
+               [1.  , 1.  ]])
+
+    Raises:
+        ValueError: n < 1, k outside 1..n, or c outside 0..n.
+    """
+    n_P, c_P = np.broadcast_arrays(np.asarray(n), np.asarray(c))
+    ks = np.asarray(k)
+    value_PK = estimators.pass_at_ks(n_P.ravel().tolist(), c_P.ravel().tolist(), ks.ravel().tolist())
+    return _number_or_array(value_PK.reshape(n_P.shape + ks.shape))
+
+
+def ucc_at_k(
+    texts: Iterable[str],
+    correct: ArrayLike,
+    k: int | Sequence[int],
+    *,
+    similarity: str = "tfidf",
+    threshold: float | None = None,
+    linkage: str = "components",
+    tokens: str = "math",
+) -> float | Floats:
+    """How many different correct solutions k draws hold, given all samples of one problem; a benchmark takes the mean.
+
+    The correct texts are clustered, and a cluster counts as one solution. Compare models at an equal number of samples
+    only. Texts are compared as they are: strip them first if white space around them means nothing.
+
+        >>> texts, correct = ["3+4", "4+3", "3+4", "5+1"], [True, True, True, False]
+        >>> quatro.ucc_at_k(texts, correct, 4, similarity="exact")
+        2.0
+        >>> quatro.ucc_at_k(texts, correct, [1, 2], similarity="exact").round(3)
+        array([0.75 , 1.333])
+
+    Args:
+        texts: every sample of the problem, the incorrect ones included.
+        correct: whether each sample is correct.
+        k: one number of draws, or several.
+        similarity: `exact`, `tfidf`, `rouge-l`, `jaccard` or `edit`.
+        threshold: similarity from which two texts count as the same. Default: 0.9 (tfidf), 0.8 (others).
+        linkage: `components`, `complete`, `average` or `greedy`.
+        tokens: `math`, `sklearn` or `whitespace`.
+
+    Raises:
+        UsageError: a sample lacks a verdict, or an option is unknown or out of range.
+        ValueError: k outside 1..n.
+    """
+    flags = np.asarray(correct).tolist()
+    unknown = next((place for place, flag in enumerate(flags) if not (isinstance(flag, int) and flag in (0, 1))), None)
+    if unknown is not None:
+        raise UsageError(f"correct[{unknown}] is {flags[unknown]!r}, expected True or False; grade the samples first")
+    chosen = [text for text, flag in zip(texts, flags, strict=True) if flag]
+    labels = cluster(chosen, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens)
+    ks = np.asarray(k)
+    value_PK = estimators.ucc_at_ks([len(flags)], [cluster_sizes(labels)], ks.ravel().tolist())
+    return _number_or_array(value_PK.reshape(ks.shape))
+
+
+def _number_or_array(value: Floats) -> float | Floats:
+    value += 0.0  # -0.0 becomes 0.0
+    return value if value.ndim else float(value)
