@@ -20,7 +20,7 @@ from experiments.replication.extras import missing_counts, missing_samples
 from experiments.replication.figures import write_figures
 from experiments.replication.page import document, page, replicate
 from experiments.replication.results import read_results
-from quatro.sample.measure import measure_samples
+from quatro.sample import measure_samples
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = "images/replication"

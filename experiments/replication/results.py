@@ -19,9 +19,9 @@ from evals.files.metric_rows import LAST_ITERATIONS
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
+from quatro.sweep import SweptRun, read_sweep
 from quatro.sweep.counts import Counts, counts_in, is_measured
 from quatro.sweep.measure import BASE_CELL
-from quatro.sweep.results import SweptRun, read_sweep
 
 BENCHMARK = "countdown"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation

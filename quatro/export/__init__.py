@@ -1,1 +1,5 @@
-"""A trained model as a folder that others load."""
+"""A run's weights as a plain Hugging Face folder with a model card: `quatro export`."""
+
+from quatro.export.folder import Exported, ExportProgress, export_model, refuse_present
+
+__all__ = ["ExportProgress", "Exported", "export_model", "refuse_present"]

@@ -1,1 +1,36 @@
-"""Many runs from one grid."""
+"""Many runs from one grid, each a process of its own: planned, run, measured and read again. Imports no torch."""
+
+from quatro.sweep.counts import flip_results, temperature_results
+from quatro.sweep.file import find_sweep, load_sweep
+from quatro.sweep.measure import SweepEvaluation
+from quatro.sweep.outcome import PointOutcome
+from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
+from quatro.sweep.results import SweptRun, is_sweep, labelled_results, read_sweep
+from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
+from quatro.sweep.submit import SubmissionKind, write_submission
+
+__all__ = [
+    "Axis",
+    "Board",
+    "Point",
+    "PointOutcome",
+    "SubmissionKind",
+    "SweepEvaluation",
+    "SweepPlan",
+    "SweepProgress",
+    "SweptRun",
+    "all_points",
+    "find_sweep",
+    "flip_results",
+    "is_sweep",
+    "labelled_results",
+    "load_sweep",
+    "parse_axis",
+    "plan_sweep",
+    "read_sweep",
+    "run_sweep",
+    "status_of",
+    "temperature_results",
+    "write_plan",
+    "write_submission",
+]

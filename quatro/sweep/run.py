@@ -25,7 +25,7 @@ from quatro.processes.stop import StopRequest
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import read_status
 from quatro.runs.tag import Tag
-from quatro.sample.measure import measure_samples
+from quatro.sample import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, make_slots, note_error
 from quatro.sweep.measure import (
     BASE_CELL,
@@ -37,25 +37,8 @@ from quatro.sweep.measure import (
     sample_arguments,
 )
 from quatro.sweep.outcome import PointOutcome
-from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
+from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.summary import write_summary
-
-__all__ = [
-    "Axis",
-    "Board",
-    "Point",
-    "PointOutcome",
-    "SweepEvaluation",
-    "SweepPlan",
-    "SweepProgress",
-    "all_points",
-    "parse_axis",
-    "plan_sweep",
-    "run_sweep",
-    "status_of",
-    "write_plan",
-    "write_summary",
-]
 
 BOARD_S = 0.5
 
@@ -153,6 +136,7 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
 
 
 def config_file(folder: Path, point: Point) -> Path:
+    """The file with the whole configuration of a point."""
     return folder / "configs" / f"{point.name}.yaml"
 
 

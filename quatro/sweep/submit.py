@@ -9,13 +9,14 @@ from typing import Literal
 
 from evals.files.whole import write_text
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
-from quatro.sweep.run import Point, SweepPlan, all_points, config_file, status_of, write_plan
+from quatro.sweep.plan import Point, SweepPlan
+from quatro.sweep.run import all_points, config_file, status_of, write_plan
 
-Kind = Literal["slurm", "commands"]
+SubmissionKind = Literal["slurm", "commands"]
 
 
 def write_submission(
-    plan: SweepPlan, folder: Path, kind: Kind, *, evaluation: SweepEvaluation | None = None, at_once: int = 1
+    plan: SweepPlan, folder: Path, kind: SubmissionKind, *, evaluation: SweepEvaluation | None = None, at_once: int = 1
 ) -> tuple[Path, int]:
     """The file to hand to the cluster and the number of commands in it: points that are not done, and bases.
 

@@ -36,15 +36,15 @@ def export(
       quatro export runs/quickstart-quatro-0 -o models/countdown
       quatro export runs/math -o models/math-quatro --step 80 --dtype bfloat16
     """
-    from quatro.export import export as exporting
+    from quatro.export import export_model, refuse_present
 
-    exporting.refuse_present(out)
+    refuse_present(out)
     with output.progress("export", 100) as bar:
 
         def report(done: int, total: int) -> None:
             bar.update(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
 
-        exported = exporting.export(run, out, step=step, dtype=dtype, progress=report)
+        exported = export_model(run, out, step=step, dtype=dtype, progress=report)
     output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")
     if json:
         output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})

@@ -16,8 +16,7 @@ from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
 if TYPE_CHECKING:
-    from quatro.sample.benchmark import SampleFile
-    from quatro.sample.draw_samples import SamplePlan
+    from quatro.sample import SampleFile, SamplePlan
     from quatro.types import Sampling
     from quatro_cli.output import Bar
 
@@ -74,7 +73,7 @@ def sample(
       quatro sample embedded:countdown -b countdown -n 256
       quatro sample runs/math -b math500,aime24 --preset paper
     """
-    from quatro.sample.draw_samples import plan_samples
+    from quatro.sample import plan_samples
 
     plan = plan_samples(
         model,
@@ -112,8 +111,7 @@ def _describe(plan: SamplePlan) -> None:
 
 def _draw(plan: SamplePlan) -> None:
     """A bar for each benchmark while it is drawn, and its file once that is complete."""
-    from quatro.sample.draw_samples import draw_planned
-    from quatro.sample.progress import Pace
+    from quatro.sample import Pace, draw_planned
 
     bars: dict[str, tuple[Bar, Pace]] = {}
 

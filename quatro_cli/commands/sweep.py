@@ -14,7 +14,7 @@ from quatro_cli.options import DryRun, Json, Set, numbers, split
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
-    from quatro.sweep.run import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
+    from quatro.sweep import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
     from quatro_cli.output import View
 
 SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
@@ -67,7 +67,7 @@ def sweep(
       quatro sweep paper-small --jobs 2 --dry-run
     """
     from evals.errors import UsageError
-    from quatro.sweep.run import all_points, status_of
+    from quatro.sweep import all_points, status_of
 
     if submit not in (None, "slurm", "commands"):
         raise UsageError(f"--submit {submit}: expected slurm or commands")
@@ -91,8 +91,7 @@ def sweep(
 
 def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> SweepPlan:
     from evals.errors import UsageError
-    from quatro.sweep.file import find_sweep, load_sweep
-    from quatro.sweep.run import parse_axis, plan_sweep
+    from quatro.sweep import find_sweep, load_sweep, parse_axis, plan_sweep
 
     path = find_sweep(config)
     if path is None:
@@ -111,7 +110,7 @@ def _run(
 ) -> None:
     from evals.errors import PartialFailureError
     from quatro.processes.stop import StopRequest
-    from quatro.sweep.run import all_points, run_sweep, status_of
+    from quatro.sweep import all_points, run_sweep, status_of
     from quatro_cli.warm import ensure_model
 
     points = all_points(plan, evaluation)
@@ -150,9 +149,11 @@ def _run(
 def _submit(
     plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, at_once: int, json: bool
 ) -> None:
-    from quatro.sweep.submit import Kind, write_submission
+    from quatro.sweep import SubmissionKind, write_submission
 
-    path, num_commands = write_submission(plan, folder, cast("Kind", kind), evaluation=evaluation, at_once=at_once)
+    path, num_commands = write_submission(
+        plan, folder, cast("SubmissionKind", kind), evaluation=evaluation, at_once=at_once
+    )
     if json:
         output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
     else:
@@ -179,7 +180,7 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 
 def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> SweepEvaluation | None:
     from evals.errors import UsageError
-    from quatro.sweep.run import SweepEvaluation
+    from quatro.sweep import SweepEvaluation
 
     if benchmark is None:
         ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]

@@ -32,7 +32,7 @@ def expander(
 ) -> Callable[[Path], Sequence[tuple[Result, Path]]]:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
     from evals.errors import UsageError
-    from quatro.sweep.results import is_sweep, labelled_results
+    from quatro.sweep import is_sweep, labelled_results
 
     ignored = [name for name, value in (("--top-p", top_p), ("--cell", cell)) if value is not None]
     if ignored and not any(is_sweep(path) for path in paths):
@@ -41,7 +41,7 @@ def expander(
         )
     if kind == "curves":
         return lambda folder: labelled_results(folder, top_p=top_p, cell=cell)
-    from quatro.sweep.counts import flip_results, temperature_results
+    from quatro.sweep import flip_results, temperature_results
 
     averaged = flip_results if kind == "flips" else temperature_results
     return lambda folder: averaged(folder, top_p=top_p, cell=cell)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from evals.errors import DataError, MissingError
 from evals.files.whole import write_json
 from quatro.config import load_config
-from quatro.export.export import SPARE_BYTES, export
+from quatro.export.folder import SPARE_BYTES, export_model
 from quatro.policy.loading import load_model, load_tokenizer, stop_ids
 from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
@@ -100,7 +100,7 @@ def test_the_export_is_a_plain_model_that_answers_like_the_run(tmp_path, setting
     run_training(tmp_path / "run", settings)
     checkpoint = tmp_path / "run" / "checkpoints" / "step-000004" / "model"
     assert not (checkpoint / "model.safetensors").exists()
-    found = export(tmp_path / "run", tmp_path / "out")
+    found = export_model(tmp_path / "run", tmp_path / "out")
     assert (found.step, found.dtype) == (4, "float32")
     plain, merged = (load_model(str(folder), torch.float32, "cpu") for folder in (tmp_path / "out", checkpoint))
     assert all(torch.equal(one, other) for one, other in zip(plain.parameters(), merged.parameters(), strict=True))
@@ -109,7 +109,7 @@ def test_the_export_is_a_plain_model_that_answers_like_the_run(tmp_path, setting
     assert not any(str(tmp_path) in text for text in texts.values())  # no path of this machine
     assert "adapter_config.json" not in texts
     assert "policy.lora.rank" in texts["README.md"]
-    halved = export(tmp_path / "run", tmp_path / "half", step=3, dtype="bfloat16")
+    halved = export_model(tmp_path / "run", tmp_path / "half", step=3, dtype="bfloat16")
     assert (halved.step, halved.dtype) == (3, "bfloat16")
     # A loader casts to what config.json says, whatever the file holds.
     assert {w.dtype for w in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.bfloat16}
@@ -141,7 +141,7 @@ def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, b
 
     change(base)
     with pytest.raises(DataError, match=r"the model .*base changed since the run began .*put it back"):
-        export(run, tmp_path / "out")
+        export_model(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for place in (run, adapter.parent, adapter):
         refused = CliRunner().invoke(app, ["sample", str(place), "-b", "countdown", "-n", "1"])
@@ -169,7 +169,7 @@ def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_traini
         run_training(run, settings, stop=StopRequest())
     said = f"checkpoint step-000000-inside was saved inside iteration 1; `quatro train {run} --resume` finishes it"
     with caplog.at_level(logging.WARNING):
-        export(run, tmp_path / "out")
+        export_model(run, tmp_path / "out")
     assert said in caplog.text
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "stopped inside iteration 1 of 4 iterations" in card
@@ -179,7 +179,7 @@ def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_traini
         train(load_config(run), opened)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        export(run, tmp_path / "whole")
+        export_model(run, tmp_path / "whole")
     assert "inside" not in caplog.text
     assert "4 of 4 iterations" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
@@ -191,9 +191,9 @@ def test_a_full_disk_is_found_out_before_anything_is_merged(tmp_path, settings, 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=SPARE_BYTES + size - 1))
     before = sorted(path.name for path in tmp_path.iterdir())
     with pytest.raises(OSError, match=r"No space left.*are needed"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_model(tmp_path / "run", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    export(tmp_path / "run", tmp_path / "out", dtype="bfloat16")  # half as large
+    export_model(tmp_path / "run", tmp_path / "out", dtype="bfloat16")  # half as large
 
 
 def test_a_run_may_begin_with_an_adapter_and_train_all_weights(tmp_path, settings, run_training, tiny_folder):
@@ -210,5 +210,5 @@ def test_an_export_whose_base_is_gone_says_so_and_leaves_nothing(tmp_path, setti
     run_training(tmp_path / "run", [*settings, f"model={base}", "steps=1"])
     shutil.rmtree(base)
     with pytest.raises(MissingError, match=r"is an adapter of the model .*base, and that folder is not here"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_model(tmp_path / "run", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith((".", "out"))) == []

@@ -17,7 +17,7 @@ from quatro.rewards.base import VerifiedReward
 from quatro.rollout.engine import EngineKind
 from quatro.rollout.replay import ReplayEngine
 from quatro.runs.directory import RunDir
-from quatro.sample.draw_samples import draw_samples
+from quatro.sample import draw_samples
 from quatro.tables import ENGINES, POLICIES, REWARDS
 from quatro.train import train
 from quatro.types import Prompt, Rollout

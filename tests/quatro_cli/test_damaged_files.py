@@ -17,7 +17,7 @@ from evals.results.document import Result, Row
 from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
-from quatro.sweep.run import Axis, plan_sweep, write_plan
+from quatro.sweep import Axis, plan_sweep, write_plan
 from quatro_cli.app import app
 
 runner = CliRunner()

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from evals.errors import DataError, UsageError
 from quatro.config import Config, load_config
-from quatro.export import export as exporting
-from quatro.export.export import export, gather_facts
+from quatro.export import folder as exporting
+from quatro.export.folder import export_model, gather_facts
 from quatro.policy.loading import load_tokenizer
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
@@ -49,7 +49,7 @@ def model_of(run: Path, step: int) -> Path:
 
 def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tmp_path: Path, contents: Any) -> None:
     before = contents(run)
-    exported = export(run, tmp_path / "out")
+    exported = export_model(run, tmp_path / "out")
     assert (exported.step, exported.dtype) == (4, "float32")
     found = contents(tmp_path / "out")
     assert found.pop("README.md").startswith(b"---\n")
@@ -59,13 +59,13 @@ def test_without_dtype_every_file_is_that_of_the_newest_checkpoint(run: Path, tm
 
 
 def test_a_named_step_is_exported_and_an_absent_one_refused(run: Path, tmp_path: Path, contents: Any) -> None:
-    assert export(run, tmp_path / "out", step=2).step == 2
+    assert export_model(run, tmp_path / "out", step=2).step == 2
     found = contents(tmp_path / "out")
     assert found["model.safetensors"] == contents(model_of(run, 2))["model.safetensors"]
     assert b"0.2 (2)" in found["README.md"]
     assert b"0.4 (4)" not in found["README.md"]
     with pytest.raises(UsageError, match="step-000002, step-000004"):
-        export(run, tmp_path / "other", step=3)
+        export_model(run, tmp_path / "other", step=3)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -74,7 +74,7 @@ def test_a_number_format_is_that_of_weights_and_config_and_loads(run: Path, tmp_
 
     wanted = getattr(torch, dtype)
     out = tmp_path / "out"
-    assert export(run, out, dtype=dtype).dtype == dtype
+    assert export_model(run, out, dtype=dtype).dtype == dtype
     original, found = (load_file(folder / "model.safetensors") for folder in (model_of(run, 4), out))
     assert found.keys() == original.keys()
     for name, tensor in found.items():
@@ -101,9 +101,9 @@ def test_a_weight_beyond_the_format_is_named(run: Path, tmp_path: Path, tiny_fol
 
         checkpoint.save(opened, 6, fill, {}, {})
     with pytest.raises(UsageError, match=r"model\.norm\.weight.*7e\+04.*bfloat16"):
-        export(run, tmp_path / "out", dtype="float16")
+        export_model(run, tmp_path / "out", dtype="float16")
     assert not (tmp_path / "out").exists()
-    assert export(run, tmp_path / "out", dtype="bfloat16").step == 6
+    assert export_model(run, tmp_path / "out", dtype="bfloat16").step == 6
 
 
 def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_sharded_weights_are_converted(run: Path, tmp_path: Path, tiny_folder: P
             AutoModelForCausalLM.from_pretrained(tiny_folder).save_pretrained(folder, max_shard_size="30KB")
 
         checkpoint.save(opened, 6, fill, {}, {})
-    export(run, tmp_path / "out", dtype="bfloat16")
+    export_model(run, tmp_path / "out", dtype="bfloat16")
     assert len(list(model_of(run, 6).glob("model-*.safetensors"))) > 1
     one, two = (
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16) for folder in (tiny_folder, tmp_path / "out")
@@ -135,7 +135,7 @@ def test_weights_kept_in_bfloat16_stay_so(run: Path, tmp_path: Path, tiny_folder
             AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.bfloat16).save_pretrained(folder)
 
         checkpoint.save(opened, 6, fill, {}, {})
-    assert export(run, tmp_path / "out").dtype == "bfloat16"
+    assert export_model(run, tmp_path / "out").dtype == "bfloat16"
     found, wanted = (folder / "model.safetensors" for folder in (tmp_path / "out", model_of(run, 6)))
     assert found.read_bytes() == wanted.read_bytes()
 
@@ -146,28 +146,28 @@ def test_a_flipped_bit_stops_the_export(run: Path, tmp_path: Path) -> None:
     damaged[-100] ^= 4
     file.write_bytes(damaged)
     with pytest.raises(DataError, match="SHA-256"):
-        export(run, tmp_path / "out")
+        export_model(run, tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["run"]
-    assert export(run, tmp_path / "out", step=2).step == 2
+    assert export_model(run, tmp_path / "out", step=2).step == 2
 
 
 def test_nothing_is_overwritten(run: Path, tmp_path: Path, contents: Any) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    export(run, out)  # an empty folder is as good as none
+    export_model(run, out)  # an empty folder is as good as none
     before = contents(out)
     for taken in (out, run, out / "README.md"):
         with pytest.raises(UsageError, match="-o"):
-            export(run, taken, step=2)
+            export_model(run, taken, step=2)
     assert contents(out) == before
 
 
 def test_what_is_no_run_and_what_has_no_checkpoint_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="runs list"):
-        export(tmp_path, tmp_path / "out")
+        export_model(tmp_path, tmp_path / "out")
     RunDir.create(tmp_path / "run", load_config("quickstart")).close()
     with pytest.raises(DataError, match="no complete checkpoint"):
-        export(tmp_path / "run", tmp_path / "out")
+        export_model(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -185,7 +185,7 @@ def test_paths_of_this_machine_are_taken_out_of_the_configuration(
             (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
         checkpoint.save(opened, 6, fill, {}, {})
-    export(run, tmp_path / "out", dtype="bfloat16")
+    export_model(run, tmp_path / "out", dtype="bfloat16")
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert "_name_or_path" not in config
     assert AutoConfig.from_pretrained(tmp_path / "out").limit == float("inf")
@@ -217,7 +217,7 @@ def test_a_failure_of_any_call_leaves_nothing_or_everything(
             for owner, name in ((os, "rename"), (os, "replace"), (os, "fsync"), (Path, "mkdir"), (Path, "open")):
                 patch.setattr(owner, name, failing(getattr(owner, name), at))
             try:
-                export(run, out, dtype=dtype)
+                export_model(run, out, dtype=dtype)
             except (OSError, DataError):  # the latter where metrics.jsonl cannot be opened
                 pass
             else:
@@ -236,7 +236,7 @@ def test_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: P
     child = os.fork()
     if child == 0:
         try:
-            export(run, out, progress=lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
+            export_model(run, out, progress=lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -244,7 +244,7 @@ def test_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: P
     assert len(os.listdir(tmp_path)) == 2
     living = tmp_path / f".out.{os.getppid()}.tmp"
     living.mkdir()  # another process, at work on the same folder
-    export(run, out)
+    export_model(run, out)
     assert sorted(os.listdir(tmp_path)) == [living.name, "out", "run"]
 
 
@@ -255,10 +255,10 @@ def test_a_full_disk_names_the_folder_before_anything_is_written(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=exporting.SPARE_BYTES + size - 1))
     with pytest.raises(OSError, match=r"No space left.*are needed") as caught:
-        export(run, tmp_path / "out")
+        export_model(run, tmp_path / "out")
     assert caught.value.filename == str(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["run"]
-    export(run, tmp_path / "out", dtype="bfloat16")  # half as large
+    export_model(run, tmp_path / "out", dtype="bfloat16")  # half as large
 
 
 def test_a_write_that_fails_names_its_folder(run: Path, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_write_that_fails_names_its_folder(run: Path, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
     try:
         with pytest.raises(OSError, match=r"\.out\..* cannot be written: .*File too large"):
-            export(run, tmp_path / "out")
+            export_model(run, tmp_path / "out")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)

@@ -6,7 +6,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.results.document import read_result
-from quatro.sample.measure import measure_samples
+from quatro.sample import measure_samples
 
 
 @pytest.fixture

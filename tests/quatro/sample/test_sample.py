@@ -6,7 +6,7 @@ import pytest
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.samples.reading import read_samples
-from quatro.sample.draw_samples import SampleFile, draw_samples
+from quatro.sample import SampleFile, draw_samples
 
 
 @pytest.fixture

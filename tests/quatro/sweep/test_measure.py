@@ -12,9 +12,8 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.lock import RunLock
+from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
-from quatro.sweep.run import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of
-from quatro.sweep.submit import write_submission
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(

@@ -10,10 +10,19 @@ from evals.results.document import ProblemEntry, Result, Row, SamplingInfo
 from evals.results.entries import own_entries
 from evals.results.reading import read_sources
 from quatro.runs.tag import Tag
-from quatro.sweep.counts import counts_in, flip_results, temperature_results
-from quatro.sweep.plan import Cell, SweepPlan, plan_cell
-from quatro.sweep.results import label_of, labelled_results, read_sweep
-from quatro.sweep.run import Axis, plan_sweep, write_plan
+from quatro.sweep import (
+    Axis,
+    SweepPlan,
+    flip_results,
+    labelled_results,
+    plan_sweep,
+    read_sweep,
+    temperature_results,
+    write_plan,
+)
+from quatro.sweep.counts import counts_in
+from quatro.sweep.plan import Cell, plan_cell
+from quatro.sweep.results import label_of
 from quatro_cli.app import app
 
 runner = CliRunner()

@@ -10,7 +10,8 @@ import pytest
 from evals.errors import UsageError
 from evals.files.csv_cells import csv_cell
 from quatro.processes.stop import StopRequest
-from quatro.sweep.run import Axis, parse_axis, plan_sweep, run_sweep, status_of, write_summary
+from quatro.sweep import Axis, parse_axis, plan_sweep, run_sweep, status_of
+from quatro.sweep.run import write_summary
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(

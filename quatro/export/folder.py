@@ -51,7 +51,7 @@ class Exported:
     dtype: str
 
 
-def export(
+def export_model(
     run: Path,
     folder: Path,
     *,
