@@ -33,7 +33,7 @@ from quatro.config import Config, diff_configs, load_config, with_absolute_paths
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.summary import RunSummary, describe_run
-from quatro.sample.draw_samples import draw_samples
+from quatro.sample import draw_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
