@@ -173,17 +173,18 @@ def read_samples(source: PathLike | Sequence[PathLike], *, grade: bool = False) 
 
     Args:
         source: one or several files of samples, runs or folders, or what `draw_samples` returned.
-        grade: grade the samples that lack a verdict. What `quatro eval grade` has written is used.
+        grade: grade the samples that lack a grade. What `quatro eval grade` has written is used.
 
     Raises:
         UsageError: a file is named twice.
         DataError: a file is missing, or a row breaks the contract; the message names file and line.
     """
-    from evals.samples import judged, reading
+    from evals.samples.graded import read_graded
+    from evals.samples.reading import read_samples as read_rows
 
     several = [source] if isinstance(source, str | os.PathLike) else source
     paths = [Path(one) for one in several]
-    found = judged.read_judged(paths)[0] if grade else reading.read_samples(paths, keep_extra=False)
+    found = read_graded(paths)[0] if grade else read_rows(paths, keep_extra=False)
     for warning in found.warnings:
         logger.warning(warning)
     return found.frame()
@@ -245,7 +246,7 @@ def ucc_at_k(
         tokens: `math`, `sklearn` or `whitespace`.
 
     Raises:
-        UsageError: a sample lacks a verdict, or an option is unknown or out of range.
+        UsageError: a sample lacks a grade, or an option is unknown or out of range.
         ValueError: k outside 1..n.
     """
     flags = np.asarray(correct).tolist()

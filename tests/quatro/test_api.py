@@ -20,7 +20,7 @@ import quatro.api
 from evals.errors import UsageError
 from evals.files.metric_rows import metric_rows
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.samples.judged import read_judged
+from evals.samples.graded import read_graded
 from evals.samples.reading import read_samples
 from quatro.config import load_config
 from quatro.policy import embedded
@@ -40,7 +40,7 @@ def workplace(tiny_folder, tmp_path_factory) -> Path:
         shutil.copytree(tiny_folder, embedded._folder(embedded.EMBEDDED["embedded:countdown"], "countdown"))
         run = quatro.fine_tune("quickstart", "runs/first", overrides={"steps": 2})
         samples = quatro.draw_samples(run, "countdown", n=2, grade=True)
-        passk_result(read_judged(list(map(Path, samples)))[0], ks=[1, 2]).write("passk.json")
+        passk_result(read_graded(list(map(Path, samples)))[0], ks=[1, 2]).write("passk.json")
     return folder
 
 
@@ -182,8 +182,8 @@ def test_samples_are_graded_where_that_is_asked_for(here):
     assert quatro.read_samples(ungraded)["correct"].isna().all()
     frame = quatro.read_samples(ungraded, grade=True)
     assert frame["correct"].notna().all()
-    judged, _ = read_judged(list(map(Path, ungraded)))
-    assert frame["correct"].tolist() == [row.correct for row in judged.rows]
+    graded, _ = read_graded(list(map(Path, ungraded)))
+    assert frame["correct"].tolist() == [row.correct for row in graded.rows]
 
 
 def test_a_frame_gives_the_numbers_of_the_commands(tmp_path):
@@ -221,7 +221,7 @@ def test_pass_at_k_takes_numbers_and_arrays_of_any_kind():
         quatro.pass_at_k([4, 4], [2, 5], 1)
 
 
-def test_ucc_at_k_asks_for_verdicts():
+def test_ucc_at_k_asks_for_grades():
     assert quatro.ucc_at_k(["a", "b"], [False, False], 2) == 0
     assert isinstance(quatro.ucc_at_k(["a"], np.array([True]), 1), float)
     for unknown in (None, pd.NA, 0.5, "yes"):
