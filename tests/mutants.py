@@ -54,7 +54,7 @@ GMPO, CISPO, GPG, DUAL, DRAW = (
     *("quatro/methods/gmpo.py", "quatro/methods/cispo.py", "quatro/methods/gpg.py"),
     *("quatro/dual.py", "quatro/loop/draw.py"),
 )
-ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/bootstrap.py"
+ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 OBJECTIVE, INNER, LOCAL = "quatro/loop/objective.py", "quatro/loop/learn.py", "quatro/policy/local.py"
 

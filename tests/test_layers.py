@@ -28,7 +28,7 @@ ONLY_IN = {
 FLOORS = {
     "evals": [
         ["errors", "estimators", "text", "training_metrics", "worker_pool"],
-        ["bootstrap", "files", "grading", "seeds", "similarity"],
+        ["files", "grading", "intervals", "similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],
         ["metrics"],

@@ -24,8 +24,9 @@ MAX_TOTAL = 99
 PROMPT_TOKENS = NUM_DIGITS + 2
 MAX_ANSWER_TOKENS = 2 * MAX_USED - 1
 
+SPECIAL_TOKENS = ("<pad>", "<eos>", "_", "->", ":")
 TOKENS: tuple[str, ...] = (
-    *("<pad>", "<eos>", "_", "->", ":"),
+    *SPECIAL_TOKENS,
     *(str(number) for number in range(MAX_TOTAL + 1)),
     *(f"{operation}{digit}" for operation in "+-*" for digit in range(1, 10)),
     *(f"={total}" for total in range(MAX_TOTAL + 1)),

@@ -143,7 +143,10 @@ def fetch(
         logger.warning(
             "%s: %s differs from the copy that the registry's hash was computed from (SHA-256 %s, there %s): "
             "compare results only with others of the same hash",
-            *(entry.name, where, digest, entry.sha256),
+            entry.name,
+            where,
+            digest,
+            entry.sha256,
         )
     if lock is None:
         lock = Lock(

@@ -13,7 +13,7 @@ from evals.figures.run_settings import (
     NO_LOG_RATIO,
     QUATRO,
     Drawn,
-    Setting,
+    RunSetting,
     add_foot,
     draw_setting,
     finish,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_log=True)
 
 
-def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:
+def delta_lambda_figure(settings: Sequence[RunSetting]) -> Drawn:
     """Left: A of a correct rollout against how many of N are correct. Right: mean lambda. One curve a delta.
 
     Rings on the left mark radii that were out of reach and lowered. The runs share all keys outside the
@@ -79,7 +79,7 @@ def delta_lambda_figure(settings: Sequence[Setting]) -> Drawn:
     return Drawn(grid.figure, notes)
 
 
-def widest_by_delta(settings: Sequence[Setting], *, beside: Sequence[Setting] = ()) -> list[Setting]:
+def widest_by_delta(settings: Sequence[RunSetting], *, beside: Sequence[RunSetting] = ()) -> list[RunSetting]:
     """QUATRO settings that share all keys outside the method's block, largest delta first, then those of ``beside``.
 
     Those without the log-ratio term are left out. Groups with a setting of ``beside`` go first, then those with most
@@ -92,7 +92,7 @@ def widest_by_delta(settings: Sequence[Setting], *, beside: Sequence[Setting] = 
     if not stable:
         raise DataError("all quatro runs are without the log-ratio term; train one with method.log_ratio=detached")
 
-    def score(group: list[Setting]) -> tuple[bool, int, int]:
+    def score(group: list[RunSetting]) -> tuple[bool, int, int]:
         ours = [one for one in group if one in stable]
         return len(ours) < len(group), len({one.delta for one in ours}), sum(len(one.runs) for one in group)
 
@@ -101,7 +101,7 @@ def widest_by_delta(settings: Sequence[Setting], *, beside: Sequence[Setting] = 
     return sorted(best, key=lambda one: -one.delta if one.delta is not None else 0.0)
 
 
-def _draw_advantages(axis: Axes, setting: Setting, position: int) -> None:
+def _draw_advantages(axis: Axes, setting: RunSetting, position: int) -> None:
     look = line_look(position)
     counts = range(1, len(setting.advantages) + 1)
     axis.plot(counts, setting.advantages, **look)

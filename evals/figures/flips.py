@@ -29,7 +29,7 @@ _LINE_POINTS = 11.5
 
 
 def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
-    """For each benchmark: reading 1 (of problems the base never solved) and flip@k of every bucket, one bar a label.
+    """Newly solved problems and flip@k of every bucket, a panel for each benchmark and a bar for each label.
 
     ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
 
@@ -64,8 +64,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
             _draw_groups(left, first, ["0"])
             _draw_groups(right, second, list(bucket_bounds(n).values()))
             left.set_title(shortened(benchmark, 24))
-            right.set_ylabel(f"flip@{k} (reading 2), %")
-            left.set_ylabel("solved at last (reading 1), %")
+            right.set_ylabel(f"flip@{k}, %")
+            left.set_ylabel("newly solved, %")
             for line, head in enumerate(("", f"base, of {n}", "problems")):
                 _write_below(left, -0.12, line, head, xcoords="axes fraction", ha="right")
         add_legend(grid.figure, labels, bars=True)

@@ -13,7 +13,7 @@ from evals.figures.run_settings import (
     GSPO,
     REWARD,
     Drawn,
-    Setting,
+    RunSetting,
     add_foot,
     comparison,
     draw_setting,
@@ -32,7 +32,7 @@ from evals.training_metrics import training_metric
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
 
 
-def limitation_figure(settings: Sequence[Setting]) -> Drawn:
+def limitation_figure(settings: Sequence[RunSetting]) -> Drawn:
     """Columns: learning rate and K, all else equal; rows: reward, clipped share, entropy. GSPO only.
 
     A column whose ingredients are missing is left out and noted.
@@ -76,7 +76,7 @@ def limitation_figure(settings: Sequence[Setting]) -> Drawn:
     return Drawn(grid.figure, notes)
 
 
-def _lacking(settings: Sequence[Setting], axis: str) -> str:
+def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
     """What there is, where two values of ``axis`` with all else equal were needed."""
     name = settings[0].method
     values = ", ".join(f"{value:g}" for value in sorted({float(getattr(one, axis)) for one in settings}))

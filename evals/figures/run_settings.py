@@ -25,7 +25,7 @@ AXES = {LR: "learning rate", INNER_UPDATES: "inner updates K"}
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetting:
     """Runs that differ in their seed alone; ``runs`` holds the rows of metrics.jsonl of each.
 
     ``shared`` and ``own`` are the other keys, outside and inside the method's block, on which settings that were read
@@ -72,7 +72,7 @@ REWARD, ENTROPY = training_metric("reward/mean"), training_metric("entropy/token
 KL = replace(training_metric("kl/new_old"), title="Realised KL")
 
 
-def of_method(settings: Sequence[Setting], method: str) -> list[Setting]:
+def of_method(settings: Sequence[RunSetting], method: str) -> list[RunSetting]:
     """The settings of ``method``; raises DataError, naming those that there are, where it has none."""
     found = [setting for setting in settings if setting.method == method]
     if not found:
@@ -81,14 +81,14 @@ def of_method(settings: Sequence[Setting], method: str) -> list[Setting]:
     return found
 
 
-def comparison(settings: Iterable[Setting], axis: str, *, methods: Sequence[str]) -> list[Setting]:
+def comparison(settings: Iterable[RunSetting], axis: str, *, methods: Sequence[str]) -> list[RunSetting]:
     """Settings of ``methods`` that differ in ``axis`` alone, by method and value; empty if none takes two values.
 
     Everything outside the method's block is equal for all of them, and that block equal within a method. Of several
     such groups it is the one in which most methods take two values, then the one with most values, then most runs.
     """
     other = INNER_UPDATES if axis == LR else LR
-    best: list[Setting] = []
+    best: list[RunSetting] = []
     best_score = (0, 0, 0)
     for group in grouped(settings, lambda one: (getattr(one, other), one.shared)):
         chosen = []
@@ -104,9 +104,9 @@ def comparison(settings: Iterable[Setting], axis: str, *, methods: Sequence[str]
     return best
 
 
-def grouped(settings: Iterable[Setting], key: Callable[[Setting], Hashable]) -> list[list[Setting]]:
+def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable]) -> list[list[RunSetting]]:
     """Settings with equal keys together, in order of their first."""
-    groups: dict[Hashable, list[Setting]] = {}
+    groups: dict[Hashable, list[RunSetting]] = {}
     for setting in settings:
         groups.setdefault(key(setting), []).append(setting)
     return list(groups.values())
@@ -137,7 +137,7 @@ def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
 
 
 def draw_setting(
-    axis: Axes, setting: Setting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int] = (0, 1)
+    axis: Axes, setting: RunSetting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int] = (0, 1)
 ) -> None:
     """The mean over seeds with a band; a lone run with its unsmoothed values, faint.
 
@@ -177,23 +177,23 @@ def key(label: str, look: dict[str, Any]) -> Any:
     return Line2D([], [], label=shortened(label), **(look | {"markersize": 4.5, "linewidth": 1.8}))
 
 
-def has_numbers(setting: Setting, metric: Metric) -> bool:
+def has_numbers(setting: RunSetting, metric: Metric) -> bool:
     """Whether a run of ``setting`` has a finite number of ``metric``."""
     return any(series(rows, metric.name)[0] for rows in setting.runs)
 
 
-def value_text(setting: Setting, axis: str) -> str:
+def value_text(setting: RunSetting, axis: str) -> str:
     """``lr 0.0003`` or ``K 5``."""
     return f"lr {setting.lr:g}" if axis == LR else f"K {setting.inner_updates}"
 
 
-def fixed_text(setting: Setting, axis: str) -> str:
+def fixed_text(setting: RunSetting, axis: str) -> str:
     """What is the same for all curves of a comparison over ``axis``."""
     other = value_text(setting, INNER_UPDATES if axis == LR else LR)
     return ", ".join(part for part in (other, setting.shared) if part)
 
 
-def reading(settings: Sequence[Setting]) -> str:
+def reading(settings: Sequence[RunSetting]) -> str:
     """What a line and its band are."""
     counts = sorted({len(setting.runs) for setting in settings})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
@@ -216,5 +216,5 @@ def head_legend(legend: Legend, text: str) -> None:
     legend.get_title().set(fontsize=7, color=GREY)
 
 
-def _size(settings: Sequence[Setting]) -> tuple[int, int]:
+def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:
     return len(settings), sum(len(setting.runs) for setting in settings)

@@ -21,7 +21,7 @@ from evals.figures.run_settings import (
     QUATRO,
     REWARD,
     Drawn,
-    Setting,
+    RunSetting,
     add_foot,
     comparison,
     draw_setting,
@@ -36,10 +36,10 @@ from evals.figures.run_settings import (
 )
 from evals.training_metrics import Metric
 
-_Part = tuple[str, str, tuple[Metric, Metric], list[Setting], list[tuple[str, dict[str, Any]]]]
+_Part = tuple[str, str, tuple[Metric, Metric], list[RunSetting], list[tuple[str, dict[str, Any]]]]
 
 
-def entropy_figure(settings: Sequence[Setting]) -> Drawn:
+def entropy_figure(settings: Sequence[RunSetting]) -> Drawn:
     """Token entropy over steps: QUATRO, a curve a delta, and GSPO, with all keys outside the method's block equal.
 
     Raises:
@@ -69,7 +69,7 @@ def entropy_figure(settings: Sequence[Setting]) -> Drawn:
     return Drawn(grid.figure, notes)
 
 
-def stability_figure(settings: Sequence[Setting]) -> Drawn:
+def stability_figure(settings: Sequence[RunSetting]) -> Drawn:
     """(a) over K and (b) over the learning rate: reward and entropy; (c) the log-ratio term: reward and KL.
 
     The colour is the method, the dash and marker the value. A part whose ingredients are missing is left out, noted.
@@ -129,7 +129,7 @@ def stability_figure(settings: Sequence[Setting]) -> Drawn:
     return Drawn(grid.figure, notes)
 
 
-def _looks(found: Sequence[Setting], axis: str) -> list[tuple[str, dict[str, Any]]]:
+def _looks(found: Sequence[RunSetting], axis: str) -> list[tuple[str, dict[str, Any]]]:
     values = sorted({getattr(one, axis) for one in found})
     looks = []
     for one in found:
@@ -139,13 +139,13 @@ def _looks(found: Sequence[Setting], axis: str) -> list[tuple[str, dict[str, Any
     return looks
 
 
-def _log_ratio_pair(settings: Sequence[Setting]) -> list[Setting]:
+def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     """QUATRO settings that differ in log_ratio alone, `none` last; empty where `none` or its counterpart is missing.
 
     Of several such groups the largest, then the one with most runs, then the paper's own (delta .1, K 2).
     """
 
-    def score(group: Sequence[Setting]) -> tuple[int, int, bool]:
+    def score(group: Sequence[RunSetting]) -> tuple[int, int, bool]:
         is_papers = (group[0].delta, group[0].inner_updates) == (0.1, 2)
         return len(group), sum(len(one.runs) for one in group), is_papers
 
@@ -156,15 +156,15 @@ def _log_ratio_pair(settings: Sequence[Setting]) -> list[Setting]:
     return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
 
 
-def _named(setting: Setting) -> str:
+def _named(setting: RunSetting) -> str:
     """The setting's label as if it had the log-ratio term."""
     return replace(setting, log_ratio=None).label
 
 
-def _log_ratio_label(setting: Setting) -> str:
+def _log_ratio_label(setting: RunSetting) -> str:
     return "without log-ratio" if setting.log_ratio == NO_LOG_RATIO else f"with log-ratio ({setting.log_ratio})"
 
 
-def _held(settings: Sequence[Setting], axis: str, method: str | None = None) -> str:
+def _held(settings: Sequence[RunSetting], axis: str, method: str | None = None) -> str:
     held = [f"{one.method} {value_text(one, axis)}" for one in settings if method in (None, one.method)]
     return f"found {', '.join(dict.fromkeys(held)) or 'none'}"

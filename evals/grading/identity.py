@@ -21,10 +21,12 @@ from evals.grading.points import Points, differ, is_nonnegative, is_nonzero, val
 NUM_POINTS = 4
 MAX_POINTS = 8
 _INFINITE = (sympy.oo, sympy.zoo, sympy.nan)
+_HYPERBOLIC = (sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
+_ELEMENTARY = (sympy.exp, sympy.log, sympy.Abs, sympy.factorial, sympy.binomial, sympy.gamma)
 _FUNCTIONS = (
-    *(sympy.exp, sympy.log, sympy.Abs, sympy.factorial, sympy.binomial, sympy.gamma),
-    *(sympy.functions.elementary.trigonometric.TrigonometricFunction, sympy.functions.elementary.hyperbolic.sinh),
-    *(sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch),
+    *_ELEMENTARY,
+    *_HYPERBOLIC,
+    sympy.functions.elementary.trigonometric.TrigonometricFunction,
     sympy.functions.elementary.trigonometric.InverseTrigonometricFunction,
     sympy.functions.elementary.hyperbolic.InverseHyperbolicFunction,
 )

@@ -13,10 +13,9 @@ from functools import lru_cache
 
 _WORD = re.compile(r"\w+")
 
-_CARDINALS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
-)
+_TO_NINE = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_CARDINALS = (*_TO_NINE, "ten", "eleven", "twelve", *_TEENS)
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SMALL = {word: value for value, word in enumerate(_CARDINALS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
 _POWERS = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}

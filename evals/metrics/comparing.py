@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from evals.bootstrap import PairedDifference, average_paired_differences
 from evals.errors import DataError
 from evals.files.strict_json import shown
+from evals.intervals import PairedDifference, average_paired_differences
 from evals.metrics.counting import clustering_settings, count_clusters
 from evals.metrics.estimates import Estimate, resolve_ks
 from evals.metrics.passk_ucc import check_beside_pass, passk_counts, passk_estimates, ucc_estimates

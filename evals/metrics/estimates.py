@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evals.benchmarks.catalogue import registry
-from evals.bootstrap import average_intervals, benchmark_intervals
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
+from evals.intervals import average_intervals, benchmark_intervals
 from evals.metrics.counting import Counts
 from evals.results.document import AVERAGE, About, GraderInfo, Row, SamplingInfo
 from evals.samples.types import GradedProblem, Samples

@@ -1,15 +1,16 @@
 """Which problems training turned: the base policy failed on them, the tuned one succeeds. By difficulty.
 
-A problem's difficulty is the base policy's number of correct samples c0; the tuned policy has c1 of as many. Two
-readings of the paper's flip rate:
+A problem's difficulty is the base policy's number of correct samples c0; the tuned policy has c1 of as many. The
+paper's flip rate can mean two things, and both are measured:
 
-- reading 1, its words: the share of the problems with c0 = 0 that have c1 > 0. Only the first bucket can hold any.
-- reading 2, what a figure with four buckets needs: the chance that k samples of the base all fail and k samples of
+- newly solved, which its words say: the share of the problems with c0 = 0 that have c1 > 0. All of them lie in the
+  first bucket.
+- flip@k, which its figure with four buckets needs: the chance that k samples of the base all fail and k samples of
   the tuned policy hold a success, unbiased from counts and averaged over the problems of a bucket:
 
       flip@k = mean of C(n-c0, k) / C(n, k) * (1 - C(n-c1, k) / C(n, k)).
 
-  At k = n it is reading 1 with the bucket's problems as the denominator.
+  At k = n it is the share of newly solved problems among all problems of the bucket.
 """
 
 # Axes: P problems, K values of k.
@@ -109,11 +110,12 @@ def flips_result(
     per_problem: bool = False,
     **about: Unpack[About],
 ) -> Result:
-    """Both readings for each benchmark and bucket, and means over benchmarks; a bucket without problems has no row.
+    """Newly solved and flip@k for each benchmark and bucket, and means over benchmarks.
 
-    ``flip`` rows (k null) are reading 1: `num_problems` is how many the base never solved. ``flip@k`` rows are reading
-    2, for ``ks`` (None: 16, or n where that is smaller); their bucket "all" is every problem of the benchmark. ``ci``
-    adds bootstrap intervals over the problems of a row. ``names`` are those of the two sides, for messages.
+    A bucket without problems has no row. In the ``flip`` rows (newly solved, k null) `num_problems` is the number of
+    problems that the base never solved. The ``flip@k`` rows are for ``ks`` (None: 16, or n where that is smaller), and
+    their bucket "all" is every problem of the benchmark. ``ci`` adds bootstrap intervals over the problems of a row.
+    ``names`` are those of the two sides, for messages.
 
     Raises:
         DataError: the two hold different problems, or different numbers of samples of one; or a sample has no grade.

@@ -12,11 +12,11 @@ import numpy as np
 
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean
+from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 from evals.report.model import Report, ReportRun, ReportSamples
 from evals.report.problems import Json, problem_sets
 from evals.report.samples import LONGEST_NAME, capped, setting_text
 from evals.results.document import AVERAGE, Row
-from evals.seeds import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 from evals.similarity.setting import Setting
 from evals.text import visible
 from evals.training_metrics import COLUMNS, PANELS, Metric

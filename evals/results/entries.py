@@ -17,11 +17,11 @@ from typing import NamedTuple
 from evals.errors import DataError, UsageError
 from evals.files.metric_rows import LAST_ITERATIONS, metric_rows
 from evals.files.strict_json import shown
+from evals.intervals import mean_over_seeds
 from evals.results.comparison import DifferenceRow
 from evals.results.document import AVERAGE, Row
 from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
-from evals.seeds import mean_over_seeds
 from evals.similarity.setting import Setting
 from evals.text import visible
 

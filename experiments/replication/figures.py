@@ -12,7 +12,7 @@ from evals.figures.delta_lambda import delta_lambda_figure
 from evals.figures.flips import flips_figure
 from evals.figures.limitation import limitation_figure
 from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
-from evals.figures.run_settings import Drawn, Setting
+from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.stability import entropy_figure, stability_figure
 from evals.figures.style import make_logarithmic, save_figure
 from evals.figures.temperature import temperature_figure
@@ -86,7 +86,7 @@ def _figures(results: Results, errors: Sequence[DualError]) -> Mapping[str, Call
     }
 
 
-def _of_runs(draw: Callable[[Sequence[Setting]], Drawn], groups: Iterable[Group]) -> Figure | None:
+def _of_runs(draw: Callable[[Sequence[RunSetting]], Drawn], groups: Iterable[Group]) -> Figure | None:
     """None unless every setting has a run: half of a figure would look like the whole."""
     groups = list(groups)
     if not all(groups):

@@ -43,7 +43,7 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     "e": {
         "delta-lambda": "The advantage of a correct rollout by how many of 8 are correct; mean λ over training (S1)."
     },
-    "f": {"flips": "Flips of the harder base (S6), top_p 0.7: reading 1 left, reading 2 by bucket right."},
+    "f": {"flips": "Flips of the harder base (S6), top_p 0.7: newly solved left, flip@k by bucket right."},
     "g": {"temperature": "UCR and Pass@1 at top_p 0.7 (S1)."},
     "h": {"rollouts": "λ* and A from N rollouts in relation to all 256 of the base, top_p 1."},
     "i": {"regimes": "Realised KL and UCC@256 against δ in three regimes."},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from evals.estimators import Floats
-from evals.seeds import mean_over_seeds_and_problems
+from evals.intervals import mean_over_seeds_and_problems
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)

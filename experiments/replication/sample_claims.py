@@ -62,7 +62,7 @@ def flips(results: Results) -> list[Finding]:
     findings = [
         Finding(
             "f1",
-            "QUATRO solves more of the problems that the base never solved (reading 1: the words)",
+            "QUATRO solves more of the problems that the base never solved (newly solved)",
             where,
             beside(NEVER),
         )
@@ -70,7 +70,7 @@ def flips(results: Results) -> list[Finding]:
     findings += [
         Finding(
             f"f{number}",
-            f"QUATRO flips more of the {bucket.name} problems (reading 2: {rates})",
+            f"QUATRO flips more of the {bucket.name} problems (flip@{FLIP_K}: {rates})",
             where,
             beside(bucket.name),
         )
@@ -80,7 +80,7 @@ def flips(results: Results) -> list[Finding]:
 
 
 def flip_measure(base: Run, name: str) -> Measure:
-    """Over the problems that the base never solved (`never`), or those of a bucket: reading 1, or flip@16 (P,)."""
+    """Over the problems that the base never solved (`never`), or those of a bucket: newly solved, or flip@16 (P,)."""
     return lambda run: run.counts(NUCLEUS).flips(base.counts(NUCLEUS), name, FLIP_K)
 
 

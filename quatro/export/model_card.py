@@ -19,27 +19,11 @@ METHOD_TITLES = {"quatro": "QUATRO"}
 PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-tuning" (Lee et al., 2026)'
 
 # Keys that say where and how conveniently a run ran, or that stand elsewhere on the card.
-LEFT_OUT = (
-    "model",
-    "method",
-    "data.prompts",
-    "device",
-    "threads",
-    "microbatch_tokens",
-    "policy.kind",
-    "policy.zero_stage",
-    "policy.gradient_checkpointing",
-    "rollout.engine",
-    "rollout.gpu_memory_utilization",
-    "rollout.replay_file",
-    "audit",
-    "audit_rollouts",
-    "eval",
-    "checkpoint",
-    "tracking",
-    "save_rollouts",
-    "on_nonfinite",
-)
+LEFT_OUT = """
+model method data.prompts device threads microbatch_tokens policy.kind policy.zero_stage policy.gradient_checkpointing
+rollout.engine rollout.gpu_memory_utilization rollout.replay_file audit audit_rollouts eval checkpoint tracking
+save_rollouts on_nonfinite
+"""
 LAST_ROWS = 10
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")
 
@@ -246,4 +230,4 @@ def _public(value: str) -> str:
 
 
 def _is_left_out(key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT)
+    return any(key == name or key.startswith(f"{name}.") for name in LEFT_OUT.split())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.errors import DataError, UsageError
-from evals.figures.run_settings import Setting
+from evals.figures.run_settings import RunSetting
 from evals.files.metric_rows import Rows
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
@@ -22,7 +22,7 @@ from quatro.runs.metrics import read_metrics
 _NEUTRAL = ("seed", "steps", "threads", "device", "microbatch_tokens", "audit", "save_rollouts")
 _NEUTRAL_BLOCKS = ("eval.", "checkpoint.")
 _NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
-# Keys with a field of their own in `Setting`.
+# Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")
 
 Leaves = dict[str, str]
@@ -31,7 +31,7 @@ Leaves = dict[str, str]
 class RunSettings(NamedTuple):
     """Settings in the order of their first run, and what is worth a warning."""
 
-    settings: list[Setting]
+    settings: list[RunSetting]
     warnings: list[str]
 
 
@@ -116,7 +116,7 @@ def positive_advantages(
     return tuple(dual.advantage[:, 0].tolist()), capped
 
 
-def _setting(runs: Sequence[_Run], shared: str, own: str) -> Setting:
+def _setting(runs: Sequence[_Run], shared: str, own: str) -> RunSetting:
     config = runs[0].config
     is_auto = config.inner_updates == "auto"
     fields = config.method.model_dump()
@@ -130,7 +130,7 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> Setting:
             boundary_cap=fields["boundary_cap"],
             advantage_floor=fields["advantage_floor"],
         )
-    return Setting(
+    return RunSetting(
         method=config.method.name,
         lr=config.optimizer.lr,
         inner_updates=config.most_inner_updates,

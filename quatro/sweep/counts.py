@@ -17,9 +17,9 @@ import numpy as np
 
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats, fail_table, hit_table
+from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
-from evals.seeds import mean_over_seeds_and_problems
 from quatro.config import load_config
 from quatro.runs.tag import Tag
 from quatro.sample.measure import UCC
@@ -54,7 +54,7 @@ class Counts:
         return np.array([len(sizes) / self.n for sizes in self.clusters])
 
     def flips(self, base: Counts, name: str, k: int) -> Floats:
-        """Over the problems that ``base`` never solved (`never`) or of a bucket: reading 1, or flip@k (P,).
+        """Over the problems that ``base`` never solved (`never`) or of a bucket: newly solved, or flip@k (P,).
 
         Raises:
             DataError: the two hold other problems, or other numbers of samples.
@@ -115,7 +115,7 @@ def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
 
 
 def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
-    """Both readings of the flip rate by bucket, the second at k = 1, 2, 4, ..., n; an empty bucket has no row."""
+    """Newly solved problems, and flip@k of each bucket at k = 1, 2, 4, ..., n; an empty bucket has no row."""
     before = counts_in(base, tag)
     everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
     solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])

@@ -11,7 +11,7 @@ from pathlib import Path
 from evals.files.csv_cells import csv_cell
 from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
-from evals.seeds import mean_over_seeds
+from evals.intervals import mean_over_seeds
 from evals.training_metrics import TRAINING_METRICS
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.measure import BASE_CELL

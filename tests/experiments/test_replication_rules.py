@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from evals.seeds import mean_over_seeds, mean_over_seeds_and_problems
+from evals.intervals import mean_over_seeds, mean_over_seeds_and_problems
 from experiments.replication.rules import (
     GREATER,
     LESS,

@@ -50,8 +50,8 @@ def flips(
     """Flips: problems that the base fails and the tuned policy solves, by how hard they were for the base.
 
     Buckets, of 256 base samples correct: very hard 0-8, hard 9-32, medium 33-128, easy 129-256 (other n: the
-    same shares). Reading 1: share of the problems never solved that are solved at least once. Reading 2,
-    flip@k: k base samples all fail and k tuned ones hold a success; k = n is reading 1 over the bucket.
+    same shares). Newly solved: share of the problems that the base never solved and the tuned policy
+    solves at least once. flip@k: the chance that k base samples all fail and k tuned ones hold a success.
 
     \b
     Examples:

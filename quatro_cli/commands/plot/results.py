@@ -72,7 +72,7 @@ def flips(
     cell: SweepCell = None,
     out: Out = None,
 ) -> None:
-    """Flips by difficulty: reading 1 and flip@k of each bucket, a panel for each benchmark, a bar for each file.
+    """Newly solved problems and flip@k by difficulty: a panel for each benchmark, a bar for each file.
 
     \b
     Examples:

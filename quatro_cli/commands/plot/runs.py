@@ -12,7 +12,7 @@ from quatro_cli.commands.plot.results import Out, save
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.figures.run_settings import Drawn, Setting
+    from evals.figures.run_settings import Drawn, RunSetting
 
 Runs = Annotated[
     list[Path],
@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__.replace("_", "-"))(command)
 
 
-def _draw(figure_of: Callable[[Sequence[Setting]], Drawn], runs: list[Path], out: Path | None, name: str) -> None:
+def _draw(figure_of: Callable[[Sequence[RunSetting]], Drawn], runs: list[Path], out: Path | None, name: str) -> None:
     from quatro.runs.series import read_settings
 
     found = read_settings(runs)

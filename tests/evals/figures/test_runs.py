@@ -8,7 +8,7 @@ import pytest
 from evals.errors import DataError
 from evals.figures.delta_lambda import delta_lambda_figure, widest_by_delta
 from evals.figures.limitation import limitation_figure
-from evals.figures.run_settings import KL, REWARD, Setting, comparison, mean_curve
+from evals.figures.run_settings import KL, REWARD, RunSetting, comparison, mean_curve
 from evals.figures.stability import entropy_figure, stability_figure
 from evals.figures.style import save_figure
 
@@ -23,12 +23,14 @@ def rows(reward=0.5, *, kl=0.01, lam=None, steps=5, clip=None):
 
 
 def gspo(k=1, lr=1e-4, *, seeds=1, **other):
-    return Setting("gspo", lr, k, tuple(rows(0.1 * k, clip=0.1) for _ in range(seeds)), **other)
+    return RunSetting("gspo", lr, k, tuple(rows(0.1 * k, clip=0.1) for _ in range(seeds)), **other)
 
 
 def quatro(k=1, lr=1e-4, *, delta=0.1, log_ratio="detached", **other):
     look = {"advantages": (0.8, 0.4, 0.1), "capped": (3,)} | other
-    return Setting("quatro", lr, k, (rows(0.2, lam=1.0), rows(0.4, lam=4.0)), delta=delta, log_ratio=log_ratio, **look)
+    return RunSetting(
+        "quatro", lr, k, (rows(0.2, lam=1.0), rows(0.4, lam=4.0)), delta=delta, log_ratio=log_ratio, **look
+    )
 
 
 def everything():
@@ -176,7 +178,7 @@ def test_advantages_stand_over_the_count_and_lambda_over_steps():
 
 def test_one_delta_and_no_lambda_are_noted():
     pytest.importorskip("matplotlib")
-    drawn = delta_lambda_figure([Setting("quatro", 1e-4, 1, (rows(),), delta=0.1, advantages=(0.8, 0.1))])
+    drawn = delta_lambda_figure([RunSetting("quatro", 1e-4, 1, (rows(),), delta=0.1, advantages=(0.8, 0.1))])
     assert len(drawn.figure.axes) == 1
     assert len(drawn.notes) == 2
 
@@ -252,7 +254,7 @@ def test_the_same_runs_give_the_same_bytes(tmp_path, figure_of, kind):
 def test_numbers_that_are_not_finite_leave_gaps():
     pytest.importorskip("matplotlib")
     broken = [{"step": 1, "reward/mean": math.nan, "entropy/token_mean": None, "kl/new_old": math.inf}]
-    settings = [Setting("gspo", 1e-4, k, (broken,)) for k in (1, 2)]
+    settings = [RunSetting("gspo", 1e-4, k, (broken,)) for k in (1, 2)]
     with pytest.raises(DataError, match="reward/mean"):
         limitation_figure(settings)
     assert any("reward/mean" in note for note in stability_figure(settings).notes)

@@ -68,7 +68,7 @@ def test_buckets_of_another_n_hold_the_same_shares(n, counts):
     assert [bucket_of(n, count) for count in range(n + 1)] == counts
 
 
-def test_both_readings_and_the_number_of_problems_of_each_bucket():
+def test_newly_solved_and_flip_at_k_and_the_number_of_problems_of_each_bucket():
     pairs = [
         Pair("a", "never, solved", 256, 0, 3),
         Pair("a", "never, not solved", 256, 0, 0),
@@ -77,7 +77,7 @@ def test_both_readings_and_the_number_of_problems_of_each_bucket():
     ]
     rows = flip_rows(pairs, [1, 256])
     assert value(rows, "flip", "very hard", None) == 1 / 2
-    assert value(rows, "flip@k", "very hard", 256) == pytest.approx(1 / 3)  # reading 1 over the bucket
+    assert value(rows, "flip@k", "very hard", 256) == pytest.approx(1 / 3)  # newly solved over the bucket
     assert value(rows, "flip@k", "very hard", 1) == pytest.approx((3 / 256 + 255 / 256 * 200 / 256) / 3)
     assert value(rows, "flip@k", "medium", 1) == 0
     assert value(rows, "flip@k", "all", 256) == pytest.approx(1 / 4)

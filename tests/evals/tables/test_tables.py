@@ -9,10 +9,10 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from evals.files.csv_cells import csv_text
+from evals.intervals import mean_over_seeds
 from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries
 from evals.results.paper import paper
 from evals.results.reading import read_sources
-from evals.seeds import mean_over_seeds
 from evals.tables.formats import markdown_text, to_csv, to_json, to_markdown
 from evals.tables.layouts import PAPER_TABLES, build_tables
 from evals.tables.parts import Style, decimal_text
