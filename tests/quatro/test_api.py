@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import os
 import pkgutil
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -127,9 +129,6 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(here, contents):
 
 
 def test_a_signal_saves_and_ends_the_program(here):
-    import os
-    import signal
-
     def interrupt(metrics):
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -229,3 +228,15 @@ def test_ucc_at_k_asks_for_grades():
             quatro.ucc_at_k(["a", "b"], pd.Series([True, unknown], dtype=object), 1)
     with pytest.raises(ValueError):
         quatro.ucc_at_k(["a", "b"], [True], 1)
+
+
+@pytest.mark.slow
+def test_the_example_trains_samples_measures_and_plots(here):
+    script = ROOT / "examples/five_minutes.py"
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if "UCC@32" in line] == ["base", "QUATRO"]
+    assert (here / "five-minutes.png").stat().st_size > 10_000
+    assert quatro.load_run("runs/five-minutes").status == "done"
