@@ -1,4 +1,4 @@
-"""Prompts to train on: read, rendered, tokenised once, then dealt out in a seeded order that can be resumed."""
+"""Prompts to train on: read, rendered, tokenised once, and dealt out in a seeded order that can be resumed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Prompts that fit, and how many were left out because they have more tokens than ``limit`` (``too_long: skip``).
-
-    Whoever uses them says so, once.
-    """
+    """The prompts that fit; ``num_skipped`` have more than ``limit`` tokens and were left out (``too_long: skip``)."""
 
     prompts: list[Prompt]
     num_skipped: int
@@ -35,24 +32,28 @@ class PromptSet:
     @property
     def warnings(self) -> list[str]:
         total = self.num_skipped + len(self.prompts)
-        text = f"{self.num_skipped} of {total} prompts are longer than {self.limit} tokens and left out"
+        text = f"{self.num_skipped} of {total} prompts are longer than {self.limit} tokens and were left out"
         return [text] if self.num_skipped else []
 
 
 def training_problems(config: DataConfig) -> list[Problem]:
-    """The problems of `data.prompts`; raises as `evals.benchmarks.loading.load_problems` does."""
+    """The problems of `data.prompts`.
+
+    Raises:
+        As `evals.benchmarks.loading.load_problems`.
+    """
     return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
 
 
 def tokenize_problems(
     problems: Sequence[Problem], config: DataConfig, tokenizer: Any, *, context_limit: int | None = None
 ) -> PromptSet:
-    """The problems as prompts that fit.
+    """The prompts of ``problems`` that fit.
 
-    ``context_limit``: tokens the model can read; a prompt must leave room for one token at least.
+    ``context_limit`` is the number of tokens that the model can read; a prompt must leave room for at least one more.
 
     Raises:
-        DataError: no prompts, an empty prompt, or a prompt that is too long while ``too_long`` is `refuse`.
+        DataError: there are no prompts, a prompt is empty, or a prompt is too long and ``too_long`` is `refuse`.
     """
     limit = config.max_prompt_tokens
     if context_limit is not None:
@@ -81,7 +82,7 @@ def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> It
     """The problems as the model reads them; a chat template brings its own special tokens.
 
     Raises:
-        DataError: the chat template makes no prompt, or one of no tokens.
+        DataError: the chat template makes no prompt, or a prompt without tokens.
     """
     chat = chat_renderer(tokenizer)
     for problem in problems:
@@ -94,7 +95,7 @@ def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> It
 
 
 def digest_prompts(prompts: Sequence[Prompt]) -> str:
-    """SHA-256 of what the model reads and is judged against, in order; it changes with data, template or tokenizer."""
+    """SHA-256 of all token ids and reference answers in their order; it changes with data, template or tokenizer."""
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update(repr((prompt.benchmark, prompt.id, prompt.answer, prompt.token_ids)).encode("utf-8", "replace"))
@@ -102,7 +103,7 @@ def digest_prompts(prompts: Sequence[Prompt]) -> str:
 
 
 class PromptStream:
-    """Endless batches of prompts: every epoch a new permutation, fixed by the seed; ``position`` is all its state."""
+    """Endless batches of prompts; each epoch has its own permutation, fixed by the seed. Its state is ``position``."""
 
     def __init__(self, prompts: Sequence[Prompt], seed: int, *, position: int = 0) -> None:
         self.prompts = prompts

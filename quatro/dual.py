@@ -7,8 +7,8 @@ For one prompt with rewards R_1..R_N and radius delta:
     mu*      = f(lam*) - lam* (delta + 1)
     A_i      = (R_i - mu*) / lam* - 1 = log(N p_lam*(i))
 
-f is flat at its minimum, so minimising it finds lam only to about 1e-6; the root of f' is sharp. It is solved in
-u = log(1 / lam), where log KL is nearly a straight line of slope 2, by Newton steps inside a bracket.
+f is flat at its minimum, so minimising it finds lam only to about 1e-6; the root of f' is sharp. `solve_dual` finds
+the root by Newton steps inside a bracket, in u = log(1 / lam), where log KL is nearly a straight line of slope 2.
 """
 
 # Axes: Q prompts, N rollouts of one prompt. Work arrays are (N, Q): numpy adds rows faster than columns.
@@ -37,10 +37,13 @@ class DualSolution:
     """Per prompt: ``lam``, ``mu``, ``kl`` and ``delta_effective`` (Q,) float64, ``status`` a list of Q words.
 
     ``advantage`` (Q, N) is 0 in padding. ``kl`` is KL(p || uniform) of the tilted rollouts before flooring.
-    ``num_floored`` rows were raised to the advantage floor. Status: ``interior`` (the KL equals delta), ``capped``
-    (delta lies beyond ``boundary_cap`` of the largest possible KL, log(N/m) with m best rollouts, and was lowered),
-    ``boundary`` (the same without a cap: lam 0, mu NaN, losers -inf), ``degenerate`` (all rewards equal or N = 1:
-    advantage 0, lam 0, mu NaN). Arrays, or tensors on the rewards' device if rewards came as a tensor.
+    ``num_floored`` rows were raised to the advantage floor. If the rewards came as a tensor, all arrays are tensors
+    on its device. The words of ``status``:
+
+        interior     the KL equals delta
+        capped       delta was lowered to ``boundary_cap`` times the largest possible KL, log(N/m) with m best rollouts
+        boundary     delta is beyond the largest possible KL, and there is no cap: lam 0, mu NaN, losers -inf
+        degenerate   all rewards are equal, or N = 1: advantage 0, lam 0, mu NaN
     """
 
     lam: Any
@@ -56,7 +59,7 @@ class DualSolution:
 class _Rewards:
     """The rewards of each prompt as z in [-1, 0], the best rollout 0, and what undoes that: R = max + scale z.
 
-    ``weight`` is 0 in padding and 1 elsewhere, ``size`` its sum, ``limit`` the KL as lam goes to 0.
+    ``weight`` is 0 in padding and 1 elsewhere, ``size`` is its sum, ``limit`` is the KL as lam goes to 0.
     """
 
     z_NQ: Array
@@ -108,7 +111,7 @@ def solve_dual(
 ) -> DualSolution:
     """Multipliers and advantages of the per-prompt trust region, in float64 (paper, Eq. dual_empirical).
 
-    ``reward_QN`` array or tensor (Q, N); ``delta`` a KL radius in nats; ``mask_QN`` True where a rollout is real.
+    ``reward_QN`` is an array or tensor (Q, N), ``delta`` a KL radius in nats, ``mask_QN`` True where a rollout is real.
     mean_i exp(A_i) = 1 and mean_i A_i exp(A_i) = delta_effective hold to 1e-9 unless a row was floored.
 
     Raises:

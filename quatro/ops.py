@@ -1,4 +1,4 @@
-"""Tensor pieces that methods and the trainer share: groups, sequence ratios, aggregation, KL estimators, entropy."""
+"""Tensor operations that methods and the trainer share: groups, ratios, aggregation, KL estimators, entropy."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt, C tokens, V vocabulary.
 from __future__ import annotations
@@ -15,9 +15,10 @@ from quatro.types import Batch, KlEstimator, Loss, LossTerm, Metric
 
 
 def pack_groups(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows of each group side by side: ``(value_QN, mask_QN, group_index_B, slot_B)``, padding 0.
+    """The rows of each group side by side: ``(value_QN, mask_QN, group_index_B, slot_B)``, padding 0.
 
-    ``value_QN[group_index_B, slot_B] == value_B``; groups in order of their sorted ids, any sizes, rows in any order.
+    ``value_QN[group_index_B, slot_B] == value_B``. Groups come in the order of their ids and may have any size; rows
+    may come in any order.
     """
     _, group_index_B, size_Q = torch.unique(group_B, return_inverse=True, return_counts=True)
     order_B = torch.argsort(group_index_B, stable=True)
@@ -59,7 +60,7 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True,
 
 
 def masked_sum(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Sum over real tokens; what stands in padding (NaN too) is ignored."""
+    """Sum over real tokens; padding is ignored, NaN included."""
     return torch.where(mask_BT, value_BT, 0.0).sum(dim=-1)
 
 
@@ -74,24 +75,24 @@ def log_ratio(logp_BT: Tensor, batch: Batch) -> Tensor:
 
 
 def robust_ratio(log_ratio_B: Tensor, max_log_ratio: float | None) -> Tensor:
-    """exp(l) whose value stops growing at exp(C) while its gradient stays exp(min(l, C)) dl.
+    """exp(min(l, C)), with the gradient exp(min(l, C)) dl even where l is above C.
 
-    A clamp inside autograd would zero the gradient of exactly the rows that most need pulling back.
+    A clamp inside autograd would zero the gradient of the very rows that most need to be pulled back.
     """
     detached_B = log_ratio_B.detach()
     return detached_B.clamp(max=log_ratio_cap(detached_B, max_log_ratio)).exp() * (1.0 + log_ratio_B - detached_B)
 
 
 def log_ratio_cap(log_ratio_B: Tensor, max_log_ratio: float | None) -> float:
-    """C, but never so large that exp(C) times an advantage could overflow the number format (float32: 80 nats)."""
+    """C, or the largest C at which exp(C) times an advantage cannot overflow the number format (float32: 80 nats)."""
     largest = math.log(torch.finfo(log_ratio_B.dtype).max) - 8.0
     return largest if max_log_ratio is None else min(max_log_ratio, largest)
 
 
 def aggregate(value_BT: Tensor, batch: Batch, how: str) -> tuple[Tensor, Tensor]:
-    """``(value, weight)`` such that sum(value * weight) / sum(weight) is the named average (verl's agg_loss).
+    """``(value, weight)`` such that sum(value * weight) / sum(weight) is the average called ``how`` (verl's agg_loss).
 
-    Rows without a response token take part in none of them.
+    Rows without a response token do not count.
     """
     mask_BT = batch.mask_BT
     value_BT = torch.where(mask_BT, value_BT, 0.0)
@@ -110,7 +111,7 @@ def aggregate(value_BT: Tensor, batch: Batch, how: str) -> tuple[Tensor, Tensor]
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
-    """max(-r A, -clip(r, 1 - low, 1 + high) A) and where the clipped branch is strictly larger."""
+    """max(-r A, -clip(r, 1 - low, 1 + high) A), and a mask that is True where the clipped branch is strictly larger."""
     plain = -ratio * advantage
     clipped = -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
     return torch.maximum(plain, clipped), clipped > plain
@@ -121,8 +122,8 @@ def token_surrogate(
 ) -> Loss:
     """PPO's clipped surrogate on token ratios, with verl's dual clip (GRPO and DAPO; paper, Eq. grpo_loss).
 
-    max(-r A, -clip(r) A); where A < 0 at most -c A, so a token that has become much too likely cannot dominate. Token
-    log-ratios are clamped at +-20 as verl does: beyond that a token carries no gradient.
+    max(-r A, -clip(r) A), and at most -c A where A < 0, so that a token that has become much too likely cannot
+    dominate. Token log-ratios are clamped at +-20 as in verl: beyond that a token has no gradient.
     """
     log_ratio_BT = log_ratio(logp_BT, batch).clamp(-20.0, 20.0)
     advantage_B1 = batch.advantage_B.to(log_ratio_BT.dtype)[:, None]
@@ -149,9 +150,9 @@ def kl_term(
 ) -> LossTerm:
     """beta KL(pi_theta || pi_pre) as a loss term.
 
-    ``k3`` is verl's low-variance estimator, clamped as verl clamps it; its gradient is that of the FORWARD KL, so it
-    does not lead to the optimum of the paper's Thm. w/kl. ``sequence-exact`` does: per row s * stopgrad(log pi_theta(o)
-    - log pi_pre(o)), mean over all rows. ``k3+`` has the value of k3 and the gradient of k2.
+    ``k3`` is verl's low-variance estimator with verl's clamps. Its gradient is that of the FORWARD KL, so it does not
+    lead to the optimum of the paper's Thm. w/kl. ``sequence-exact`` leads there: it is the mean over rows of
+    s * stopgrad(log pi_theta(o) - log pi_pre(o)). ``k3+`` has the value of k3 and the gradient of k2.
 
     Raises:
         ValueError: the batch carries no reference log-probabilities.
@@ -188,17 +189,17 @@ _KL_PER_TOKEN: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def entropy_term(entropy_BT: Tensor, batch: Batch, *, coefficient: float) -> LossTerm:
-    """-coefficient * token mean of the exact entropy: a bonus, so it enters the loss with a minus."""
+    """-coefficient * token mean of the exact entropy; entropy is rewarded, so its sign in the loss is minus."""
     value, weight = aggregate(-entropy_BT, batch, "token-mean")
     return LossTerm("entropy", value, weight, coefficient)
 
 
 def total_loss(terms: Iterable[LossTerm], weight_sum: Mapping[str, Tensor | float] | None = None) -> Tensor:
-    """sum over terms of coefficient * sum(value * weight) / W, W taken from ``weight_sum`` or from these rows alone."""
+    """The sum over terms of coefficient * sum(value * weight) / W; W is in ``weight_sum``, or else of these rows."""
     total: Tensor | float = 0.0
     for term in terms:
         denominator = term.weight.sum() if weight_sum is None else weight_sum[term.name]
-        # Only rows without a token: nothing to average is a term of 0, not 0 / 0.
+        # If no row has a token there is nothing to average: the term is 0, not 0 / 0.
         denominator = torch.as_tensor(denominator).clamp(min=torch.finfo(torch.float32).tiny)
         total = total + term.coefficient * (term.value * term.weight).sum() / denominator
     if not isinstance(total, Tensor):
@@ -213,7 +214,7 @@ def approx_kl_metric(logp_BT: Tensor, batch: Batch) -> Metric:
 
 
 def mean_of(value: Tensor, weight: Tensor) -> Metric:
-    """A metric that averages ``value`` with ``weight`` over everything it will be merged with."""
+    """A metric: the mean of ``value`` with ``weight`` over all rows that it is merged with."""
     weight = weight.to(torch.float64)
     return Metric("mean", (value.detach().to(torch.float64) * weight).sum(), weight.sum())
 
@@ -231,7 +232,7 @@ def logp_and_entropy(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target at ``temperature`` and the exact entropy in nats at temperature 1, float32.
 
-    float32 at least: with log-probabilities in bfloat16 a sum over 3,072 tokens of 0.98 came out 0.84.
+    It needs float32 at least: with log-probabilities in bfloat16 a sum over 3,072 tokens came out 0.84 instead of 0.98.
     """
     logits_CV = at_least_float32(logits_CV)
     scaled_CV = logits_CV if temperature == 1.0 else logits_CV / temperature

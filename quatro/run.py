@@ -1,4 +1,4 @@
-"""One training run from its first to its last status: what `quatro train` calls."""
+"""`launch` trains a run directory from its first status to its last one: `quatro train` calls it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def launch(
     world: World | None = None,
     prepared: Prepared | None = None,
 ) -> Mapping[str, float]:
-    """Train in ``run`` until it is done or ``stop`` is requested; returns the last metrics. For rank 0 of ``world``.
+    """Train in ``run`` until all iterations are done or ``stop`` is requested; returns the last metrics.
 
-    status.json says `running`, and after how many iterations; then `done` where that is all of them, `interrupted` or
-    `failed` with the reason. log.txt gets what is logged.
+    Only rank 0 of ``world`` calls it. status.json says `running` with the number of finished iterations, and in the
+    end `done`, `interrupted` or `failed` with the reason. log.txt gets what is logged.
 
     Raises:
-        Whatever `quatro.train.train` raises, after noting it as the reason.
+        What `quatro.train.train` raises, after it has become the reason in status.json.
     """
     # torch loads here, not with the command line.
     from quatro.launch.health import Watch, startup_warnings
     from quatro.runs.trackers import Trackers, observers
     from quatro.train import train
 
-    stop = stop or StopRequest()  # which notes what another rank was asked
+    stop = stop or StopRequest()  # it also says whether another rank was asked to stop
     logger = logging.getLogger("quatro")
     handler = run.log_handler()
     logger.addHandler(handler)
@@ -65,13 +65,13 @@ def launch(
             run.set_status("interrupted", reason=type(error).__name__)
         raise
     except Exception as error:
-        # For log.txt only: whoever called says it on the screen.
+        # For log.txt only: the caller prints the error.
         record = logger.makeRecord(
             logger.name, logging.ERROR, __file__, 0, "the run ended with an error", (), sys.exc_info()
         )
         handler.handle(record)
         reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
-        # A resume that was refused has changed nothing: what the run was before, it still is.
+        # A refused resume has changed nothing: the run keeps its status.
         is_refused = isinstance(error, UsageError | DataError | MissingError) and run.metrics_bytes == num_bytes
         with contextlib.suppress(OSError):
             if is_refused and before.get("status") in ("done", "interrupted"):

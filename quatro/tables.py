@@ -1,6 +1,8 @@
-"""Engines, policies and rewards by name: what a configuration may say, and the class that answers to it.
+"""Engines, policies and rewards by name: what a configuration may say, and the class behind each name.
 
-A new one is a file and a line here. A class is imported when it is looked up. Methods are in `quatro.methods`.
+To add one, write its file and a line here; the class is imported when its name is looked up. A reward needs `check`
+and `open` (`quatro/rewards/base.py`; `countdown.py` is a short example). Methods have a table of their own,
+`quatro/methods/__init__.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 
 class LazyTable(Mapping[str, Any]):
-    """``locations[name]`` is ``package.module:Class``; one line more is one name more."""
+    """A mapping from a name to a class, given as ``package.module:Class`` and imported when it is looked up."""
 
     def __init__(self, locations: dict[str, str]) -> None:
         self.locations = locations

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, for every method: sample, judge, solve the dual, K inner updates, again."""
+"""Algorithm 1 of the paper, for every method: sample, grade, solve the dual, make K inner updates, repeat."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def train(
 def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: RunDir) -> Metrics:
     """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1, lines 3 to 11).
 
-    What a stop left in ``position.iteration`` is not done again.
+    After a stop inside an iteration, what ``position.iteration`` holds is not done again.
 
     Raises:
-        Stopped: a stop was requested; ``position`` is what to save.
+        Stopped: a stop was requested; the caller saves ``position`` as it is.
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
     step = position.step + 1
@@ -97,7 +97,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     metrics |= learn(it, method, rows, learner, parts)
     phase("sync")  # the engine's weights <- theta
     metrics |= parts.engine.sync(policy.named_weights)
-    phase("audit")  # KL(pi_theta || pi_old), as it came out
+    phase("audit")  # the realised KL(pi_theta || pi_old)
     metrics |= audits(it, rows, method, parts)
     with parts.stopwatch.holding("eval"):
         metrics |= evaluation.maybe(step)

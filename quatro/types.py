@@ -1,7 +1,4 @@
-"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics.
-
-Importing this file does not import torch: configuration and the command line use it too.
-"""
+"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics. Imports no torch."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -19,7 +16,7 @@ KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One query q: what the model reads (``token_ids``) and what its answers are judged against (``answer``)."""
+    """One query q: what the model reads (``token_ids``) and the reference that responses are graded by (``answer``)."""
 
     benchmark: str
     id: str
@@ -33,10 +30,10 @@ class Prompt:
 class Rollout:
     """One sampled response o.
 
-    ``token_ids`` are exactly the sampled ids, the stop token included when one was drawn: lengths decide masks, pad
-    ids never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature, before
-    any truncation by top_p or top_k; None where the engine does not know them (replay). ``entropy`` is the exact
-    entropy in nats of each next-token distribution at temperature 1. ``text`` has no special tokens.
+    ``token_ids`` are exactly the sampled ids, with the stop token if one was drawn: lengths decide masks, pad ids
+    never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature, before any
+    truncation by top_p or top_k. ``entropy`` is the exact entropy in nats of each next-token distribution at
+    temperature 1. Both are None if the engine does not know them, as in a replay. ``text`` has no special tokens.
     """
 
     token_ids: tuple[int, ...]
@@ -60,7 +57,7 @@ class Sampling:
 class Metric:
     """A number that reduces over micro-batches, minibatches and ranks by its ``kind``.
 
-    For ``mean`` the value is a SUM and ``count`` what to divide by in the end; the other kinds ignore ``count``.
+    For ``mean`` the value is a SUM that is divided by ``count`` in the end; the other kinds ignore ``count``.
     """
 
     kind: Literal["mean", "sum", "max", "min"]
@@ -70,7 +67,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Advantages:
-    """``value_B`` in float64 and the metrics of how they came about (plain numbers, names as in metrics.jsonl)."""
+    """One advantage a row in float64, and metrics about them (plain numbers, names as in metrics.jsonl)."""
 
     value_B: Tensor
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -81,8 +78,8 @@ class Needs:
     """What a method asks of the loop beyond rollouts and rewards; the loop never asks which method it is.
 
     ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
-    prompts whose rewards differ. ``overlong_buffer``: tokens before the length limit over which a penalty grows to
-    ``overlong_factor`` (0: none; None: a fifth of the limit); it is added before the advantages and to nothing else.
+    prompts whose rewards differ. ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens
+    before the length limit (0: no penalty; None: a fifth of the limit). Only the advantages see the penalty.
     """
 
     dynamic_sampling: bool = False
@@ -107,7 +104,7 @@ class LossTerm:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a method wants minimised: the sum of ``terms``, and metrics of how they came about."""
+    """What a method wants minimised, the sum of ``terms``, and metrics about it."""
 
     terms: Sequence[LossTerm]
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -115,12 +112,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows in no particular order, padded on the right; whatever stands in padding is ignored.
+    """Rows in no particular order, padded on the right; what stands in the padding is ignored.
 
-    ``old_logp_BT`` log-probabilities under pi_old; ``ref_logp_BT`` under the reference pi_pre (None when beta = 0);
-    ``mask_BT`` bool, True on response tokens; ``group_B`` which prompt a row answers; ``group_size_B`` rollouts of
-    that prompt in the whole batch (a micro-batch may hold only some of them); ``max_new_tokens`` the constant T of
-    `seq-mean-token-sum-norm`.
+    ``old_logp_BT`` are log-probabilities under pi_old, ``ref_logp_BT`` under the reference pi_pre (None if beta is 0).
+    ``mask_BT`` is True on response tokens. ``group_B`` says which prompt a row answers, ``group_size_B`` how many
+    rollouts that prompt has in the whole batch, of which a micro-batch may hold a part. ``max_new_tokens`` is the
+    constant T of `seq-mean-token-sum-norm`.
     """
 
     old_logp_BT: Tensor

@@ -1,7 +1,7 @@
-"""The registry of methods: name -> config class, imported on first use.
+"""Methods, one file each: `METHODS` maps a name to the method's class, which is imported on first use.
 
-``METHODS["quatro"](delta=0.01)`` builds a method from the keys of its YAML block. A name with a colon,
-``my_package.my_module:MyMethod``, names a class of one's own.
+``METHODS["quatro"](delta=0.01)`` builds a method from the keys of its YAML block. A name with a colon, such as
+``my_package.my_module:MyMethod``, means your own class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a method is: a frozen config object with two pure functions, `advantages` and `loss`."""
+"""The interface of a method: a frozen config object with two pure functions, `advantages` and `loss`."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Method(BaseModel, ABC):
 
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # Own fields whose default, and value in preset `paper`, the paper states, and those for which it follows verl's
-    # default; the others are our reading of it (docs/methods.md). Of dotted keys `quatro.config.provenance` knows.
+    # Own fields whose default the paper states, and own fields for which the paper follows verl's default; the other
+    # fields are our reading of the paper (docs/methods.md). `quatro.config.provenance` knows about dotted keys.
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset()
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset()
 
@@ -35,17 +35,17 @@ class Method(BaseModel, ABC):
 
     @property
     def kl_radius(self) -> float | None:
-        """The radius in nats that KL(pi_new || pi_old) is meant to keep per prompt; None where a method has none."""
+        """The bound in nats that the method sets on each prompt's KL(pi_new || pi_old); None without one."""
         return None
 
     @property
     def needs(self) -> Needs:
-        """What the loop must do for this method; by default nothing."""
+        """What the method asks of the loop; by default nothing."""
         return Needs()
 
     @abstractmethod
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        """One advantage a row, from the rewards of all ranks: rows in any order, groups of any size.
+        """The advantage of each row, from the rewards of all ranks; rows in any order, groups of any size.
 
         Raises:
             ValueError: a reward is not finite.

@@ -14,9 +14,9 @@ from quatro.types import Needs
 class Dapo(Grpo):
     """The token surrogate of GRPO with clip_high above clip_low, averaged over the tokens of the minibatch.
 
-    Its two other parts are needs that the loop meets for any method that declares them: `dynamic_sampling` (draw until
-    the batch is full of prompts whose rewards differ) and `overlong_*` (a penalty that grows over the last tokens
-    before the length limit; accuracy stays unshaped).
+    The loop does the two other parts for any method whose `needs` ask for them: `dynamic_sampling` draws until the
+    batch is full of prompts whose rewards differ, and `overlong_*` is a penalty that grows over the last tokens
+    before the length limit. The penalty does not touch the accuracy.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -58,18 +58,21 @@ class Dapo(Grpo):
     name: Literal["dapo"] = "dapo"  # type: ignore[assignment]
     preset: Literal["paper", "official", "verl-default"] = Field(  # type: ignore[assignment]
         default="paper",
-        description="whose settings fill what is not set here: our reading of the paper's, the method's own scripts' "
-        "or verl's defaults as they are, with which DAPO is GRPO",
+        description="fills the keys that are not set here with our reading of the paper's settings, with those of "
+        "the method's own scripts, or with verl's defaults, under which DAPO is GRPO",
     )
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     dynamic_sampling: bool = Field(
         default=True, description="draw prompts until prompts_per_step of them have rewards that differ"
     )
-    max_sampling_rounds: int = Field(default=10, ge=1, description="rounds of drawing after which the run stops")
+    max_sampling_rounds: int = Field(
+        default=10, ge=1, description="the run stops if the batch is not full after this many rounds of drawing"
+    )
     overlong_buffer: int | None = Field(
         default=0,
         ge=0,
-        description="tokens before the length limit over which the penalty grows; 0 is off, null is max_new_tokens / 5",
+        description="the penalty grows over this many tokens before the length limit; 0: no penalty, null: "
+        "max_new_tokens / 5",
     )
     overlong_factor: float = Field(default=1.0, ge=0, description="penalty at the length limit, in units of reward")
 

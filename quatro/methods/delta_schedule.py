@@ -1,4 +1,4 @@
-"""QUATRO with a KL radius that changes over the run: by iteration, or steered to a target. Not in the paper."""
+"""QUATRO with a KL radius that changes from iteration to iteration, by plan or towards a target. Not in the paper."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from quatro.methods.scheduled import Scheduled
 
 Schedule = Literal["linear", "cosine"]
 
-# Per iteration, in log delta: 1 % too much entropy is +0.2, twice the target's KL is -0.17. Entropy needs the strong
-# gain: it falls slowly, hardly rises again, and its rate changes little with delta.
+# How far log delta moves in an iteration: +0.2 for 1 % too much entropy, -0.17 for twice the target's KL. Entropy
+# needs the strong gain: it falls slowly, hardly rises again, and its rate changes little with delta.
 ENTROPY_GAIN = 20.0
 KL_GAIN = 0.25
 MAX_LOG_STEP = 0.5  # log delta moves no further in one iteration
-MAX_SHRINKAGE = 10_000.0  # a steered delta goes from the configured one this far down, unless `delta_bounds` says else
+MAX_SHRINKAGE = 10_000.0  # without `delta_bounds`, steering may divide the configured delta by this
 
 Positive = Annotated[float, Field(gt=0)]
 
 
 class ScheduledQuatro(Quatro, Scheduled):
-    """QUATRO with a KL radius that may change over the run; a ``constant`` one, the default, is the paper's method."""
+    """QUATRO with a KL radius that may change over the run; ``constant``, the default, is the paper's method."""
 
     model_config = ConfigDict(title="Quatro")
 
     delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
         default="constant",
-        description="experimental, not in the paper: linear and cosine go from delta to delta_end over the run's "
-        "steps; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
-        "KL(new || old) of an iteration, to delta_target",
+        description="experimental, not in the paper: linear and cosine change delta to delta_end over the iterations "
+        "of the run; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
+        "KL(new || old) of an iteration, towards delta_target",
     )
     delta_end: float | None = Field(
         default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"
     )
     delta_target: float | None = Field(
-        default=None, gt=0, description="what is steered to: nats per token of entropy, or nats of KL an iteration"
+        default=None, gt=0, description="the target: nats of entropy per token, or nats of KL per iteration"
     )
     delta_bounds: Annotated[tuple[Positive, Positive], Field(strict=False)] | None = Field(
         default=None,
-        description="smallest and largest delta that steering may choose; null is delta / 10,000 and delta",
+        description="smallest and largest delta that steering may choose; null: delta / 10,000 and delta",
     )
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class ScheduledQuatro(Quatro, Scheduled):
         return self if delta == self.delta else self.model_copy(update={"delta": delta})
 
     def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """The next delta, where it is steered; where the metric is not a number it stays."""
+        """The next delta of a steered schedule; delta stays if the metric is NaN."""
         delta, target = carried.get("delta", self.delta), self.delta_target
         if target is None:
             return {}
@@ -106,12 +106,12 @@ def scheduled(schedule: Schedule, start: float, end: float, *, step: int, num_st
 
 
 def steered_to_entropy(delta: float, *, entropy: float, target: float, bounds: tuple[float, float]) -> float:
-    """The next radius: a larger one while there is entropy to spend, a smaller one below the target."""
+    """The next radius: larger while the entropy is above the target, smaller below it."""
     return _moved(delta, ENTROPY_GAIN * (entropy - target) / target, bounds)
 
 
 def steered_to_kl(delta: float, *, kl: float, target: float, bounds: tuple[float, float]) -> float:
-    """The next radius: a smaller one after a realised KL above the target; delta and KL go roughly in step."""
+    """The next radius: smaller after a realised KL above the target, larger after one below it."""
     return _moved(delta, MAX_LOG_STEP if kl <= 0 else KL_GAIN * (math.log(target) - math.log(kl)), bounds)
 
 

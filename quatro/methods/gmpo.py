@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Gmpo(GroupZScore):
     """loss = mean over ALL rows of -A exp(mean_t d_t), where d_t is a token's log-ratio, clipped pessimistically.
 
-    The clip works in log space: d is bounded to [-clip_low, clip_high], and of d and its bounded value the one that
-    makes sign(A) d smaller counts. An empty row adds 0 and is counted.
+    The clip works in log space: the value counts that makes sign(A) d smaller, d itself or d bounded to
+    [-clip_low, clip_high]. An empty row adds 0 and is counted.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -31,7 +31,8 @@ class Gmpo(GroupZScore):
     name: Literal["gmpo"] = "gmpo"
     preset: Literal["paper", "official"] = Field(
         default="paper",
-        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
+        description="fills the keys that are not set here with the paper's settings, or with those of the method's "
+        "own scripts",
     )
     clip_low: float = Field(default=0.2, ge=0, description="lower bound of a token's log-ratio: -clip_low, in nats")
     clip_high: float = Field(default=0.2, ge=0, description="upper bound of a token's log-ratio, in nats")

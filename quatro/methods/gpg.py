@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Gpg(Method):
-    """loss = aggregate of -A logp, neither ratio nor clip; A = alpha (R - mean), alpha = B / number of rewards not 0.
+    """loss = aggregate of -A logp without ratio or clip; A = alpha (R - mean), alpha = B / number of rewards not 0.
 
-    alpha is a constant of the whole batch, over all ranks. A prompt with one rollout has mean 0.
+    alpha is one number for the whole batch of all ranks. The mean of a prompt with one rollout counts as 0.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -30,7 +30,8 @@ class Gpg(Method):
     name: Literal["gpg"] = "gpg"
     preset: Literal["paper", "official"] = Field(
         default="paper",
-        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
+        description="fills the keys that are not set here with the paper's settings, or with those of the method's "
+        "own scripts",
     )
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
 

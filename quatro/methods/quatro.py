@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 class Quatro(Method):
-    """Pull every prompt's policy towards its own optimum pi* = pi_old exp(A), with KL(pi* || pi_old) = delta.
+    """The policy of each prompt is pulled towards its optimum pi* = pi_old exp(A), where KL(pi* || pi_old) = delta.
 
-    With l the sequence log-ratio log pi_theta(o) / pi_old(o), neither clipped nor divided by the length, and s = e^l:
+    Let l = log pi_theta(o) / pi_old(o) be the log-ratio of the whole response, neither clipped nor divided by its
+    length, and s = e^l:
 
         loss = -(1/n) sum_i s_i (A_i - stopgrad(l_i)),        dloss/dlogp_it = -(1/n) s_i (A_i - l_i)
 
-    A row above pi* (l > A) is pushed down and a row below it up: no gradient is ever masked. In expectation this is
-    the gradient of KL(pi_theta || pi*). A prompt whose rewards are all equal has A = 0 and stays in the loss: once
-    the policy has moved, its rows carry the force back to pi_old.
+    A row above pi* (l > A) is pushed down, and a row below pi* is pushed up: no gradient is ever masked. In
+    expectation the gradient is that of KL(pi_theta || pi*). A prompt whose rewards are all equal has A = 0 and stays
+    in the loss: once the policy has moved, its rows pull it back to pi_old.
+
+    `quatro/dual.py` solves for lam*, mu* and A. `ScheduledQuatro` (delta_schedule.py) adds experiments with delta.
     """
 
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"log_ratio", "ratio"})
@@ -34,40 +37,48 @@ class Quatro(Method):
     delta: float = Field(
         default=0.01,
         gt=0,
-        description="KL radius per prompt, in nats: 0.1 accuracy, 0.001 diversity. The paper runs 0.1, 0.01 and 0.001 "
-        "and has no default",
+        description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity) "
+        "and names no default",
     )
     log_ratio: Literal["detached", "none", "attached"] = Field(
         default="detached",
-        description="the stabiliser -l: detached is the method; none is the paper's ablation (Fig. stability c); "
-        "attached has the same expectation and a higher variance",
+        description="the stabiliser -l of the loss: detached is the method; none is the paper's ablation (Fig. "
+        "stability c); attached has the same expected gradient with a higher variance",
     )
     ratio: Literal["sequence", "length-normalised"] = Field(
         default="sequence",
-        description="length-normalised is an ablation only: it moves the optimum away from pi*",
+        description="the ratio s is that of the whole sequence; length-normalised is an ablation that moves the "
+        "optimum away from pi*",
     )
     loss_norm: Literal["rows", "sum"] = Field(
         default="rows",
-        description="rows: mean over rollouts (the paper's appendix); sum: summed over the rollouts of a prompt, mean "
-        "over prompts (the main text), N times as much, which under Adam only divides the other terms by N",
+        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over the rollouts of a prompt "
+        "and the mean over prompts (the main text), which is N times as much; under Adam it only divides the other "
+        "terms by N",
     )
     max_log_ratio: float | None = Field(
         default=20.0,
         gt=0,
-        description="C, in nats: s = exp(min(l, C)) keeps the gradient and cannot overflow; null is as large as the "
-        "number format allows",
+        description="C, in nats: s = exp(min(l, C)) keeps its gradient and cannot overflow; null takes the largest C "
+        "that the number format allows",
     )
     boundary_cap: float | None = Field(
-        default=0.95, gt=0, lt=1, description="share of the largest possible KL, log(N/m), that delta is capped at"
+        default=0.95,
+        gt=0,
+        lt=1,
+        description="delta is capped at this share of log(N/m), the largest KL that a prompt with m best of N "
+        "rollouts allows",
     )
-    advantage_floor: float | None = Field(default=-20.0, lt=0, description="lowest advantage, in nats")
+    advantage_floor: float | None = Field(
+        default=-20.0, lt=0, description="lower advantages are raised to this value, in nats"
+    )
 
     @model_validator(mode="after")
     def _advantages_stay_finite(self) -> Quatro:
         if self.boundary_cap is None and self.advantage_floor is None:
             raise ValueError(
-                "boundary_cap and advantage_floor cannot both be null: a radius beyond log(N/m) would give an "
-                "advantage of -inf; set one of them (defaults 0.95 and -20)"
+                "boundary_cap and advantage_floor cannot both be null: a delta beyond log(N/m) would give an "
+                "advantage of -inf; set one of them (defaults: 0.95 and -20)"
             )
         return self
 
@@ -76,7 +87,7 @@ class Quatro(Method):
         return self.delta
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        """A_i = (R_i - mu*) / lam* - 1 of each prompt's dual (paper, Eq. adv), which stays within its group."""
+        """A_i = (R_i - mu*) / lam* - 1, with the lam* and mu* of the prompt that row i answers (paper, Eq. adv)."""
         from quatro.ops import pack_groups
 
         reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
@@ -91,7 +102,7 @@ class Quatro(Method):
         return Advantages(value_B, {"dual/delta": self.delta} | _dual_metrics(dual, value_B))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
-        """-s_i (A_i - stopgrad(l_i)) a row, with s_i = exp(min(l_i, C)) (paper, Eq. exact_tr_update)."""
+        """One term, -s_i (A_i - stopgrad(l_i)) for row i with s_i = exp(min(l_i, C)) (paper, Eq. exact_tr_update)."""
         import torch
 
         from quatro import ops
@@ -106,7 +117,7 @@ class Quatro(Method):
             "none": torch.zeros_like(log_ratio_B),
             "attached": log_ratio_B,
         }[self.log_ratio]
-        # An empty response cannot have earned anything: its advantage counts as 0.
+        # An empty response has no tokens to learn from: its advantage counts as 0.
         advantage_B = torch.where(batch.mask_BT.any(dim=-1), batch.advantage_B.to(log_ratio_B.dtype), 0.0)
         value_B = -ops.robust_ratio(log_ratio_B, self.max_log_ratio) * (advantage_B - stabiliser_B)
         weight_B = torch.ones_like(value_B)
@@ -123,7 +134,7 @@ class Quatro(Method):
 
 
 def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
-    """What the run records of the dual; lam and mu over prompts with an interior or capped optimum."""
+    """Metrics of the dual; those of lam and mu are over the prompts with an interior or capped optimum."""
     num_prompts = len(dual.status)
     metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES}
     metrics["dual/floored_rows"] = float(dual.num_floored)

@@ -1,4 +1,4 @@
-"""Methods whose fields change over the run. The loop asks the functions here; to any other method they do nothing."""
+"""Methods whose fields change over the run. The loop calls the functions below; other methods are left as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scheduled(ABC):
     @property
     @abstractmethod
     def needs_fixed_steps(self) -> bool:
-        """Whether what an iteration does depends on how many there are."""
+        """Whether what an iteration does depends on the number of iterations in the run."""
 
     @abstractmethod
     def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
@@ -35,9 +35,9 @@ class Scheduled(ABC):
 
     @abstractmethod
     def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
-        """Numbers to take into the next iteration, from those taken into this one and its metrics; finite, or absent.
+        """The finite numbers that the next iteration is given, made of ``carried`` and the metrics of this one.
 
-        They are part of a checkpoint. Asked of the configured method, not of the one in force.
+        They are part of a checkpoint. The loop asks the configured method, not the one in force.
         """
 
 
@@ -62,5 +62,5 @@ def needs_audit(method: object) -> bool:
 
 
 def needs_fixed_steps(method: object) -> bool:
-    """Whether what an iteration of ``method`` does depends on how many there are."""
+    """Whether what an iteration of ``method`` does depends on the number of iterations in the run."""
     return isinstance(method, Scheduled) and method.needs_fixed_steps

@@ -18,7 +18,7 @@ class GroupZScore(Method):
     """A = (R - mean) / (std + 1e-6) within each prompt's rollouts, exactly 0 where all rewards are equal."""
 
     standardise: bool = Field(
-        default=True, description="divide the centred reward by the group's standard deviation; false is Dr. GRPO's"
+        default=True, description="divide the centred reward by the group's standard deviation; false is Dr. GRPO"
     )
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
