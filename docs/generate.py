@@ -107,7 +107,8 @@ def _sections(command: Any, path: str) -> list[str]:
     shown = CliRunner().invoke(app, [*path.split()[1:], "--help"], prog_name="quatro").stdout
     text = "\n".join(line.rstrip() for line in shown.strip("\n").splitlines())
     sections = [f"## {path}\n\n```\n{text}\n```\n"]
-    for name, child in sorted(getattr(command, "commands", {}).items()):
+    children = {name: child for name, child in getattr(command, "commands", {}).items() if not child.hidden}
+    for name, child in sorted(children.items()):
         sections += _sections(child, f"{path} {name}")
     return sections
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from quatro_cli import errors
-from quatro_cli.commands import (
-    benchmarks,
-    config,
-    demo,
-    doctor,
-    export,
-    report,
-    runs,
-    sample,
-    samples,
-    sweep,
-    table,
-    train,
-)
+from quatro_cli.commands import benchmarks, config, demo, doctor, export, report, runs, sample, sweep, table, train
+from quatro_cli.commands.eval import importing
 from quatro_cli.commands.eval.app import app as eval_app
 from quatro_cli.commands.plot.app import app as plot_app
+from quatro_cli.help import App, Group
 from quatro_cli.output import output
 
-SETTINGS: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
+# Heading -> name -> command, in the order of `quatro --help`.
+COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
+    "Train": {"train": train.train, "sweep": sweep.sweep, "runs": runs.app, "export": export.export},
+    "Measure": {"sample": sample.sample, "eval": eval_app},
+    "Present": {"table": table.table, "plot": plot_app, "report": report.report},
+    "Reference": {
+        "config": config.app,
+        "benchmarks": benchmarks.app,
+        "doctor": doctor.doctor,
+        "demo": demo.demo,
+    },
+}
 
 
 class _LogHandler(logging.Handler):
@@ -44,8 +44,12 @@ class _LogHandler(logging.Handler):
         (output.warn if record.levelno >= logging.WARNING else output.info)(message)
 
 
-class _Root(TyperGroup):
+class _Root(Group):
     """Turns every exception of every command into a message and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table; Typer puts groups behind the others."""
+        return [*(name for commands in COMMANDS.values() for name in commands), "samples"]
 
     def invoke(self, ctx: Any) -> Any:
         problem = errors.foreign_evals()
@@ -66,9 +70,7 @@ class _Root(TyperGroup):
             raise typer.Exit(errors.report(error)) from error
 
 
-app = typer.Typer(
-    name="quatro", cls=_Root, pretty_exceptions_enable=False, context_settings={"max_content_width": 100}, **SETTINGS
-)
+app = App(name="quatro", cls=_Root, pretty_exceptions_enable=False, context_settings={"max_content_width": 100})
 
 
 def _show_version(wanted: bool) -> None:
@@ -94,20 +96,10 @@ def _root(
     """
 
 
-app.command("train")(train.train)
-app.command("sample")(sample.sample)
-app.command("sweep")(sweep.sweep)
-app.command("export")(export.export)
-app.command("table")(table.table)
-app.command("report")(report.report)
-app.command("demo")(demo.demo)
-app.command("doctor")(doctor.doctor)
-app.add_typer(eval_app, name="eval")
-app.add_typer(plot_app, name="plot")
-app.add_typer(config.app, name="config")
-app.add_typer(runs.app, name="runs")
-app.add_typer(benchmarks.app, name="benchmarks")
-app.add_typer(samples.app, name="samples")
+for heading, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.add(name, command, rich_help_panel=heading)
+app.add("samples", importing.old_app, hidden=True)
 
 
 def _listen_to_logs() -> None:

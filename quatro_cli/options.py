@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
+from quatro_cli import completion
+
 Number = TypeVar("Number", int, float)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout and nothing more.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 Set = Annotated[
     list[str],
     typer.Option(
         *("-s", "--set"),
         metavar="KEY=VALUE",
-        help="Change a config value; repeatable.",
+        help="Change one key of the configuration; repeatable.",
         default_factory=list,
         show_default=False,
     ),
@@ -26,12 +29,31 @@ Benchmarks = Annotated[
     typer.Option(
         *("-b", "--benchmark"),
         metavar="NAME[,NAME]",
-        help="Benchmarks; several by comma.",
+        help="Only these benchmarks, by name.",
+        autocompletion=completion.benchmarks,
         default_factory=list,
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        *("-m", "--method"),
+        metavar="METHOD",
+        help="Replace the method block by the defaults of METHOD, before any -s.",
+        autocompletion=completion.methods,
+    ),
+]
+Config = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML file, a configuration that comes with quatro, or a run directory.",
+        autocompletion=completion.configs_and_runs,
+    ),
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
 
 
 def split(values: list[str], option: str = "") -> list[str]:

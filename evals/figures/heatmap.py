@@ -29,7 +29,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
         DataError: there is none.
     """
     if not heatmaps:
-        raise DataError("nothing to draw: no heatmap")
+        raise DataError("no samples given; name one or more .jsonl files")
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     lowest = min(_low_end(heatmap) for heatmap in heatmaps.values())

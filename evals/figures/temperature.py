@@ -39,7 +39,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     for label, rows in rows_of.items():
         names = [row.benchmark for row in rows if row.metric == "ucr"]
         if not names:
-            raise DataError(f"{label}: no UCR in it; make it with `quatro eval temperature` or `quatro eval ucc`")
+            raise DataError(f"{label}: no UCR in it; make it with `quatro eval side-by-side` or `quatro eval ucc`")
         if len(names) > len(set(names)):
             raise DataError(f"{label}: several UCR of {names[0]} in it; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]

@@ -106,7 +106,8 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
         if grader != known[0][1]:
             raise DataError(
                 f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were graded differently, so "
-                "their numbers do not compare; grade them alike with `quatro eval grade`, or add --regrade"
+                "their numbers do not compare; grade them alike with `quatro eval grade FILES -o DIR` (passk, ucc, "
+                "compare and clusters also take --regrade)"
             )
     return known[0][1] if known else GraderInfo()
 

@@ -89,7 +89,7 @@ def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None
         return None
     return (
         f"{missing} of {num_rows} graded samples hold no \\boxed answer (no_answer) and count as wrong; if their "
-        "prompt asked for none, as GSM8K's does not, add `--extraction last-number`"
+        "prompt asked for none, as GSM8K's does not, grade with `quatro eval grade --extraction last-number`"
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quatro_cli import completion
+from quatro_cli.help import App
 from quatro_cli.options import Json
 from quatro_cli.output import output
 
@@ -14,17 +16,24 @@ if TYPE_CHECKING:
     from evals.benchmarks.catalogue import Benchmark
     from evals.benchmarks.loading import LocalCopy
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a benchmark; `quatro benchmarks list` has them.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A benchmark; `quatro benchmarks list` shows their names.",
+        autocompletion=completion.benchmarks,
+    ),
+]
 
 
 @app.callback()
 def _benchmarks() -> None:
-    """Look at benchmarks and fetch them into the cache.
+    """List and show benchmarks, and fetch them into the cache.
 
-    Your own benchmark is a .jsonl file (problem, answer, id), used by its path, or an entry of
-    ./quatro-benchmarks.toml or of the file that QUATRO_BENCHMARKS names, used by its name.
+    A benchmark of your own is a .jsonl file (problem, answer, id), used by its path. Or it is an entry, used by its
+    name, of ./quatro-benchmarks.toml or of the file that the variable QUATRO_BENCHMARKS names:
 
     \b
       [gsm8k]
@@ -41,9 +50,10 @@ def _benchmarks() -> None:
     """
 
 
-@app.command("list")
 def list_(json: Json = False) -> None:
-    """List the benchmarks: how many problems, whether that is verified, and whether they are on this machine.
+    """List the benchmarks and whether they are on this machine.
+
+    `verified` says that count and hash were computed from a copy of the data.
 
     \b
     Examples:
@@ -64,11 +74,10 @@ def list_(json: Json = False) -> None:
     output.table("", ["name", "title", "problems", "verified", "here", "source"], rows)
 
 
-@app.command("show")
 def show(name: Name, json: Json = False) -> None:
-    """Show an entry, what of it is on this machine, and the prompt of its first problem.
+    """Show one benchmark and the prompt of its first problem.
 
-    verified = true: count and hash were computed from a copy of the data, not copied from somewhere.
+    `verified` says that count and hash were computed from a copy of the data, not taken from elsewhere.
 
     \b
     Examples:
@@ -94,23 +103,28 @@ def show(name: Name, json: Json = False) -> None:
             output.data(turn["content"] if entry.template == "plain" else f"[{turn['role']}]\n{turn['content']}")
 
 
-@app.command("fetch")
 def fetch(
     name: Name,
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A local .jsonl or .jsonl.gz in place of the Hub.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Read this .jsonl or .jsonl.gz and not the Hub.")
     ] = None,
-    hub: Annotated[str, typer.Option("--hub", metavar="ID", help="Data set in place of the entry's.")] = "",
-    config: Annotated[str, typer.Option("--config", help="Config of the data set, where it has several.")] = "",
-    split: Annotated[str, typer.Option("--split", help="Split of the data set, where it has several.")] = "",
+    hub: Annotated[
+        str, typer.Option("--hub", metavar="ID", help="Read this data set of the Hub and not the usual one.")
+    ] = "",
+    config: Annotated[
+        str, typer.Option("--config", metavar="NAME", help="Config of the data set, if it has several.")
+    ] = "",
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", help="Split of the data set, if it has several.")
+    ] = "",
     accept_count: Annotated[
-        bool, typer.Option("--accept-count", help="Take the rows although their number is not the registry's.")
+        bool, typer.Option("--accept-count", help="Accept another number of problems than the registry's.")
     ] = False,
 ) -> None:
-    """Copy a benchmark from the Hugging Face Hub, or from a file, into the cache ($QUATRO_CACHE/benchmarks).
+    """Copy a benchmark into the cache, from the Hub or a file.
 
-    The first fetch writes the Hub's commit and a hash of the problems and answers into a lock file; later ones must
-    match it.
+    The cache is $QUATRO_CACHE/benchmarks. The first fetch writes the Hub's commit and a hash of the problems and
+    answers into a lock file, and later ones must match it.
 
     \b
     Examples:
@@ -204,3 +218,8 @@ def _source(entry: Benchmark) -> str:
     if entry.source == "built-in":
         return "built in"
     return str(entry.path) if entry.source == "file" else entry.hub[0].id
+
+
+app.add("list", list_)
+app.add("show", show)
+app.add("fetch", fetch)

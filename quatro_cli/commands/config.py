@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
-import typer
-
-from quatro_cli.options import Json, Set
+from quatro_cli.help import App
+from quatro_cli.options import Config, Json, Method, Set
 from quatro_cli.output import output
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-Source = Annotated[str, typer.Argument(metavar="CONFIG|RUN", help="A file, a run directory or a shipped name.")]
+app = App()
 
 
 @app.callback()
 def _config() -> None:
-    """Look at configurations.
+    """Show, compare and explain configurations.
 
     \b
     Examples:
@@ -26,19 +22,17 @@ def _config() -> None:
     """
 
 
-@app.command("show")
 def show(
-    source: Source,
+    source: Config,
     settings: Set,
-    method: Annotated[
-        str | None, typer.Option("-m", "--method", metavar="METHOD", help="Replace the whole method block.")
-    ] = None,
+    method: Method = None,
     json: Json = False,
 ) -> None:
-    """Print the whole resolved configuration as YAML, with what set each key; unmarked keys have a default of ours.
+    """Print a configuration in full, and where each value is from.
 
-    "stated by the paper" or "verl's default", which the paper follows where it states nothing, says whose a value is;
-    "our reading" is what a preset has to fill in beyond them.
+    A comment behind a value says who set it: a file or an option, the paper, verl (whose defaults the paper follows
+    where it states nothing), or a preset that fills in what neither says ("our reading"). A value without a comment
+    is a default of quatro.
 
     \b
     Examples:
@@ -57,13 +51,14 @@ def show(
     output.data(config_to_yaml(resolved.config, comments=comments))
 
 
-@app.command("diff")
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A file, a run directory or a shipped name.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    a: Config,
+    b: Config,
     json: Json = False,
 ) -> None:
-    """Print the keys on which two configurations disagree; a dash where one has no such key.
+    """Print the keys in which two configurations differ.
+
+    A dash stands where a configuration has no such key.
 
     \b
     Examples:
@@ -81,9 +76,8 @@ def diff(
         output.info(f"{a} and {b} agree on every key")
 
 
-@app.command("schema")
 def schema(json: Json = False) -> None:
-    """Print every key with its type, its default and its meaning.
+    """Print every key with its type, default and meaning.
 
     \b
     Examples:
@@ -96,3 +90,8 @@ def schema(json: Json = False) -> None:
         output.json(schema_json())
     else:
         output.data(schema_text())
+
+
+app.add("show", show)
+app.add("diff", diff)
+app.add("schema", schema)

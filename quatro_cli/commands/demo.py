@@ -30,15 +30,18 @@ class Arm:
 
 def demo(
     root: Annotated[
-        Path, typer.Option("-o", "--out", metavar="DIR", help="Where runs, samples and figures go.")
+        Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for runs, samples and figures.")
     ] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=2, help="Training iterations of each run.")] = 100,
-    n: Annotated[int, typer.Option("-n", "--n", min=1, help="Samples per problem.")] = 256,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands that it would run.")] = False,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", min=2, help="Training iterations of each run.")] = 100,
+    n: Annotated[int, typer.Option("-n", "--n", metavar="N", min=1, help="Samples per problem.")] = 256,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands that would run, and do nothing.")
+    ] = False,
 ) -> None:
-    """Fine-tune the embedded model with QUATRO and with GSPO, sample all three, print the table, draw two figures.
+    """Train, sample and measure the embedded model, as a tour.
 
-    About three minutes on one idle core. Interrupted, it goes on where it was; what is finished is not done again.
+    The model is fine-tuned with QUATRO and with GSPO. All three are sampled; a table and two figures compare them.
+    It takes about three minutes on one idle core. After an interruption, the same command goes on where it stopped.
 
     \b
     Examples:
@@ -147,7 +150,7 @@ def _row(label: str, top_p: float, n: int, results: Measured, metrics: dict[str,
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> float:
-    values = [row[name] for row in rows if row.get(name) is not None]
+    values: list[float] = [row[name] for row in rows if row.get(name) is not None]
     return sum(values) / len(values)
 
 

@@ -56,9 +56,10 @@ class Check:
 
 
 def doctor(json: Json = False) -> None:
-    """Check this machine: versions, packages, devices, memory, disk, and the mathematics.
+    """Check what this machine has and what it lacks.
 
-    Ends with 6 if a check failed; packages of extras that are merely absent do not count.
+    Versions, packages, devices, memory, disk, and the mathematics. The exit code is 6 if a check fails; packages of
+    extras that are not installed do not count as failures.
 
     \b
     Examples:

@@ -7,29 +7,33 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.options import Json
+from quatro_cli.options import Json, Run
 from quatro_cli.output import output
 
 MIB = 2**20
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make.")],
     step: Annotated[
-        int | None, typer.Option("--step", min=1, help="Iteration of the checkpoint. Default: the newest.")
+        int | None,
+        typer.Option("--step", metavar="N", min=1, help="Checkpoint of this iteration. Default: the newest."),
     ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
             "--dtype",
-            help="float32, bfloat16 or float16. Default: the weights as they are, bit by bit; of an adapter, the "
-            "merged ones in float32.",
+            metavar="TYPE",
+            help="float32, bfloat16 or float16. Default: the weights bit by bit as they are, or float32 for a merged "
+            "adapter.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a checkpoint's model as a plain Hugging Face folder with a model card, after verifying its hashes.
+    """Write a run's model as a plain Hugging Face folder.
+
+    The checkpoint's hashes are verified first. The folder gets a model card; read it before you publish the model.
 
     \b
     Examples:

@@ -7,15 +7,21 @@ from typing import Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.eval.options import check_out, progress
 from quatro_cli.output import output
 
 
 def report(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="SWEEP|RUN...", help="A sweep with all of its runs, or run directories.")
+        list[Path],
+        typer.Argument(
+            metavar="SWEEP|RUN",
+            help="A sweep with all of its runs, or run directories.",
+            autocompletion=completion.runs,
+        ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page, an .html file.")] = Path(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page to write, an .html file.")] = Path(
         "report.html"
     ),
     problems: Annotated[
@@ -24,17 +30,18 @@ def report(
             "--problems",
             metavar="N",
             min=0,
-            help="Problems of each benchmark with their answers. Default: 100, fewer where they fill 8 MB.",
+            help="Problems of each benchmark to show with answers. Default: 100, or fewer if they fill 8 MB.",
             show_default=False,
         ),
     ] = None,
     answers: Annotated[
-        int, typer.Option("--answers", metavar="N", min=1, help="Clusters, and wrong answers, of each problem.")
+        int, typer.Option("--answers", metavar="N", min=1, help="Clusters and wrong answers to show for each problem.")
     ] = 3,
 ) -> None:
-    """One page with everything: settings, curves with values under the pointer, Pass@k, UCC@k, answers by cluster.
+    """Write one page about runs or a sweep, for a browser.
 
-    It needs no network and no torch, and the same runs give the same bytes. What was left out of it is said.
+    Settings, curves with values under the pointer, Pass@k, UCC@k and the answers by cluster. The page needs no
+    network, and the same runs give the same bytes. Warnings say what was left out.
 
     \b
     Examples:

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.options import Json
+from quatro_cli.help import App
+from quatro_cli.options import Json, Run
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from quatro.runs.summary import RunSummary
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 
 
 @app.callback()
 def _runs() -> None:
-    """Look at run directories.
+    """List and show runs.
 
     \b
     Examples:
@@ -27,12 +28,15 @@ def _runs() -> None:
     """
 
 
-@app.command("list")
 def list_(
-    root: Annotated[Path, typer.Argument(metavar="[ROOT]", help="Where to look, subdirectories too.")] = Path("runs"),
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder to look in, subfolders included.")] = Path(
+        "runs"
+    ),
     json: Json = False,
 ) -> None:
-    """List every run below ROOT. A run that says `running` but that no process holds is shown as `killed`.
+    """List every run below a folder.
+
+    A run is `killed` if its status says `running` and no process holds it.
 
     \b
     Examples:
@@ -54,12 +58,11 @@ def list_(
         output.info(f"no runs below {root}; begin one with `quatro train quickstart`")
 
 
-@app.command("show")
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     json: Json = False,
 ) -> None:
-    """Show how a run stands: its status, its checkpoints and the metrics of its last iteration.
+    """Show the status, checkpoints and last metrics of a run.
 
     \b
     Examples:
@@ -109,3 +112,7 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "metrics": run.metrics,
         "config": run.config.model_dump(mode="json") if run.config else None,
     }
+
+
+app.add("list", list_)
+app.add("show", show)

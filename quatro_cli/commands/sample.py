@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli.options import Benchmarks, DryRun, Seed, split
+from quatro_cli import completion
+from quatro_cli.options import DryRun, Seed, split
 from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
@@ -22,51 +23,85 @@ if TYPE_CHECKING:
 
 
 def sample(
-    model: Annotated[str, typer.Argument(metavar="MODEL|RUN", help="Folder, Hub id, embedded:countdown or a run.")],
-    benchmarks: Benchmarks,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|RUN",
+            help="A model folder, a Hub id, embedded:countdown, or a run, whose latest checkpoint is sampled.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    benchmarks: Annotated[
+        list[str],
+        typer.Option(
+            *("-b", "--benchmark"),
+            metavar="NAME[,NAME]",
+            help="Benchmarks by name, or .jsonl files of problems.",
+            autocompletion=completion.benchmarks,
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
     n: Annotated[
-        int | None, typer.Option("-n", "--n", "--num-samples", min=1, help="Samples per problem. Default: 256.")
+        int | None,
+        typer.Option("-n", "--n", "--num-samples", metavar="N", min=1, help="Samples per problem. Default: 256."),
     ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature. Default: 1.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Nucleus mass; 1 keeps every token. Default: 1.")
+        float | None,
+        typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, every token."),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=0, help="Most likely tokens kept; 0 keeps all. Default: 0.")
+        int | None,
+        typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens to draw from. Default: 0, all of them."),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", min=1, help="Longest response. Default: the run's, the preset's or the benchmark's."
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            help="Longest response. Default: that of the run, the preset or the benchmark.",
         ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="paper (T 1, top_p 0.7, n 256; without a run 1024 tokens, its 7B: 3072) or verl-generation (also "
-            "top_k 50). Options go before it."
+            "--preset",
+            metavar="NAME",
+            help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well). Other options win over it.",
         ),
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--template", help="Prompt template. Default: the run's, else the benchmark's.")
+        str | None,
+        typer.Option("--template", metavar="NAME", help="Prompt template. Default: the run's, else the benchmark's."),
     ] = None,
     seed: Seed = 0,
-    tag: Annotated[str | None, typer.Option("--tag", help="Folder of the samples. Default: of the settings.")] = None,
+    tag: Annotated[
+        str | None,
+        typer.Option("--tag", metavar="TAG", help="Name of the samples' folder. Default: made of the settings."),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG."),
+        typer.Option(
+            "-o", "--out", metavar="DIR", help="Folder for the samples. Default: RUN/samples/TAG or samples/MODEL/TAG."
+        ),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="What draws: transformers or vllm.")] = "transformers",
+    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="transformers or vllm.")] = "transformers",
     gpus: Annotated[
         str | None,
-        typer.Option("--gpus", metavar="0,1,...", help="One engine a GPU. Default: the first."),
+        typer.Option("--gpus", metavar="N[,N]", help="Run one engine on each of these GPUs. Default: the first GPU."),
     ] = None,
-    grade: Annotated[bool, typer.Option("--grade", help="Grade each sample; `eval` does it otherwise.")] = False,
+    grade: Annotated[
+        bool, typer.Option("--grade", help="Grade the samples too. Without it, `quatro eval` grades them.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Draw n samples of every problem of a benchmark; type it again to draw only what is missing.
+    """Draw n samples for every problem of a benchmark.
 
-    Of a run, the latest checkpoint is sampled. -b takes names of the registry and .jsonl files.
+    The same command again draws only what is missing.
 
     \b
     Examples:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.options import DryRun, Json, Set, numbers, split
 from quatro_cli.output import Panel, output
 
@@ -22,7 +23,12 @@ SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
 
 def sweep(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG|SWEEP", help="A configuration for -g, or a sweep file; shipped by name.")
+        str,
+        typer.Argument(
+            metavar="CONFIG|SWEEP",
+            help="A configuration with -g, or a sweep file; both also by the name that comes with quatro.",
+            autocompletion=completion.sweeps,
+        ),
     ],
     settings: Set,
     grid: Annotated[
@@ -30,36 +36,59 @@ def sweep(
         typer.Option(
             *("-g", "--grid"),
             metavar="KEY=V,V",
-            help="An axis; repeatable.",
+            help="An axis of the grid; repeatable.",
             default_factory=list,
             show_default=False,
         ),
     ],
-    seeds: Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="The same as -g seed=0,1,2.")] = "",
-    method: Annotated[str | None, typer.Option("-m", "--method", help="Method of every point.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: sweeps/<config>.")] = None,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N[,N]", help="Run every point with these seeds, as -g seed=N,N.")
+    ] = "",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")
+    ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Runs at a time; they share the CPU threads. Default: 1.")
+        int | None,
+        typer.Option("--jobs", metavar="N", min=1, help="Runs at a time; they share the CPU threads. Default: 1."),
     ] = None,
-    gpus: Annotated[str, typer.Option("--gpus", metavar="0,1", help="One run at a time on each of these GPUs.")] = "",
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N[,N]", help="Run one point at a time on each of these GPUs.")
+    ] = "",
     evaluate: Annotated[
-        str | None, typer.Option("--eval", metavar="NAME", help="Sample and measure every run, and the base once.")
+        str | None,
+        typer.Option(
+            *("--eval",),
+            metavar="NAME",
+            help="Sample every run, and the base model once, on this benchmark, and measure.",
+            autocompletion=completion.benchmarks,
+        ),
     ] = None,
-    eval_n: Annotated[int | None, typer.Option("--eval-n", help="Samples per problem. Default: 256.")] = None,
+    eval_n: Annotated[
+        int | None, typer.Option("--eval-n", metavar="N", help="Samples per problem for --eval. Default: 256.")
+    ] = None,
     eval_top_p: Annotated[
-        str | None, typer.Option("--eval-top-p", metavar="1,0.7", help="Nucleus masses to measure at. Default: 1.")
+        str | None, typer.Option("--eval-top-p", metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")
     ] = None,
     submit: Annotated[
         str | None,
-        typer.Option("--submit", metavar="slurm|commands", help="Write an array script or a command a point instead."),
+        typer.Option(
+            "--submit", metavar="slurm|commands", help="Write a job script, or the commands, and run nothing."
+        ),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Train every point of a grid; type it again to run only what is missing or failed.
+    """Train every point of a grid of settings.
 
-    An axis over method.name replaces the method block; an axis method.X counts only for methods that have X. Ends
-    with 6 if a run failed; results stand in summary.csv, means over seeds in summary-seeds.csv.
+    The same command again runs only what is missing or failed. Results are in summary.csv, means over seeds in
+    summary-seeds.csv. The exit code is 6 if a run failed. An axis over method.name replaces the method block, and an
+    axis method.X counts only for methods that have X.
 
     \b
     Examples:
@@ -136,13 +165,13 @@ def _run(
     _show(plan, folder, outcomes, json=json)
     output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
     if stop.requested:
-        output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; type the same command to go on")
+        output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; the same command goes on")
         raise typer.Exit(stop.exit_code)
     failed = [outcome for outcome in outcomes if outcome.status != "done"]
     if failed:
         raise PartialFailureError(
             f"{len(failed)} of {len(outcomes)} runs are not done; their logs stand in {folder / 'logs'}; "
-            "type the same command to run only these"
+            "the same command runs only these"
         )
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 SweepTopP = Annotated[
     float | None,
     typer.Option(
-        "--top-p", help="Of a sweep: the samples at this nucleus mass. Default: the only one.", show_default=False
+        "--top-p", metavar="P", help="Use a sweep's samples at this top_p. Default: the only one.", show_default=False
     ),
 ]
 SweepCell = Annotated[
     str | None,
-    typer.Option("--cell", metavar="NAME", help="Of a sweep: this cell only. Default: all.", show_default=False),
+    typer.Option("--cell", metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False),
 ]
 
 

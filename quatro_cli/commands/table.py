@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
 from quatro_cli.options import split
 from quatro_cli.output import output
@@ -42,33 +43,51 @@ METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the oth
 def table(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULT|RUN|SWEEP", help="Files of `eval ... -o FILE`, run directories, sweeps."),
+        typer.Argument(
+            metavar="RESULT|RUN|SWEEP",
+            help="Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps.",
+            autocompletion=completion.runs,
+        ),
     ],
     layout: Annotated[
-        Layout | None, typer.Option(help="Default: by metric; Pass@k: benchmarks, or code.", show_default=False)
+        Layout | None,
+        typer.Option(
+            "--layout",
+            metavar="NAME",
+            help="average, benchmarks, ucc, entropy, code, flips or metric. Default: what suits the metric.",
+            show_default=False,
+        ),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", metavar="ucr,maj@k,...", help="Default: the files' own.")
+        str | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the one that the files are about."
+        ),
     ] = None,
     average: Annotated[
-        bool, typer.Option("--average", help="Pass@k: the mean over benchmarks. UCC@k: a row with it.")
+        bool, typer.Option("--average", help="Show the mean over benchmarks; for UCC@k as a further row.")
     ] = False,
-    with_paper: Annotated[bool, typer.Option("--with-paper", help="Put the published rows beside them.")] = False,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.markdown,
-    digits: Annotated[int, typer.Option(min=0, max=10, help="Digits after the point.")] = 2,
-    k: Annotated[str | None, typer.Option("--k", metavar="32,64", help="Only these. Default: all.")] = None,
-    ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that the files hold.")] = False,
-    standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: a whole document.")] = False,
+    with_paper: Annotated[bool, typer.Option("--with-paper", help="Add the rows that the paper publishes.")] = False,
+    format: Annotated[
+        Format, typer.Option("--format", metavar="NAME", help="markdown, latex, csv or json.")
+    ] = Format.markdown,
+    digits: Annotated[
+        int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
+    ] = 2,
+    k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
+    ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that are in the files.")] = False,
+    standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
     top_p: SweepTopP = None,
     cell: SweepCell = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write here instead of to stdout.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")
     ] = None,
 ) -> None:
-    """Tables as in the paper: Pass@k in percent, UCC@k as counts, the best of each column in bold.
+    """Print result files as a table in the paper's layout.
 
-    Rows are named by --label of `quatro eval`, else by the file. Several files with the same label are seeds and
-    are averaged (interval: Student t). Labels that begin with `Ours`, and runs of quatro, are shaded in LaTeX.
+    Pass@k is in percent, UCC@k a count, and the best of each column is bold. A row is named by the --label of
+    `quatro eval`, else by its file. Files with the same label are seeds: their mean is shown, with a Student t
+    interval. LaTeX shades labels that begin with `Ours` and runs of the method quatro.
 
     \b
     Examples:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quatro_cli.options import DryRun, Json, Set
+from quatro_cli import completion
+from quatro_cli.options import DryRun, Json, Method, Set
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -21,22 +22,26 @@ if TYPE_CHECKING:
 def train(
     source: Annotated[
         str,
-        typer.Argument(metavar="CONFIG|RUN", help="A YAML file, a shipped one by name, or with --resume a run."),
+        typer.Argument(
+            metavar="CONFIG|RUN",
+            help="A YAML file, a configuration that comes with quatro, or, with --resume, a run.",
+            autocompletion=completion.configs_and_runs,
+        ),
     ],
     settings: Set,
-    method: Annotated[
-        str | None, typer.Option("-m", "--method", help="Replace the method block; applied before every -s.")
-    ] = None,
+    method: Method = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: runs/<config>-<method>-<seed>.")
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue RUN from its last checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Fine-tune a model. Ctrl-C once saves after the optimiser step under way; twice stops at once.
+    """Fine-tune a model.
 
-    Responses still being drawn at the first Ctrl-C are discarded; --resume draws them again and goes on bit by bit.
+    The first Ctrl-C stops after the current optimiser step and saves; responses that are still being drawn are
+    discarded, and --resume draws them again and goes on bit by bit. The second Ctrl-C stops at once.
 
     \b
     Examples:

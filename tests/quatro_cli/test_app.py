@@ -1,35 +1,35 @@
 """The command line as a whole: help, exit codes, and how long it takes to say hello."""
 
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from quatro import __version__
 from quatro_cli.app import app
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = [
-    (),
-    ("train",),
-    ("sample",),
-    ("sweep",),
-    ("doctor",),
-    ("eval",),
-    ("eval", "passk"),
-    ("eval", "ucc"),
-    ("plot",),
-    ("plot", "training"),
-    ("config",),
-    ("runs",),
-]
-
 runner = CliRunner()
+
+
+def all_commands(command, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every command that help lists, and the groups that they are in."""
+    found = {path: command}
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            found |= all_commands(child, (*path, name))
+    return found
+
+
+COMMANDS = all_commands(get_command(app))
 
 
 def quatro(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -58,7 +58,36 @@ def test_help_fits_a_screen_and_shows_two_examples(command):
     assert max(map(len, lines)) <= 100
     examples = [line for line in lines if re.match(r"\s+quatro \w", line)]
     assert len(examples) >= 2
-    assert "<class" not in result.stdout
+    assert not re.search(r"<[a-z]", result.stdout), "a type stands where a metavar should"
+    shown = [param for param in COMMANDS[command].params if not param.hidden]
+    unnamed = [param.name for param in shown if not getattr(param, "is_flag", False) and param.metavar is None]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("command", [path for path in COMMANDS if path], ids=" ".join)
+def test_a_list_of_commands_shows_their_first_sentence_whole(command):
+    first = " ".join(inspect.cleandoc(COMMANDS[command].help).split("\n\n")[0].split())
+    assert len(first) <= 60
+    assert first.endswith((".", ")."))
+    shown = runner.invoke(app, [*command[:-1], "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).stdout
+    assert re.search(rf"^  {command[-1]} +{re.escape(first)}$", shown, re.MULTILINE)
+
+
+def test_commands_stand_under_what_they_are_for():
+    shown = runner.invoke(app, ["--help"]).stdout
+    found = {
+        heading: re.findall(r"^  ([a-z]+) ", lines, re.MULTILINE)
+        for heading, lines in re.findall(r"^([A-Z][a-z]+):\n((?:  .*\n?)+)", shown, re.MULTILINE)
+    }
+    assert found.pop("Options") == []
+    assert found.pop("Examples", []) == []
+    assert found == {
+        "Train": ["train", "sweep", "runs", "export"],
+        "Measure": ["sample", "eval"],
+        "Present": ["table", "plot", "report"],
+        "Reference": ["config", "benchmarks", "doctor", "demo"],
+    }
+    assert [path[1] for path in COMMANDS if path[:1] == ("eval",) and len(path) == 2][:2] == ["passk", "ucc"]
 
 
 @pytest.mark.parametrize(

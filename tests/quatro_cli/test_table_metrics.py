@@ -38,10 +38,10 @@ def documents(tmp_path_factory):
         "other": make("other", "ucc", base, "--threshold", ".5,.9", "--k", "1,2"),
         "similarity": make("similarity", "similarity", tuned),
         "flips": make("flips", "flips", base, tuned, "--k", "1,4"),
-        "temperature": make("temperature", "temperature", base, tuned, "--threshold", ".5"),
+        "temperature": make("temperature", "side-by-side", base, tuned, "--threshold", ".5"),
         "bias": make("bias", "bias", tuned, "--k", "1,4"),
-        "compare_passk": make("compare_passk", "passk", "--compare", base, tuned, "--k", "1,4", "--also", "maj"),
-        "compare_ucc": make("compare_ucc", "ucc", "--compare", base, tuned, "--k", "1,4"),
+        "compare_passk": make("compare_passk", "compare", base, tuned, "--k", "1,4", "--also", "maj"),
+        "compare_ucc": make("compare_ucc", "compare", base, tuned, "--metric", "ucc@k", "--k", "1,4"),
     }
 
 

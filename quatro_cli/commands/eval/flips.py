@@ -9,18 +9,13 @@ import typer
 
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
-    Extraction,
-    Grader,
     Interval,
     Label,
     Out,
     PerProblem,
-    Policy,
-    Regrade,
-    asked_for,
     check_out,
-    read_two_graded,
     say_and_write,
+    two_graded_samples,
 )
 from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
@@ -30,28 +25,27 @@ if TYPE_CHECKING:
 
 
 def flips(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="Samples of the policy before training.")],
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="Samples of the model before training.")],
     tuned: Annotated[
-        Path, typer.Argument(metavar="TUNED", help="Samples of it after training: same problems, same n.")
+        Path, typer.Argument(metavar="TUNED", help="Samples after training: the same problems, as many of each.")
     ],
     benchmarks: Benchmarks,
-    k: Annotated[str | None, typer.Option("--k", metavar="16,256", help="Default: 16, or n if smaller.")] = None,
+    k: Annotated[
+        str | None, typer.Option("--k", metavar="K[,K]", help="Values of k for flip@k. Default: 16, or n if smaller.")
+    ] = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     per_problem: PerProblem = False,
     label: Label = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
-    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Flips: problems that the base fails and the tuned policy solves, by how hard they were for the base.
+    """Count problems that training turned from failed to solved.
 
-    Buckets, of 256 base samples correct: very hard 0-8, hard 9-32, medium 33-128, easy 129-256 (other n: the
-    same shares). Newly solved: share of the problems that the base never solved and the tuned policy
-    solves at least once. flip@k: the chance that k base samples all fail and k tuned ones hold a success.
+    Problems stand in buckets by how many of 256 base samples are correct: very hard 0-8, hard 9-32, medium 33-128,
+    easy 129-256; for another n the shares are the same. "Newly solved" is the share of the never solved problems
+    that the tuned model solves at least once. flip@k is the chance that k base samples all fail and k tuned ones
+    hold a success.
 
     \b
     Examples:
@@ -61,9 +55,8 @@ def flips(
     from evals.metrics.flips import flips_result
 
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    before, after, about = read_two_graded((base, tuned), benchmarks, asked, label=label)
+    before, after, about = two_graded_samples((base, tuned), benchmarks, label=label)
     result = flips_result(
         before,
         after,

@@ -20,29 +20,38 @@ if TYPE_CHECKING:
 
 def grade(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES", help="Samples (.jsonl, .jsonl.gz) or run directories.")
+        list[Path],
+        typer.Argument(metavar="FILE", help="Samples (.jsonl, .jsonl.gz), folders of them, or run directories."),
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for graded files; in a run: RUN/graded.")
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Folder for graded files. Default, for a run: RUN/graded."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="strict, or simko to compare with published numbers.")] = "strict",
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME", help="strict; or simko, to compare with published numbers.")
+    ] = "strict",
     extraction: Annotated[
-        str, typer.Option(help="boxed, answer-is or last-number (the latter only where there is no box).")
+        str,
+        typer.Option(
+            "--extraction", metavar="NAME", help="boxed; answer-is or last-number, for answers without a box."
+        ),
     ] = "boxed",
     grader: Annotated[
-        str | None, typer.Option(help="math or countdown. Default: the benchmark's own, else math.")
+        str | None,
+        typer.Option("--grader", metavar="NAME", help="math or countdown. Default: the benchmark's own, else math."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show what was compared and which stage decided; write nothing.")
+        bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
     ] = False,
-    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --explain: this problem only.")] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --explain: only this problem.")] = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Grade samples: each row gets `correct` and `outcome`.
+    """Grade samples once and store the grades.
 
-    Outcomes: correct, incorrect, no_answer, timeout, error, and infra_error where this machine failed. Interrupt
-    it at any time: finished files are not graded again unless samples or settings change.
+    Each row gets `correct` and `outcome`: correct, incorrect, no_answer, timeout, error, or infra_error if this
+    machine failed. The other commands of `quatro eval` read the stored grades. Files that are finished are graded
+    again only if samples or settings changed, so the command may be interrupted.
 
     \b
     Examples:

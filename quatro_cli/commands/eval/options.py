@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
-from quatro_cli.options import split
+from quatro_cli.options import names, numbers, split
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
@@ -24,44 +24,121 @@ EXTRACTIONS = ("boxed", "answer-is", "last-number")
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILES",
-        help="Samples (.jsonl, .jsonl.gz) or run directories.",
+        metavar="FILE",
+        help="Samples (.jsonl, .jsonl.gz), folders of them, or run directories.",
         default_factory=list,
         show_default=False,
     ),
 ]
-Ks = Annotated[str | None, typer.Option("--k", metavar="1,2,4", help="Default: 1,2,4,...,256 up to n.")]
-Interval = Annotated[bool, typer.Option("--ci", help="95 % bootstrap intervals over problems.")]
-BootstrapSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
-PerProblem = Annotated[bool, typer.Option("--per-problem", help="Counts of every problem in the document.")]
-Label = Annotated[str | None, typer.Option("--label", help="Name of the result in tables.")]
+A = Annotated[Path, typer.Argument(metavar="A", help="Samples to compare with: a file, a folder or a run directory.")]
+B = Annotated[Path, typer.Argument(metavar="B", help="Samples of the same problems, as many of each.")]
+Ks = Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
+Also = Annotated[
+    str | None,
+    typer.Option("--also", metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau)."),
+]
+Taus = Annotated[
+    str | None,
+    typer.Option("--tau", metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5."),
+]
+Interval = Annotated[bool, typer.Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
+BootstrapSeed = Annotated[
+    int, typer.Option("--bootstrap-seed", "--seed", metavar="N", min=0, help="Seed of the bootstrap.")
+]
+PerProblem = Annotated[bool, typer.Option("--per-problem", help="Add the counts of every problem.")]
+Label = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name of the result in tables.")]
 Labels = Annotated[
     list[str],
     typer.Option(
         "--label",
         metavar="NAME",
-        help="A name for each of the files, in their order; repeatable.",
+        help="Name of each file, in the order of the files; repeatable.",
         default_factory=list,
         show_default=False,
     ),
 ]
-Regrade = Annotated[bool, typer.Option("--regrade", help="Grade again, whatever rows and graded/ say.")]
-Policy = Annotated[str | None, typer.Option("--policy", help="strict or simko; default: graded/'s, else strict.")]
+Regrade = Annotated[bool, typer.Option("--regrade", help="Grade again and ignore stored grades.")]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="NAME", help="strict or simko. Default: stored, else strict."),
+]
 Extraction = Annotated[
     str | None,
-    typer.Option("--extraction", help="boxed, answer-is, last-number; default likewise."),
+    typer.Option("--extraction", metavar="NAME", help="boxed, answer-is or last-number. Default: stored, else boxed."),
 ]
-Grader = Annotated[str | None, typer.Option("--grader", help="math or countdown; default: the benchmark's.")]
+Grader = Annotated[
+    str | None, typer.Option("--grader", metavar="NAME", help="math or countdown. Default: the benchmark's.")
+]
 Out = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="Write it here too: .json, or its rows as .csv or .parquet."),
+    typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet."),
+]
+Similarities = Annotated[
+    str | None,
+    typer.Option(
+        "--similarity",
+        metavar="NAME[,NAME]",
+        help="exact, tfidf, rouge-l, jaccard, edit. Default: tfidf (countdown: exact).",
+    ),
 ]
 Similarity = Annotated[
-    str | None, typer.Option(help="exact, tfidf, rouge-l, jaccard, edit. Default: tfidf (countdown: exact).")
+    str | None,
+    typer.Option(
+        "--similarity",
+        metavar="NAME",
+        help="exact, tfidf, rouge-l, jaccard or edit. Default: tfidf (countdown: exact).",
+    ),
 ]
-Threshold = Annotated[float | None, typer.Option(help="Same solution from here. Default: .9 tfidf, .8 others.")]
-Linkage = Annotated[str, typer.Option(help="components, complete, average or greedy.")]
-Tokens = Annotated[str, typer.Option(help="math, sklearn or whitespace.")]
+_SAME = "Similarity from which two answers count as the same. Default: 0.9 (tfidf), 0.8 (others)."
+Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
+Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
+Linkage = Annotated[
+    str,
+    typer.Option(
+        "--linkage", metavar="NAME", help="components (default), complete, average, greedy.", show_default=False
+    ),
+]
+Tokens = Annotated[
+    str, typer.Option("--tokens", metavar="NAME", help="math (default), sklearn or whitespace.", show_default=False)
+]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to use.")]
+Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
+
+
+class Clustering(TypedDict):
+    """What counts as the same solution, as asked for."""
+
+    similarities: list[str] | None
+    thresholds: list[float] | None
+    linkage: str
+    tokens: str
+
+
+def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str) -> Clustering:
+    """The options as lists; raises UsageError for an unknown name before any file is read."""
+    from evals.metrics.counting import clustering_settings
+
+    how = Clustering(
+        similarities=names(similarity, "--similarity"),
+        thresholds=numbers(threshold, "--threshold", float),
+        linkage=linkage,
+        tokens=tokens,
+    )
+    clustering_settings("", **how)
+    return how
+
+
+def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[float]]:
+    """The metrics beside Pass@k and their taus; raises UsageError for an unknown one, or for taus without a use."""
+    from evals.errors import UsageError
+    from evals.metrics.passk_ucc import check_beside_pass
+
+    metrics = names(also, "--also") or []
+    if tau is not None and not {"g-pass", "cover"} & set(metrics):
+        raise UsageError(f"--tau {tau} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out")
+    taus = numbers(tau, "--tau", float) or [0.5]
+    check_beside_pass(metrics, taus)
+    return metrics, taus
 
 
 def asked_for(policy: str | None, extraction: str | None, grader: str | None, *, regrade: bool) -> Asked:
@@ -88,33 +165,32 @@ def require(files: list[Path]) -> None:
         raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
 
 
-def read_graded(
-    files: list[Path], benchmarks: list[str], asked: Asked, *, label: str | None = None, id: str | None = None
+def graded_samples(
+    files: list[Path],
+    benchmarks: list[str],
+    *,
+    asked: Asked | None = None,
+    label: str | None = None,
+    id: str | None = None,
 ) -> tuple[Samples, About]:
-    """The samples in ``files``, a grade on each, and the head of a document about them.
-
-    ``id``: only the samples of this problem need a grade. Raises UsageError if there are no files.
-    """
-    from evals.samples import graded
+    """The samples in ``files`` with a grade on each (of problem ``id`` alone, if given), and a document's head."""
     from evals.samples.about import about_samples
+    from evals.samples.graded import read_graded
 
     require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
-        samples, grader = graded.read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
-    about = about_samples(samples.files)
-    about["label"] = label
-    about["grader"] = grader
-    return samples, about
+        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
+    return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
 
-def read_two_graded(
-    paths: tuple[Path, Path], benchmarks: list[str], asked: Asked, *, label: str | None = None
+def two_graded_samples(
+    paths: tuple[Path, Path], benchmarks: list[str], *, asked: Asked | None = None, label: str | None = None
 ) -> tuple[Samples, Samples, About]:
     """Both samples, and the head of a document about the second; raises DataError if graders differ."""
     from evals.samples.graded import agreed_grader
 
-    (a, about_a), (b, about_b) = (read_graded([path], benchmarks, asked, label=label) for path in paths)
+    (a, about_a), (b, about_b) = (graded_samples([path], benchmarks, asked=asked, label=label) for path in paths)
     agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
     return a, b, about_b
 
@@ -144,6 +220,16 @@ def check_out(out: Path | None) -> None:
         raise UsageError(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
     if out is not None and out.suffix in FRAME_SUFFIXES:
         check_frame_file(out)
+
+
+def refuse_beside(option: str, **others: object) -> None:
+    """Raises UsageError if one of ``others`` was given: it would be ignored."""
+    from evals.errors import UsageError
+
+    for name, value in others.items():
+        if value:
+            given = "FILE" if name == "files" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
 
 
 def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`quatro eval similarity | temperature | bias`: how diverse correct answers are, and what a measure of it hides."""
+"""`quatro eval similarity | side-by-side | bias`: how diverse correct answers are, and what a measure of it hides."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import typer
 
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
-    Extraction,
     Files,
-    Grader,
     Interval,
+    Jobs,
     Ks,
     Label,
     Labels,
     Linkage,
     Out,
-    Policy,
-    Regrade,
+    Similarities,
     Similarity,
     Threshold,
+    Thresholds,
     Tokens,
-    asked_for,
     check_out,
+    clustering,
+    graded_samples,
     progress,
-    read_graded,
     say_and_write,
 )
 from quatro_cli.options import Benchmarks, Json, names, numbers
@@ -39,19 +38,27 @@ if TYPE_CHECKING:
 def similarity(
     files: Files,
     benchmarks: Benchmarks,
-    similarity: Annotated[str, typer.Option(help="Measures, by comma.")] = "tfidf,rouge-l,jaccard,edit",
+    similarity: Annotated[
+        str, typer.Option("--similarity", metavar="NAME[,NAME]", help="Any of exact, tfidf, rouge-l, jaccard, edit.")
+    ] = "tfidf,rouge-l,jaccard,edit",
     tokens: Tokens = "math",
-    max_pairs: Annotated[int, typer.Option(min=1, help="Of a problem; more are drawn from, by --seed.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the pairs.")] = 0,
+    max_pairs: Annotated[
+        int,
+        typer.Option(
+            "--max-pairs",
+            metavar="N",
+            min=1,
+            help="Pairs compared per problem. If there are more, a random subset is used.",
+        ),
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subset of pairs.")] = 0,
     label: Label = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
-    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """How alike two correct answers to a problem are: median, quantiles and histogram under each similarity.
+    """Show how similar two correct answers to a problem are.
+
+    The median, quantiles and a histogram, under each similarity.
 
     \b
     Examples:
@@ -62,9 +69,8 @@ def similarity(
 
     measures = names(similarity, "--similarity") or []
     check_study(measures, tokens)  # before any file is read
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples, about = read_graded(files, benchmarks, asked, label=label)
+    samples, about = graded_samples(files, benchmarks, label=label)
     with progress("comparing answers") as tell:
         result = similarity_result(
             samples,
@@ -89,58 +95,41 @@ def similarity(
     output.table("Similarity of two correct answers to a problem", columns, body)
 
 
-def temperature(
+def side_by_side(
     files: Files,
     benchmarks: Benchmarks,
     label: Labels,
-    similarity: Similarity = None,
-    threshold: Threshold = None,
+    similarity: Similarities = None,
+    threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the problems.")] = 1,
+    jobs: Jobs = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
-    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Samples side by side, a row for each file and benchmark: pass@1, UCR, clusters, with their temperature.
+    """Show several samples files side by side, a row for each.
 
-    UCR (clusters of correct answers per sample) falls as n grows: compare equal n.
+    A row has the sampling temperature, pass@1, UCR and the number of clusters. UCR is clusters of correct answers per
+    sample and falls as n grows: draw equal n.
 
     \b
     Examples:
-      quatro eval temperature gspo-T1.jsonl gspo-T1.5.jsonl quatro-T1.jsonl
-      quatro eval temperature cold.jsonl hot.jsonl --label cold --label hot --ci -o temperature.json
+      quatro eval side-by-side gspo-T1.jsonl gspo-T1.5.jsonl quatro-T1.jsonl
+      quatro eval side-by-side cold.jsonl hot.jsonl --label cold --label hot --ci -o hot.json
     """
-    from evals.metrics.counting import clustering_settings
     from evals.results.labels import labels_of
     from evals.tables.side_by_side import Side, temperature_result
 
-    measures = names(similarity, "--similarity")
-    thresholds = [threshold] if threshold is not None else None
-    clustering_settings("", measures, thresholds, linkage, tokens)  # before any file is read
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    how = clustering(similarity, threshold, linkage, tokens)
     check_out(out)
     sides = [
-        Side(name, *read_graded([path], benchmarks, asked))
+        Side(name, *graded_samples([path], benchmarks))
         for path, name in zip(files, labels_of(files, label), strict=True)
     ]
     with progress("clustering") as tell:
-        result = temperature_result(
-            sides,
-            similarities=measures,
-            thresholds=thresholds,
-            linkage=linkage,
-            tokens=tokens,
-            ci=ci,
-            seed=seed,
-            jobs=jobs,
-            on_progress=tell,
-        )
+        result = temperature_result(sides, **how, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
     say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)
@@ -154,19 +143,18 @@ def bias(
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Subsets drawn for each problem and k.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the subsets.")] = 0,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", min=1, help="Random subsets of each problem, for each k.")
+    ] = 20,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random subsets.")] = 0,
     label: Label = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
-    grader: Grader = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """UCC@k beside the clusters found when only k samples are drawn and clustered: the partition's bias.
+    """Show how much UCC@k owes to clustering all n samples.
 
-    UCC@k is unbiased given the clusters, but these are made of all n samples: n bridge more gaps than k.
+    UCC@k is unbiased for given clusters. The clusters are those of all n samples, though, and n samples bridge gaps
+    that k leave open. The second row clusters k samples alone.
 
     \b
     Examples:
@@ -178,9 +166,8 @@ def bias(
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
     _setting({""}, measures, threshold, linkage, tokens)  # before any file is read
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples, about = read_graded(files, benchmarks, asked, label=label)
+    samples, about = graded_samples(files, benchmarks, label=label)
     setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
     with progress("clustering afresh") as tell:
         result = reclustered_result(

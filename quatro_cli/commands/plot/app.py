@@ -1,4 +1,4 @@
-"""`quatro plot`: figures from run directories; those from results are in `plot_results`."""
+"""`quatro plot`: its commands, and the figure of training."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.plot import results, runs
+from quatro_cli.help import App
 from quatro_cli.output import output
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = App()
 
 
 @app.callback()
@@ -24,15 +26,21 @@ def _plot() -> None:
     """
 
 
-@app.command("training")
 def training(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories; several are overlaid.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN", help="Run directories; several share one figure.", autocompletion=completion.runs
+        ),
+    ],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG, PDF. Default: RUN/figures/training.png."),
+        typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: RUN/figures/training.png."),
     ] = None,
 ) -> None:
-    """Reward, entropy, lambda, realised KL against delta, clipped share and length over the steps.
+    """Draw the curves of training.
+
+    They are reward, entropy, lambda, realised KL against delta, clipped share and length.
 
     \b
     Examples:
@@ -58,12 +66,17 @@ def training(
     output.data(str(path))
 
 
-app.command("passk")(results.passk)
-app.command("ucc")(results.ucc)
-app.command("flips")(results.flips)
-app.command("similarity")(results.similarity)
-app.command("heatmap")(results.heatmap)
-app.command("temperature")(results.temperature)
-app.command("threshold")(results.threshold)
-app.command("bias")(results.bias)
-runs.register(app)
+app.add("training", training)
+app.add("passk", results.passk)
+app.add("ucc", results.ucc)
+app.add("flips", results.flips)
+app.add("similarity", results.similarity)
+app.add("heatmap", results.heatmap)
+app.add("side-by-side", results.side_by_side)
+app.add("threshold", results.threshold)
+app.add("bias", results.bias)
+app.add("limitation", runs.limitation)
+app.add("delta-lambda", runs.delta_lambda)
+app.add("entropy", runs.entropy)
+app.add("stability", runs.stability)
+app.add_old_name("temperature", "plot side-by-side", results.side_by_side)

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
-    Extraction,
     Files,
-    Grader,
+    Id,
     Labels,
     Linkage,
-    Policy,
-    Regrade,
     Threshold,
     Tokens,
-    asked_for,
-    read_graded,
+    clustering,
+    graded_samples,
     require,
 )
 from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
@@ -30,18 +28,24 @@ if TYPE_CHECKING:
 
 Results = Annotated[
     list[Path],
-    typer.Argument(metavar="RESULT.json...", help="Of `eval ... -o FILE`, runs with results/, or sweeps."),
+    typer.Argument(
+        metavar="RESULT",
+        help="Files that `quatro eval ... -o FILE` wrote, runs with results/, or sweeps.",
+        autocompletion=completion.runs,
+    ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: named like the command, here, PNG."),
+    typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."),
 ]
 
 
 def passk(
     results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
 ) -> None:
-    """Pass@k against k, a panel for each benchmark and one for their mean; intervals as bands where files have them.
+    """Draw Pass@k against k.
+
+    There is a panel for each benchmark and one for their mean. Intervals, if the files have any, are bands.
 
     \b
     Examples:
@@ -55,7 +59,9 @@ def passk(
 def ucc(
     results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
 ) -> None:
-    """UCC@k against k, a panel for each benchmark and similarity.
+    """Draw UCC@k against k.
+
+    There is a panel for each benchmark and similarity.
 
     \b
     Examples:
@@ -67,12 +73,17 @@ def ucc(
 
 def flips(
     results: Results,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="Default: 16, else the smallest in the files.")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", metavar="K", min=1, help="k of flip@k. Default: 16, else the smallest in the files."),
+    ] = None,
     top_p: SweepTopP = None,
     cell: SweepCell = None,
     out: Out = None,
 ) -> None:
-    """Newly solved problems and flip@k by difficulty: a panel for each benchmark, a bar for each file.
+    """Draw problems newly solved and flip@k, by difficulty.
+
+    There is a panel for each benchmark and a bar for each file.
 
     \b
     Examples:
@@ -96,10 +107,13 @@ def flips(
 
 
 def similarity(results: Results, out: Out = None) -> None:
-    """Histograms of the similarity of correct answers: benchmarks down, measures across, files over one another.
+    """Draw histograms of how similar correct answers are.
+
+    Benchmarks are down, similarities across, and files lie over one another.
 
     \b
     Examples:
+      quatro plot similarity ours-similarity.json
       quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
     """
     from evals.figures.similarity import similarity_figure
@@ -110,13 +124,15 @@ def similarity(results: Results, out: Out = None) -> None:
     save(similarity_figure(rows), out, "similarity")
 
 
-def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
-    """UCR and pass@1 side by side, of `eval temperature` or of several `eval ucc`.
+def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
+    """Draw UCR beside pass@1, a bar for each set of samples.
+
+    The files are those of `quatro eval side-by-side`, or several of `quatro eval ucc`.
 
     \b
     Examples:
-      quatro plot temperature temperature.json
-      quatro plot temperature gspo-ucc.json ours-ucc.json -o temperature.pdf
+      quatro plot side-by-side hot-and-cold.json
+      quatro plot side-by-side gspo-ucc.json ours-ucc.json -o ucr.pdf
     """
     from evals.figures.temperature import temperature_figure
     from evals.samples.drawn_rows import rows_by_label
@@ -124,33 +140,40 @@ def temperature(results: Results, top_p: SweepTopP = None, cell: SweepCell = Non
     rows = rows_by_label(
         results,
         ("ucr", "pass@k", "ucc@k"),
-        made_by="quatro eval temperature FILES -o FILE",
+        made_by="quatro eval side-by-side FILES -o FILE",
         expand=expander(results, top_p, cell, kind="temperature"),
     )
-    save(temperature_figure(rows), out, "temperature")
+    save(temperature_figure(rows), out, "side-by-side")
 
 
 def threshold(
     results: Results,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="Default: the largest in all files.")] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", metavar="K", min=1, help="k of UCC@k. Default: the largest that all files have."),
+    ] = None,
     out: Out = None,
 ) -> None:
-    """UCC@k against the threshold, of `eval ucc --threshold T,T,...`: a panel for each benchmark and similarity.
+    """Draw UCC@k against the threshold of the similarity.
+
+    There is a panel for each benchmark and similarity.
 
     \b
     Examples:
-      quatro eval ucc ours.jsonl --threshold .5,.6,.7,.8,.9,.95 -o ours.json
+      quatro eval ucc ours.jsonl --threshold 0.5,0.6,0.7,0.8,0.9 -o ours.json
       quatro plot threshold base.json ours.json --k 16
     """
     from evals.figures.partition import UCC, largest_common_k, threshold_figure
     from evals.samples.drawn_rows import rows_by_label
 
-    rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold .7,.8,.9 -o FILE")
+    rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold 0.7,0.8,0.9 -o FILE")
     save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
 
 
 def bias(results: Results, out: Out = None) -> None:
-    """UCC@k by the estimator beside k samples clustered afresh, of `eval bias`: what the partition of n adds.
+    """Draw UCC@k beside the clusters of k samples alone.
+
+    The difference is what clustering all n samples adds. The files are those of `quatro eval bias`.
 
     \b
     Examples:
@@ -169,18 +192,18 @@ def heatmap(
     files: Files,
     benchmarks: Benchmarks,
     label: Labels,
-    id: Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")],
-    similarity: Annotated[str, typer.Option(help="exact, tfidf, rouge-l, jaccard, edit.")] = "tfidf",
+    id: Id,
+    similarity: Annotated[
+        str, typer.Option("--similarity", metavar="NAME", help="exact, tfidf, rouge-l, jaccard or edit.")
+    ] = "tfidf",
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
-    grader: Grader = None,
     out: Out = None,
 ) -> None:
-    """Similarities of all correct answers to one problem, ordered and framed by cluster; a square for each file.
+    """Draw how similar all correct answers to a problem are.
+
+    There is a square for each file, ordered by cluster, with a frame around each cluster.
 
     \b
     Examples:
@@ -188,17 +211,14 @@ def heatmap(
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.heatmap import heatmap_figure
-    from evals.metrics.counting import clustering_settings
     from evals.results.labels import labels_of
     from evals.studies.heatmap import heatmap_of
 
     require(files)
-    thresholds = [threshold] if threshold is not None else None
-    clustering_settings("", [similarity], thresholds, linkage, tokens)  # before any file is read
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    clustering(similarity, None if threshold is None else str(threshold), linkage, tokens)
     found = {}
     for path, name in zip(files, labels_of(files, label), strict=True):
-        samples, _ = read_graded([path], benchmarks, asked, id=id)
+        samples, _ = graded_samples([path], benchmarks, id=id)
         for warning in samples.warnings:
             output.warn(warning)
         found[name] = heatmap_of(

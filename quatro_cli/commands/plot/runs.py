@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.plot.results import Out, save
 from quatro_cli.output import output
 
@@ -16,12 +17,18 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Run directories, or sweeps with all of their runs; seeds are averaged."),
+    typer.Argument(
+        metavar="RUN|SWEEP",
+        help="Run directories, or sweeps with all of their runs; seeds are averaged.",
+        autocompletion=completion.runs,
+    ),
 ]
 
 
 def limitation(runs: Runs, out: Out = None) -> None:
-    """GSPO over learning rates and over K: reward, clipped share, entropy.
+    """Draw GSPO over learning rates and over inner updates K.
+
+    The curves are reward, clipped share and entropy.
 
     \b
     Examples:
@@ -34,7 +41,9 @@ def limitation(runs: Runs, out: Out = None) -> None:
 
 
 def delta_lambda(runs: Runs, out: Out = None) -> None:
-    """QUATRO by delta: the advantage of a correct rollout against how many are correct, and lambda over the steps.
+    """Draw how delta sets advantages and lambda of QUATRO.
+
+    One panel has the advantage of a correct rollout against how many are correct, the other lambda over the steps.
 
     \b
     Examples:
@@ -47,7 +56,7 @@ def delta_lambda(runs: Runs, out: Out = None) -> None:
 
 
 def entropy(runs: Runs, out: Out = None) -> None:
-    """Entropy over the steps: QUATRO by delta, beside GSPO.
+    """Draw the entropy of QUATRO, by delta, and of GSPO.
 
     \b
     Examples:
@@ -60,7 +69,10 @@ def entropy(runs: Runs, out: Out = None) -> None:
 
 
 def stability(runs: Runs, out: Out = None) -> None:
-    """GSPO beside QUATRO over K (a) and learning rates (b), and QUATRO with and without its log-ratio term (c).
+    """Draw how stable GSPO and QUATRO are.
+
+    The panels are over inner updates K (a), over learning rates (b), and of QUATRO with and without its log-ratio
+    term (c).
 
     \b
     Examples:
@@ -70,12 +82,6 @@ def stability(runs: Runs, out: Out = None) -> None:
     from evals.figures.stability import stability_figure
 
     _draw(stability_figure, runs, out, "stability")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this file to ``app``."""
-    for command in (limitation, delta_lambda, entropy, stability):
-        app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _draw(figure_of: Callable[[Sequence[RunSetting]], Drawn], runs: list[Path], out: Path | None, name: str) -> None:

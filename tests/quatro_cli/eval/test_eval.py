@@ -145,27 +145,44 @@ def better(tmp_path) -> Path:
 
 
 def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_path):
-    arguments = ["--compare", str(samples), str(better), "--k", "1,4"]
-    found = document("passk", *arguments, "-o", str(tmp_path / "c.json"))
+    arguments = [str(samples), str(better), "--k", "1,4"]
+    found = document("compare", *arguments, "-o", str(tmp_path / "c.json"))
     assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8")) == found
     row = next(row for row in found["rows"] if row["k"] == 1)
     assert (row["a"], row["b"]) == pytest.approx((4 / 12, 8 / 12))
     assert row["ci_low"] <= row["difference"] <= row["ci_high"]
-    shown = runner.invoke(app, ["eval", "passk", *arguments])
+    shown = runner.invoke(app, ["eval", "compare", *arguments])
     assert "+33.3" in shown.stdout
     assert f"{row['p']:.4f}" in shown.stdout
     assert str(better) in shown.stderr
-    ucc = document("ucc", *arguments, "--similarity", "exact")
+    ucc = document("compare", *arguments, "--metric", "ucc@k", "--similarity", "exact")
     assert {row["metric"] for row in ucc["rows"]} == {"ucc@k", "ucr", "num_clusters", "effective_number"}
-    assert document("passk", *arguments, "--seed", "1")["bootstrap_seed"] == 1
+    for option in ("--bootstrap-seed", "--seed"):
+        assert document("compare", *arguments, option, "1")["bootstrap_seed"] == 1
+    assert document("passk", "--compare", *arguments) == found
+    assert document("ucc", "--compare", *arguments, "--similarity", "exact") == ucc
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--similarity", "edit"], "--similarity has no effect beside --metric pass@k"),
+        (["--jobs", "2"], "--jobs has no effect"),
+        (["--metric", "ucc@k", "--also", "maj"], "--also has no effect beside --metric ucc@k"),
+        (["--metric", "ucr"], "expected pass@k or ucc@k"),
+    ],
+)
+def test_compare_refuses_options_of_the_other_metric(samples, options, said):
+    result = runner.invoke(app, ["eval", "compare", str(samples), str(samples), *options])
+    assert (result.exit_code, said in result.stderr) == (2, True), result.output
 
 
 def test_compare_refuses_other_problems_and_other_n(samples, tmp_path):
     fewer = write_samples(tmp_path / "fewer.jsonl", {"a": ["x"] * 4, "b": ["x"] * 4}, right={"x"})
     shorter = write_samples(tmp_path / "shorter.jsonl", {id: ["x"] * 3 for id in "abc"}, right={"x"})
     for other, words in ((fewer, ["'c'", "fewer.jsonl"]), (shorter, ["'a'", "n = 4", "n = 3"])):
-        for command in ("passk", "ucc"):
-            result = runner.invoke(app, ["eval", command, "--compare", str(samples), str(other)])
+        for metric in ("pass@k", "ucc@k"):
+            result = runner.invoke(app, ["eval", "compare", str(samples), str(other), "--metric", metric])
             assert result.exit_code == 4, result.output
             assert all(word in result.stderr for word in words)
             assert result.stdout == ""
@@ -197,25 +214,26 @@ def test_processes_change_nothing(samples):
     assert one == two
 
 
-def test_show_prints_representatives_escaped(tmp_path):
+def test_clusters_prints_representatives_escaped(tmp_path):
     hostile = "\x1b[31mred\x1b[0m \u202e[bold]x[/bold]\r"
     path = write_samples(
         tmp_path / "h.jsonl", {"a\u202eb": [hostile, hostile, "other words"]}, right={hostile, "other words"}
     )
-    result = runner.invoke(app, ["eval", "ucc", str(path), "--show", "a\u202eb", "--similarity", "edit"])
+    result = runner.invoke(app, ["eval", "clusters", str(path), "--id", "a\u202eb", "--similarity", "edit"])
     assert result.exit_code == 0, result.stderr
     assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
     assert "#1  2 sample(s), 1 different text(s); this one 2 time(s):" in result.stdout
     assert "\\x1b[31mred" in result.stdout
     assert "[bold]x[/bold]" in result.stdout
-    found = document("ucc", str(path), "--show", "a\u202eb", "--similarity", "edit")
+    found = document("clusters", str(path), "--id", "a\u202eb", "--similarity", "edit")
+    assert document("ucc", str(path), "--show", "a\u202eb", "--similarity", "edit") == found
     assert [cluster["text"] for cluster in found["problems"][0]["clusters"]] == [hostile, "other words"]
 
 
-def test_show_cuts_long_texts_and_many_clusters(tmp_path):
+def test_clusters_cuts_long_texts_and_many_clusters(tmp_path):
     texts = ["\n".join([letter * 5] * 40) for letter in "abcdefg"]
     path = write_samples(tmp_path / "l.jsonl", {"p": texts}, right=set(texts))
-    shown = runner.invoke(app, ["eval", "ucc", str(path), "--show", "p", "--similarity", "edit"]).stdout
+    shown = runner.invoke(app, ["eval", "clusters", str(path), "--id", "p", "--similarity", "edit"]).stdout
     assert "more characters" in shown
     assert "and 2 more cluster(s), of size 1, 1" in shown
     assert len(shown.splitlines()) < 100
@@ -238,7 +256,7 @@ def test_show_cuts_long_texts_and_many_clusters(tmp_path):
         (["ucc", "--threshold", ","], "--threshold ,: expected numbers"),
         (["ucc", "--threshold", "nan"], "--threshold nan: expected numbers"),
         (["similarity", "--similarity", ""], "--similarity '': expected names"),
-        (["temperature", "--similarity", ","], "--similarity ',': expected names"),
+        (["side-by-side", "--similarity", ","], "--similarity ',': expected names"),
         (["bias", "--similarity", ""], "--similarity '': expected names"),
         (["bias", "--k", "1,"], "--k 1,: expected numbers"),
         (["passk", "-b", "aime24"], "aime24"),
@@ -250,8 +268,8 @@ def test_show_cuts_long_texts_and_many_clusters(tmp_path):
         (["passk", "--also", "mode"], "mode"),
         (["passk", "--tau", "0.5"], "--also g-pass"),
         (["passk", "--also", "g-pass", "--tau", "2"], "tau"),
-        (["passk", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
-        (["ucc", "--compare", "a.jsonl", "b.jsonl"], "FILES"),
+        (["passk", "--compare", "a.jsonl", "b.jsonl"], "FILE has no effect"),
+        (["ucc", "--compare", "a.jsonl", "b.jsonl"], "FILE has no effect"),
         (["ucc", "--show", "nope"], "'nope'"),
         (["ucc", "--show", "a", "--ci"], "--ci"),
         (["ucc", "--show", "a", "--k", "1"], "--k"),
@@ -348,7 +366,7 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
     monkeypatch.setattr(Output, "progress", progress)
     commands = {
         ("ucc", "--jobs", "2"): ("clustering", [3, 1, 2, 3]),
-        ("temperature",): ("clustering", [3, 1, 2, 3]),
+        ("side-by-side",): ("clustering", [3, 1, 2, 3]),
         ("bias",): ("clustering afresh", [3, 1, 2, 3]),
         ("similarity",): ("comparing answers", [3, 1]),  # one problem has two correct answers
     }

@@ -82,7 +82,7 @@ def test_every_command_uses_them(run, graded, monkeypatch):
     assert document("ucc", run, "--similarity", "exact", "--show", "p")["problems"][0]["correct"] == 3
     flips = document("flips", run, run, "--per-problem")
     assert (flips["problems"][0]["correct"], flips["grader"]["policy"]) == (3, "simko")
-    for command in ("similarity", "temperature", "bias"):
+    for command in ("similarity", "side-by-side", "bias"):
         assert document(command, run)["grader"]["policy"] == "simko"
     assert document("passk", "--compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
 
@@ -150,11 +150,14 @@ def test_two_sides_judged_differently_do_not_compare(tmp_path):
     for policy in ("strict", "simko"):
         invoke("eval", "grade", write_rows(tmp_path / "toy.jsonl", TEXTS), "-o", tmp_path / policy, "--policy", policy)
     files = [tmp_path / policy / "toy.jsonl" for policy in ("strict", "simko")]
-    for arguments in (["passk", "--compare"], ["ucc", "--compare"], ["flips"], ["temperature"]):
-        assert "policy simko" in invoke("eval", *arguments, *files, code=4).stderr
-        if arguments != ["temperature"]:  # which takes no path twice
+    for arguments in (["compare"], ["compare", "--metric", "ucc@k"], ["flips"], ["side-by-side"]):
+        said = invoke("eval", *arguments, *files, code=4).stderr
+        assert "policy simko" in said
+        assert "quatro eval grade" in said
+        if arguments != ["side-by-side"]:  # which takes no path twice
             invoke("eval", *arguments, files[0], files[0])
-        invoke("eval", *arguments, *files, "--regrade")
+        if "compare" in arguments:
+            invoke("eval", *arguments, *files, "--regrade")
 
 
 def test_settings_reach_the_grader_wherever_it_grades(tmp_path):
@@ -163,11 +166,22 @@ def test_settings_reach_the_grader_wherever_it_grades(tmp_path):
     last = ["--extraction", "last-number"]
     assert pass_at_1(file, *last) == round(2 / 3, 12)
     assert document("passk", file, *last)["grader"] == {**OURS, "extraction": "last-number"}
-    for command in ("ucc", "similarity", "temperature", "bias"):
-        found = document(command, file, *last)
-        assert found["grader"]["extraction"] == "last-number"
-    assert document("ucc", file, *last, "--per-problem")["problems"][0]["correct"] == 2
-    assert document("flips", file, file, *last, "--per-problem")["problems"][0]["correct"] == 2
+    found = document("ucc", file, *last, "--per-problem")
+    assert found["grader"]["extraction"] == "last-number"
+    assert found["problems"][0]["correct"] == 2
+    assert document("clusters", file, "--id", "p", *last)["problems"][0]["correct"] == 2
+    assert document("compare", file, file, "--k", "1", *last)["rows"][0]["a"] == pytest.approx(2 / 3)
+
+
+def test_other_commands_read_the_grades_that_eval_grade_stored(tmp_path):
+    """They have no options of grading: grading first is one command."""
+    file = write_rows(tmp_path / "t.jsonl", ["so it is 7", "it is 8", "\\boxed{7}"], answer="7")
+    invoke("eval", "grade", file, "-o", tmp_path / "graded", "--extraction", "last-number")
+    graded = tmp_path / "graded" / "t.jsonl"
+    for command in ("similarity", "side-by-side", "bias"):
+        assert document(command, graded)["grader"]["extraction"] == "last-number"
+        assert "No such option" in invoke("eval", command, file, "--regrade", code=2).stderr
+    assert document("flips", graded, graded, "--per-problem")["problems"][0]["correct"] == 2
 
 
 def test_grader_overrules_the_benchmarks_name(tmp_path):
@@ -190,7 +204,7 @@ def test_a_setting_that_no_row_is_judged_by_is_refused(tmp_path, graded):
     assert pass_at_1(graded, "--policy", "simko") == 0.75
     assert "policy simko, not strict" in invoke("eval", "passk", graded, "--policy", "strict", code=2).stderr
     for option, value in (("--policy", "kind"), ("--extraction", "box"), ("--grader", "llm")):
-        for arguments in (["passk", file], ["ucc", file], ["flips", file, file], ["similarity", file], ["grade", file]):
+        for arguments in (["passk", file], ["ucc", file], ["compare", file, file], ["grade", file]):
             assert f"{option} {value!r}" in invoke("eval", *arguments, option, value, code=2).stderr
 
 

@@ -1,4 +1,4 @@
-"""`quatro eval flips | similarity | temperature | bias` and their figures, from the outside."""
+"""`quatro eval flips | similarity | side-by-side | bias` and their figures, from the outside."""
 
 import json
 
@@ -66,13 +66,20 @@ def test_similarity_shows_every_measure(files):
 
 
 def test_files_stand_side_by_side_in_one_table(files):
-    arguments = ["eval", "temperature", files["base"], files["tuned"], "--similarity", "exact"]
+    arguments = ["eval", "side-by-side", files["base"], files["tuned"], "--similarity", "exact"]
     lines = [line.split() for line in invoke(*arguments).stdout.splitlines()[2:]]
     assert [line[0] for line in lines] == ["base", "tuned"]
     assert [line[6:8] for line in lines] == [["18.8", "0.188"], ["75.0", "0.375"]]  # 3 of 16, 12 of 16; 3, 3 + 3 kinds
     rows = json.loads(invoke(*arguments, "--label", "A", "--label", "B", "--json").stdout)["rows"]
     assert {row["label"] for row in rows} == {"A", "B"}
     assert runner.invoke(app, [*arguments, "--label", "A"]).exit_code == 2
+
+
+def test_the_old_name_still_works_and_says_the_new_one(files):
+    new, old = (invoke("eval", name, files["tuned"], "--json") for name in ("side-by-side", "temperature"))
+    assert new.stdout == old.stdout
+    assert "called `quatro eval side-by-side`" in old.stderr
+    assert "called" not in new.stderr
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,7 @@ def test_a_part_of_a_benchmark_is_warned_of_by_every_study(files, tmp_path, monk
     (tmp_path / "own.toml").write_text('[toy]\nfile = "toy.jsonl"\ncount = 30\n', encoding="utf-8")
     monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
     tuned = files["tuned"]
-    studies = [["passk", tuned], ["bias", tuned, "--draws", "1"], ["similarity", tuned], ["temperature", tuned]]
+    studies = [["passk", tuned], ["bias", tuned, "--draws", "1"], ["similarity", tuned], ["side-by-side", tuned]]
     for arguments in [*studies, ["flips", files["base"], tuned]]:
         assert invoke("eval", *arguments).stderr.count("toy has 30 problems, the samples hold 2") == 1, arguments
 
@@ -135,7 +142,7 @@ def test_every_result_has_its_figure(files, tmp_path):
         "ucc": ["ucc", files["tuned"]],
         "flips": ["flips", files["base"], files["tuned"]],
         "similarity": ["similarity", files["tuned"]],
-        "temperature": ["temperature", files["base"], files["tuned"]],
+        "side-by-side": ["side-by-side", files["base"], files["tuned"]],
         "threshold": ["ucc", files["tuned"], "--threshold", ".5,.9", "--similarity", "edit"],
         "bias": ["bias", files["tuned"], "--draws", "2"],
     }

@@ -1,4 +1,4 @@
-"""`quatro samples`: samples of other tools as ours."""
+"""`quatro eval import`: samples of other tools as ours."""
 
 from __future__ import annotations
 
@@ -7,60 +7,59 @@ from typing import Annotated
 
 import typer
 
+from quatro_cli import completion
+from quatro_cli.help import App
 from quatro_cli.output import output
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.callback()
-def _samples() -> None:
-    """Bring samples of other tools into our form.
-
-    \b
-    Examples:
-      quatro samples import --from lm-eval samples_gsm8k_2026-01-31T10-00-00.jsonl -o gsm8k.jsonl
-      quatro samples import --from verl 100.jsonl -b math500 -o math500.jsonl
-    """
-
-
-@app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What the other tool wrote.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT.jsonl", help="Where the samples go; a new file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of the other tool.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="OUT.jsonl", help="The samples file to write; it must be new.")
+    ],
     tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="lm-eval, evalplus, verl, parquet or jsonl.")],
     columns: Annotated[
         list[str],
         typer.Option(
             "--column",
             metavar="NAME=FIELD",
-            help="Field of a sample's NAME, before the tool's own; dots go into objects. Repeatable.",
+            help="Take NAME (say `answer`) from FIELD; dots reach into objects. Repeatable.",
             default_factory=list,
             show_default=False,
         ),
     ],
     benchmark: Annotated[
-        str | None, typer.Option("-b", "--benchmark", metavar="NAME", help="Benchmark, where the file does not say.")
+        str | None,
+        typer.Option(
+            *("-b", "--benchmark"),
+            metavar="NAME",
+            help="The benchmark, if the file does not name it.",
+            autocompletion=completion.benchmarks,
+        ),
     ] = None,
     answer_after: Annotated[
-        str, typer.Option("--answer-after", metavar="TEXT", help="The answer follows the last TEXT (GSM8K: ####).")
+        str,
+        typer.Option(
+            "--answer-after", metavar="TEXT", help="Text before the answer; its last occurrence counts (GSM8K: ####)."
+        ),
     ] = "",
 ) -> None:
-    """Convert another tool's output to a samples file that `quatro eval` reads.
+    """Convert samples from other tools.
 
     \b
     TOOL      completion            answer                     id                benchmark
-    lm-eval   resps, every repeat   target                     doc_id            samples_NAME_TIME.jsonl
+    lm-eval   resps, every repeat   target                     doc_id            in the file's name
     evalplus  solution, completion  none (code)                task_id           of task_id
     verl      output                gts                        of input          data_source
     parquet,  completion,           answer,                    id,               benchmark,
     jsonl     responses             reward_model.ground_truth  extra_info.index  data_source
 
-    Scores of the tool are kept as `source_scores` and decide nothing; --column correct=FIELD takes its word.
+    The tool's own scores are kept as `source_scores` and are not used. With --column correct=FIELD they are the grades.
 
     \b
     Examples:
-      quatro samples import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
-      quatro samples import --from parquet out.parquet --column answer=gold -b mine -o mine.jsonl
+      quatro eval import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
+      quatro eval import --from parquet out.parquet --column answer=gold -b mine -o mine.jsonl
     """
     from evals.errors import UsageError
     from evals.samples.importing import import_samples
@@ -78,3 +77,14 @@ def import_(
         f"{imported.num_samples} samples of {imported.num_problems} problems of {', '.join(imported.benchmarks)}"
     )
     output.data(str(imported.path))
+
+
+old_app = App()
+
+
+@old_app.callback()
+def _samples() -> None:
+    """The old name of `quatro eval import`."""
+
+
+old_app.add_old_name("import", "eval import", import_)

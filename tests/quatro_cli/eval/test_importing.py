@@ -1,4 +1,4 @@
-"""`quatro samples import`: from another tool's file to numbers."""
+"""`quatro eval import`: from another tool's file to numbers."""
 
 import json
 
@@ -24,7 +24,7 @@ def rollouts(tmp_path):
 
 def test_imported_samples_can_be_measured(rollouts, tmp_path):
     out = tmp_path / "toy.jsonl"
-    result = runner.invoke(app, ["samples", "import", str(rollouts), "--from", "verl", "-b", "toy", "-o", str(out)])
+    result = runner.invoke(app, ["eval", "import", str(rollouts), "--from", "verl", "-b", "toy", "-o", str(out)])
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{out}\n"
     assert "6 samples of 3 problems of toy" in result.stderr
@@ -32,10 +32,18 @@ def test_imported_samples_can_be_measured(rollouts, tmp_path):
     assert [row["value"] for row in measured["rows"] if row["benchmark"] == "toy"] == [0.5, 1.0]
 
 
+def test_the_old_spelling_still_works_and_says_the_new_one(rollouts, tmp_path):
+    options = [str(rollouts), "--from", "verl", "-b", "toy"]
+    old = runner.invoke(app, ["samples", "import", *options, "-o", str(tmp_path / "old.jsonl")])
+    runner.invoke(app, ["eval", "import", *options, "-o", str(tmp_path / "new.jsonl")])
+    assert (old.exit_code, "called `quatro eval import`" in old.stderr) == (0, True)
+    assert (tmp_path / "old.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
+
+
 def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
     out = tmp_path / "toy.jsonl"
     options = ["--from", "verl", "-b", "toy", "--column", "correct=score", "-o", str(out)]
-    assert runner.invoke(app, ["samples", "import", str(rollouts), *options]).exit_code == 0
+    assert runner.invoke(app, ["eval", "import", str(rollouts), *options]).exit_code == 0
     measured = json.loads(runner.invoke(app, ["eval", "passk", str(out), "--k", "2", "--json"]).stdout)
     assert measured["rows"][0]["value"] == 0.0  # the tool's word was asked for
 
@@ -53,7 +61,7 @@ def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
 )
 def test_what_cannot_be_imported_says_why_and_writes_nothing(rollouts, tmp_path, arguments, code, said):
     out = tmp_path / "toy.jsonl"
-    result = runner.invoke(app, ["samples", "import", str(rollouts), *arguments, "-o", str(out)])
+    result = runner.invoke(app, ["eval", "import", str(rollouts), *arguments, "-o", str(out)])
     assert result.exit_code in ((code,) if code else (3, 4))  # without pyarrow, or not parquet
     assert said in result.stderr
     assert not out.exists()

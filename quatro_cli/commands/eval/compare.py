@@ -1,0 +1,94 @@
+"""`quatro eval compare`: is B better than A, or is it chance?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quatro_cli.commands.eval.options import (
+    A,
+    Also,
+    B,
+    BootstrapSeed,
+    Extraction,
+    Grader,
+    Jobs,
+    Ks,
+    Linkage,
+    Out,
+    Policy,
+    Regrade,
+    Similarities,
+    Taus,
+    Thresholds,
+    Tokens,
+    asked_for,
+    beside_pass,
+    check_out,
+    clustering,
+    progress,
+    refuse_beside,
+    say_and_write,
+    two_graded_samples,
+)
+from quatro_cli.options import Benchmarks, Json, numbers
+
+
+def compare(
+    a: A,
+    b: B,
+    benchmarks: Benchmarks,
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="pass@k or ucc@k.")] = "pass@k",
+    k: Ks = None,
+    also: Also = None,
+    tau: Taus = None,
+    similarity: Similarities = None,
+    threshold: Thresholds = None,
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
+    jobs: Jobs = 1,
+    seed: BootstrapSeed = 0,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+) -> None:
+    """Compare two sets of samples, B minus A, problem by problem.
+
+    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also and --tau are for
+    pass@k, the options of clustering for ucc@k.
+
+    \b
+    Examples:
+      quatro eval compare base.jsonl tuned.jsonl --k 1,256
+      quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
+    """
+    from evals.errors import UsageError
+    from evals.metrics.comparing import compare_passk, compare_ucc
+    from quatro_cli.commands.eval.tables import show_comparison
+
+    if metric not in ("pass@k", "ucc@k"):
+        raise UsageError(f"--metric {metric}: expected pass@k or ucc@k")
+    if metric == "pass@k":
+        chosen = {"linkage": linkage != "components", "tokens": tokens != "math", "jobs": jobs != 1}
+        refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)
+    else:
+        refuse_beside("--metric ucc@k", also=also, tau=tau)
+    metrics, taus = beside_pass(also, tau)
+    how = clustering(similarity, threshold, linkage, tokens)
+    ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    samples_a, samples_b, _ = two_graded_samples((a, b), benchmarks, asked=asked)
+    sides = (str(a), str(b))
+    if metric == "pass@k":
+        found = compare_passk(samples_a, samples_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
+    else:
+        with progress("clustering") as tell:
+            found = compare_ucc(samples_a, samples_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+    say_and_write(found, json=json, out=out)
+    if not json:
+        show_comparison(found)

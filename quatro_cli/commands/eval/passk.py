@@ -1,0 +1,87 @@
+"""`quatro eval passk`: Pass@k of samples files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quatro_cli.commands.eval.compare import compare
+from quatro_cli.commands.eval.options import (
+    Also,
+    BootstrapSeed,
+    Extraction,
+    Files,
+    Grader,
+    Interval,
+    Ks,
+    Label,
+    Out,
+    PerProblem,
+    Policy,
+    Regrade,
+    Taus,
+    asked_for,
+    beside_pass,
+    check_out,
+    progress,
+    refuse_beside,
+    require,
+    say_and_write,
+)
+from quatro_cli.options import Benchmarks, Json, numbers, split
+
+if TYPE_CHECKING:
+    from evals.results.document import About
+
+
+def passk(
+    files: Files,
+    benchmarks: Benchmarks,
+    k: Ks = None,
+    also: Also = None,
+    tau: Taus = None,
+    ci: Interval = False,
+    seed: BootstrapSeed = 0,
+    per_problem: PerProblem = False,
+    label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+    sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,
+) -> None:
+    """Pass@k: how likely at least one of k samples is correct.
+
+    The estimate is unbiased, from n samples of each problem. `quatro eval compare A B` compares two models.
+
+    \b
+    Examples:
+      quatro eval passk samples/math500.jsonl --k 1,16,256 --ci
+      quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
+    """
+    from evals.metrics.passk_ucc import passk_result
+    from evals.samples.about import about_samples
+    from evals.samples.graded import read_graded
+    from quatro_cli.commands.eval.tables import show_rows
+
+    if sides is not None:
+        refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
+        grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
+        compare(*sides, benchmarks, k=k, also=also, tau=tau, seed=seed, json=json, out=out, **grading)
+        return
+    metrics, taus = beside_pass(also, tau)
+    ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    require(files)
+    with progress("grading") as tell:
+        samples, said_by = read_graded(files, benchmarks=split(benchmarks, "-b") or None, asked=asked, on_progress=tell)
+    about: About = {**about_samples(samples.files), "label": label, "grader": said_by}
+    result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
+    say_and_write(result, json=json, out=out)
+    if not json:
+        show_rows(result.rows)

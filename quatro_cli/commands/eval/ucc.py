@@ -1,0 +1,127 @@
+"""`quatro eval ucc`: `read_graded` grades the samples of a file, `ucc_result` clusters and counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quatro_cli.commands.eval.clusters import clusters
+from quatro_cli.commands.eval.compare import compare
+from quatro_cli.commands.eval.options import (
+    BootstrapSeed,
+    Extraction,
+    Files,
+    Grader,
+    Interval,
+    Jobs,
+    Ks,
+    Label,
+    Linkage,
+    Out,
+    PerProblem,
+    Policy,
+    Regrade,
+    Similarities,
+    Thresholds,
+    Tokens,
+    asked_for,
+    check_out,
+    clustering,
+    progress,
+    refuse_beside,
+    require,
+    say_and_write,
+)
+from quatro_cli.options import Benchmarks, Json, names, numbers, split
+
+if TYPE_CHECKING:
+    from evals.results.document import About
+
+
+def ucc(
+    files: Files,
+    benchmarks: Benchmarks,
+    k: Ks = None,
+    similarity: Similarities = None,
+    threshold: Thresholds = None,
+    linkage: Linkage = "components",
+    tokens: Tokens = "math",
+    also: Annotated[
+        str | None,
+        typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k)."),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option("--backend", metavar="NAME", help="fast, or reference (scikit-learn, rouge_score; slow)."),
+    ] = "fast",
+    jobs: Jobs = 1,
+    ci: Interval = False,
+    seed: BootstrapSeed = 0,
+    per_problem: PerProblem = False,
+    label: Label = None,
+    regrade: Regrade = False,
+    policy: Policy = None,
+    extraction: Extraction = None,
+    grader: Grader = None,
+    json: Json = False,
+    out: Out = None,
+    sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,
+    show: Annotated[str | None, typer.Option("--show", metavar="ID", hidden=True)] = None,
+) -> None:
+    """UCC@k: how many different solutions k samples hold.
+
+    UCR is clusters of correct answers per sample. Clusters chain as n grows, so compare models at equal n only. A
+    threshold does not mean the same for two similarities.
+
+    \b
+    Examples:
+      quatro eval ucc samples/math500.jsonl --k 16,256 --ci
+      quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
+    """
+    from evals.metrics.passk_ucc import backend_named, check_beside_ucc, ucc_result
+    from evals.samples.about import about_samples
+    from evals.samples.graded import read_graded
+    from quatro_cli.commands.eval.tables import show_rows
+
+    same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
+    grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
+    unused = {"also": also, "ci": ci, "per_problem": per_problem, "label": label}
+    if show is not None:
+        refuse_beside("--show", compare=sides, k=k, **unused, out=out)
+        clusters(files, benchmarks, id=show, json=json, **same, **grading)
+        return
+    if sides is not None:
+        refuse_beside("--compare", files=files, **unused)
+        a, b = sides
+        compare(a, b, benchmarks, metric="ucc@k", k=k, jobs=jobs, seed=seed, json=json, out=out, **same, **grading)
+        return
+    how = clustering(similarity, threshold, linkage, tokens)
+    further = names(also, "--also") or []
+    check_beside_ucc(further, how["similarities"])
+    backend_named(backend)
+    ks = numbers(k, "--k", int)
+    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    check_out(out)
+    require(files)
+    with progress("grading") as tell:
+        samples, said_by = read_graded(files, benchmarks=split(benchmarks, "-b") or None, asked=asked, on_progress=tell)
+    about: About = {**about_samples(samples.files), "label": label, "grader": said_by}
+    with progress("clustering") as tell:
+        result = ucc_result(
+            samples,
+            **how,
+            also=further,
+            ks=ks,
+            ci=ci,
+            seed=seed,
+            per_problem=per_problem,
+            backend=backend,
+            jobs=jobs,
+            on_progress=tell,
+            **about,
+        )
+    say_and_write(result, json=json, out=out)
+    if not json:
+        show_rows(result.rows)

@@ -1,0 +1,55 @@
+"""What a shell offers for an argument: names of benchmarks, methods and configurations, and the runs nearby.
+
+Each function loads only what knows the names. Paths are left to the shell, which offers them where nothing here fits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# Where commands put runs when they are not told otherwise.
+RUN_PATTERNS = ("runs/*", "runs/*/*", "sweeps/*/runs/*")
+
+
+def benchmarks(incomplete: str) -> list[str]:
+    """Benchmarks of the registry, for the last of several names."""
+    from evals.benchmarks.catalogue import registry
+    from evals.errors import QuatroError
+
+    try:
+        names = list(registry())
+    except QuatroError:  # a broken quatro-benchmarks.toml: the command itself says what is wrong with it
+        names = []
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names]
+
+
+def methods() -> list[str]:
+    from quatro.methods import METHODS
+
+    return list(METHODS)
+
+
+def configs() -> list[str]:
+    """Configurations that come with the package."""
+    from quatro.config import shipped_configs
+
+    return list(shipped_configs())
+
+
+def sweeps() -> list[str]:
+    """Configurations and sweep files that come with the package."""
+    from quatro.config import shipped_configs
+
+    shipped = shipped_configs()
+    return [*shipped, *(path.stem for path in sorted(shipped["quickstart"].parent.glob("sweeps/*.yaml")))]
+
+
+def runs() -> list[str]:
+    """Run directories below runs/ and sweeps/, the folder that the command is typed in."""
+    found = {path.parent for pattern in RUN_PATTERNS for path in Path().glob(f"{pattern}/config.yaml")}
+    return [path.as_posix() for path in sorted(found)]
+
+
+def configs_and_runs() -> list[str]:
+    return [*configs(), *runs()]
