@@ -1,4 +1,4 @@
-"""Blocks of a training configuration, such as `rollout` and `optimizer`: type, default and meaning of each key."""
+"""The blocks of a training configuration, such as `rollout` and `optimizer`, with each key's type and default."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _targets(value: Any) -> Any:
 
 
 def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
-    """What makes a field one of the names in ``table``: as a Literal would, but asked when a value is given."""
+    """Annotations that allow the names in ``table``, like a Literal, but look at the table when a value is given."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value not in table:
@@ -58,7 +58,7 @@ class Block(BaseModel):
 
 
 def block_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The block of keys that a field holds, or may hold beside null; None where it is a plain value."""
+    """The block of keys that a field holds, null or not; None for a plain value."""
     choices = [choice for choice in (get_args(field.annotation) or (field.annotation,)) if choice is not type(None)]
     found = choices[0] if len(choices) == 1 else None
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None
@@ -73,7 +73,7 @@ class DataConfig(Block):
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
-        "refuse", description="a longer prompt stops the run, or is left out and counted; it is never cut"
+        "refuse", description="refuse to train if a prompt is longer, or leave such prompts out; none is ever cut"
     )
 
     @model_validator(mode="before")
@@ -88,37 +88,37 @@ class RolloutConfig(Block):
     """How training responses are drawn."""
 
     engine: Annotated[str, *_one_of(ENGINES)] = Field(
-        "transformers", description="what draws responses; replay reads them from `replay_file`"
+        "transformers", description="the program that draws responses; replay takes them from replay_file"
     )
-    temperature: float = Field(1.0, gt=0, description="sampling temperature, applied by sampler and trainer alike")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer scores at the same one")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
-    top_k: int = Field(0, ge=0, description="most likely tokens kept; 0 keeps every token")
+    top_k: int = Field(0, ge=0, description="how many of the most likely tokens are kept; 0 keeps every token")
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
-    replay_file: Text | None = Field(None, description="recorded responses (.jsonl), for engine replay only")
+    replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
 
 
 class OptimizerConfig(Block):
-    """The optimiser and its step."""
+    """The optimiser."""
 
     name: Literal["adamw"] = Field("adamw", description="the optimiser")
-    lr: float = Field(1e-6, gt=0, description="learning rate after the warm-up, constant from there")
+    lr: float = Field(1e-6, gt=0, description="learning rate, constant after the warm-up")
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Field(strict=False)
     ] = Field((0.9, 0.999), description="decay of AdamW's first and second moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, per unit of learning rate")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this L2 norm")
-    warmup_steps: int = Field(0, ge=0, description="optimiser steps over which lr rises linearly")
+    max_grad_norm: float = Field(1.0, gt=0, description="a gradient with a larger L2 norm is scaled down to this one")
+    warmup_steps: int = Field(0, ge=0, description="lr rises linearly over this many optimiser steps")
 
 
 class KlConfig(Block):
-    """The pull towards the model that the run began with."""
+    """The KL penalty towards the model that the run began with."""
 
     beta: float = Field(0.001, ge=0, description="coefficient of the KL to the model the run began with; 0 is off")
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
     )
-    aggregate: Aggregate = Field("token-mean", description="how its token values become one number")
+    aggregate: Aggregate = Field("token-mean", description="how the token values of that KL are averaged")
 
 
 class LoraConfig(Block):
@@ -127,7 +127,9 @@ class LoraConfig(Block):
     rank: int = Field(16, ge=1, description="rank of the change to each adapted weight matrix")
     alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
     target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
-        "all-linear", description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear: all but the head"
+        "all-linear",
+        description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear adapts all linear layers but "
+        "the head",
     )
 
 
@@ -135,19 +137,21 @@ class PolicyConfig(Block):
     """How the model is held and updated."""
 
     kind: Annotated[str, *_one_of(POLICIES)] = Field(
-        "local", description="one process, or DeepSpeed ZeRO under torchrun"
+        "local", description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun"
     )
-    zero_stage: int = Field(2, ge=1, le=3, description="ZeRO stage: 1 optimiser, 2 + gradients, 3 + weights sharded")
+    zero_stage: int = Field(
+        2, ge=1, le=3, description="ZeRO shards the optimiser (1), gradients too (2), and weights too (3)"
+    )
     offload_optimizer: bool = Field(
-        False, description="keep DeepSpeed's optimiser in the CPU's memory: less on the device, slower steps"
+        False, description="keep DeepSpeed's optimiser in CPU memory: less memory on the device, slower steps"
     )
     gradient_checkpointing: bool = Field(
-        False, description="compute a layer again for its gradient: less memory for a third more computation"
+        False, description="compute each layer again for its gradient: less memory, a third more computation"
     )
     lora: LoraConfig | None = Field(
         None,
-        description="train a low-rank adapter and freeze the model (LoRA); null trains all weights. The learning rate "
-        "that suits it is about ten times the one that suits all weights",
+        description="train a low-rank adapter and freeze the model (LoRA); null trains all weights. An adapter needs "
+        "about ten times the learning rate of all weights",
     )
 
 
@@ -164,8 +168,8 @@ class EvalConfig(Block):
 class CheckpointConfig(Block):
     """When to save, and how many checkpoints to keep."""
 
-    every: int = Field(20, ge=0, description="iterations between checkpoints; the last one is always saved")
-    keep: int = Field(3, ge=1, description="newest checkpoints kept")
+    every: int = Field(20, ge=0, description="iterations between checkpoints; the last iteration is always saved")
+    keep: int = Field(3, ge=1, description="how many of the newest checkpoints are kept")
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be saved after iteration ``step``."""
@@ -179,5 +183,5 @@ class TrackingConfig(Block):
     wandb: Literal["online", "offline"] | None = Field(
         None, description="send metrics to Weights & Biases too; offline keeps them in RUN/wandb for `wandb sync`"
     )
-    project: Text = Field("quatro", description="project of the run there")
-    name: Text | None = Field(None, description="name of the run there; null is that of the run directory")
+    project: Text = Field("quatro", description="project of the run at Weights & Biases")
+    name: Text | None = Field(None, description="name of the run at Weights & Biases; null: the run directory's name")

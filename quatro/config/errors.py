@@ -1,4 +1,4 @@
-"""From pydantic's errors to one line per problem: where, which key, what was found, what was expected."""
+"""Turns pydantic's errors into one line for each problem: where, which key, what was found, what was expected."""
 
 import difflib
 import re
@@ -34,7 +34,7 @@ _TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": 
 def problem_lines(
     problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, file: str
 ) -> list[str]:
-    """One line a problem, in the order of the file, options last."""
+    """One line for each problem, in the order of the file; problems of options come last."""
     entries = [entry for problem in problems for entry in _entries(problem)]
     lines = [(_place(path, raw, locations, file), path, text) for path, text in entries]
     lines.sort(key=lambda line: _order(line[0], file))
@@ -42,7 +42,7 @@ def problem_lines(
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, or nothing where no known word is near."""
+    """`; did you mean ...?`, or nothing if no known word is similar."""
     guess = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {guess[0]}?" if guess else ""
 

@@ -1,4 +1,4 @@
-"""Where a configuration is: a file, a run directory, or a name that comes with the package."""
+"""Finds the file of a configuration: a file, a run directory, or a name that comes with the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def find_config(source: str | Path) -> Path:
     """The file that ``source`` means: a file, a run directory's config.yaml, or a shipped configuration.
 
     Raises:
-        UsageError: none of these; the message names the shipped ones.
+        UsageError: there is none; the message lists the shipped ones.
     """
     path = Path(source)
     shipped = shipped_configs()

@@ -1,7 +1,7 @@
-"""Load, write and compare configurations. What a configuration holds stands in `model.py`.
+"""Load, write and compare configurations; their keys are in `model.py`.
 
-A configuration is built in this order: the file, `-m METHOD` (replaces the whole method block), each `-s KEY=VALUE`,
-then the method's preset for keys that none of these set, then defaults.
+A configuration is built in this order: the file, `-m METHOD` (which replaces the whole method block), each
+`-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from quatro.methods import METHODS
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration, the file it came from, and for each dotted key what set it and what its value rests on.
+    """A configuration, the file it came from, and for each dotted key where its value comes from.
 
-    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`, and after a
-    comma whose the value is (`quatro.config.provenance`). A default that is the paper's or verl's says only that.
+    An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
+    the value's provenance may follow (`quatro.config.provenance`); a default of the paper or of verl is named by its
+    provenance alone.
     """
 
     config: Config
@@ -50,13 +51,14 @@ class Difference(NamedTuple):
 
 
 def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:
-    """The configuration in a file, a run directory, or a shipped one by name (`quickstart`).
+    """The configuration in a file or a run directory, or a shipped one by its name (`quickstart`).
 
-    ``overrides`` are `KEY=VALUE` with a dotted key and a YAML value; ``method`` replaces the whole method block and is
-    applied before them. `method.name=NAME` among the overrides means the same as ``method``.
+    ``overrides`` are `KEY=VALUE` with a dotted key and a YAML value. ``method`` replaces the whole method block before
+    the overrides are applied; `method.name=NAME` among the overrides means the same.
 
     Raises:
-        UsageError: nothing of that name, or one line per problem: `file:line: key: found VALUE, expected TYPE`.
+        UsageError: there is no such configuration, or one line for each problem: `file:line: key: found VALUE,
+            expected TYPE`.
     """
     return resolve_config(source, overrides=overrides, method=method).config
 
@@ -88,7 +90,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The same configuration with files and folders that exist named absolutely: a run can be resumed from anywhere."""
+    """The same configuration with absolute paths of files that exist, so that a run can be resumed from anywhere."""
 
     def absolute(name: str | None) -> str | None:
         return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
@@ -146,7 +148,7 @@ def _replace_method(
     if method is not None:
         choices.append(_Setting(("method", "name"), method, f"-m {method}"))
     if any(choice.value != choices[0].value for choice in choices):
-        raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods: keep one")
+        raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods; keep one")
     if choices:
         _apply(raw, locations, _Setting(("method",), {"name": choices[0].value}, choices[0].text))
 
@@ -170,10 +172,10 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
 
 
 def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Put the method in place of its block, after its preset has filled what nobody set, here and elsewhere.
+    """Replace the method block by the method, after its preset has filled the keys that are not set, in any block.
 
-    Returns the origin of each key that the preset filled, and the problems found. A block with problems is replaced
-    by a stand-in, so that the rest of the file is still checked.
+    Returns the origin of each key that the preset filled, and the problems found. A wrong block is replaced by a
+    stand-in, so that the rest of the file is still checked.
     """
     block = raw.get("method")
     if not isinstance(block, dict) or not isinstance(block.get("name"), str):

@@ -1,6 +1,7 @@
-"""A training configuration: each key with its type, default and meaning, and what keys say of one another.
+"""A training configuration: each key with its type, default and meaning, and the rules between keys.
 
-Whose a default is, the paper's, verl's or ours, stands in `quatro.config.provenance`.
+Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta in `quatro/methods/quatro.py`.
+`provenance.py` says which defaults are the paper's, which are verl's and which are ours.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
 
 
 class ConfigProblems(ValueError):
-    """What is wrong with a configuration as a whole: pairs of key and problem."""
+    """Keys of a configuration that do not fit together: pairs of key and problem."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{key}: {problem}" for key, problem in problems))
@@ -70,11 +71,11 @@ def method_class(name: str) -> type[Method]:
     """The class that ``name`` names.
 
     Raises:
-        UsageError: no such method, or a name of one's own that is not a Method.
+        UsageError: there is no such method, or your own class is not a Method.
     """
     found: Any = METHODS[name]
     if not (isinstance(found, type) and issubclass(found, MethodBase)):
-        raise UsageError(f"{name} is not a method: derive it from quatro.methods.base.Method")
+        raise UsageError(f"{name} is not a method; derive the class from quatro.methods.base.Method")
     return found
 
 
@@ -97,52 +98,54 @@ class Config(Block):
         description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
-        "bfloat16", description="number format of the computation; trained weights and updates are kept in float32"
+        "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto is cuda if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where to compute; auto takes cuda if there is a device"
+    )
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of data order, sampling and a new adapter")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the data order, of sampling and of a new adapter")
     steps: int = Field(
         100,
         ge=1,
-        description="iterations; each draws one batch of rollouts. The paper states no number; verl's default, 30 "
-        "epochs, is about 870 of its 256 prompts",
+        description="iterations, each with one batch of rollouts. The paper states no number; verl's default of 30 "
+        "epochs is about 870 iterations of 256 prompts",
     )
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"
     )
     data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
     reward: Annotated[Text, AfterValidator(_known_reward)] = Field(
-        "math", description="how responses are judged: math, countdown or module:function"
+        "math", description="how responses are graded: math, countdown, or your own module:function"
     )
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
     inner_updates: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_passes)] = Field(
         1,
-        description="passes over each batch of rollouts (K); auto (experimental, not in the paper) goes on until the "
-        "realised KL has used up the method's radius, and takes a step back that overshoots it",
+        description="passes over each batch of rollouts (K); auto (experimental, not in the paper) makes passes until "
+        "the realised KL reaches the method's radius, and takes back the part of a pass that overshoots it",
     )
-    max_inner_updates: int = Field(20, ge=1, description="with inner_updates auto: passes at most")
+    max_inner_updates: int = Field(20, ge=1, description="the most passes that inner_updates auto makes")
     microbatch_tokens: int = Field(
-        16384, ge=1, description="tokens per forward pass; changes memory and speed, never a gradient"
+        16384, ge=1, description="tokens per forward pass; it changes memory and speed, never a gradient"
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
-    kl: KlConfig = Field(default_factory=KlConfig, description="pull towards the model the run began with")
-    entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the token entropy that is rewarded")
+    kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards the model the run began with")
+    entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the entropy bonus; 0 is off")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
-    audit: bool = Field(
-        True, description="measure the realised KL to the rollout policy after each iteration, by one forward pass"
+    audit: bool = Field(True, description="measure the realised KL of each iteration by one more forward pass")
+    audit_rollouts: int = Field(
+        0, ge=0, description="fresh responses per prompt that the audit draws besides; 0 draws none"
     )
-    audit_rollouts: int = Field(0, ge=0, description="fresh responses per prompt for that audit; 0 reuses the batch")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="metrics beside metrics.jsonl")
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
-        description="an optimiser step whose loss or gradient is not finite stops the run, or is skipped",
+        description="stop the run at an optimiser step whose loss or gradient is not finite, or skip the step",
     )
 
     @property
@@ -180,7 +183,7 @@ def _check_batch(config: Config) -> list[tuple[str, str]]:
 
 
 def _largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of ``number`` below ``limit``, looked for among the small ones and their partners only."""
+    """The largest divisor of ``number`` below ``limit``; for huge numbers, the largest that is quickly found."""
     found = 1
     for small in range(1, min(math.isqrt(number), 100_000) + 1):
         if number % small == 0:
@@ -192,7 +195,7 @@ def _check_data(config: Config) -> list[tuple[str, str]]:
     problems = []
     data, is_embedded = config.data, config.model in EMBEDDED_MODELS
     if data.prompts == "countdown" and data.template != "plain":
-        problems.append(("data.template", f"found {data.template}, expected plain: countdown prompts are not wrapped"))
+        problems.append(("data.template", f"found {data.template}, expected plain: countdown prompts take no template"))
     if data.prompts == "countdown" and config.reward == "math":
         problems.append(("reward", "found math, expected countdown: the prompts are countdown's"))
     if data.prompts == "math_train" and config.reward == "countdown":
@@ -221,8 +224,8 @@ def _check_radius(config: Config) -> list[tuple[str, str]]:
         problems.append(
             (
                 "inner_updates",
-                f"found auto, expected a whole number: method {config.method.name} has no KL radius to go on to; "
-                "use -m quatro, or set inner_updates to 1",
+                f"found auto, expected a whole number: method {config.method.name} has no KL radius that could end "
+                "the passes; use -m quatro, or set inner_updates to 1",
             )
         )
     if needs_audit(config.method) and not config.audit:
@@ -258,22 +261,22 @@ def _check_measuring(config: Config) -> list[tuple[str, str]]:
 def _check_policy(config: Config) -> list[tuple[str, str]]:
     if not POLICIES[config.policy.kind].is_sharded:
         if config.policy.offload_optimizer:
-            return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed does it")]
+            return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads")]
         return []
     problems = []
     if config.audit_rollouts:
         problems.append(
             (
                 "audit_rollouts",
-                f"found {config.audit_rollouts}, expected 0: it compares with a second set of weights, which "
-                "policy.kind deepspeed does not keep",
+                f"found {config.audit_rollouts}, expected 0: the audit of fresh rollouts needs the weights before the "
+                "iteration, which policy.kind deepspeed does not keep",
             )
         )
     if config.inner_updates == "auto":
         problems.append(
             (
                 "inner_updates",
-                "found auto, expected a whole number: steps are taken back to a second set of weights, which "
+                "found auto, expected a whole number: taking back a pass needs the weights before it, which "
                 "policy.kind deepspeed does not keep",
             )
         )

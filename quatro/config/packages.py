@@ -1,4 +1,4 @@
-"""Packages that an option asks for and `pip install quatro` does not bring; looked for without importing them."""
+"""Packages that some options need and `pip install quatro` does not bring; they are found without an import."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _EXTRAS = {
 
 
 def require(package: str, wanted_by: str) -> None:
-    """Raises MissingError where ``package`` is not installed; ``wanted_by`` begins the sentence."""
+    """Raises MissingError if ``package`` is not installed; ``wanted_by`` is the subject of its sentence."""
     if find_spec(package) is None:
         extra, otherwise = _EXTRAS[package]
         raise MissingError(
-            f"{wanted_by} needs {package}, which is not installed; type: pip install 'quatro[{extra}]'{otherwise}"
+            f"{wanted_by} needs {package}, which is not installed; run pip install 'quatro[{extra}]'{otherwise}"
         )

@@ -1,7 +1,4 @@
-"""What a value rests on: the paper states it, or it is verl's default, which the paper follows where it says nothing.
-
-Everything else is ours.
-"""
+"""Whose a value is: stated by the paper, verl's default (which the paper follows where it states nothing), or ours."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _STATED: Mapping[str, tuple[Any, ...]] = {
     "kl.estimator": ("k3",),
     "entropy_coefficient": (0.0,),
 }
-# Of verl 0.9.1, where the paper states nothing: a constant learning rate and no truncation among them.
+# The defaults of verl 0.9.1 that hold where the paper states nothing.
 _VERL: Mapping[str, Any] = {
     "data.max_prompt_tokens": 512,
     "rollout.top_p": 1.0,
@@ -42,14 +39,14 @@ _VERL: Mapping[str, Any] = {
     "optimizer.warmup_steps": 0,
     "kl.aggregate": "token-mean",
 }
-# Ours where verl has another default: 30 epochs, about 870 iterations of the paper's batch, and 512 tokens.
+# Our values where verl has another default: 30 epochs (about 870 iterations of the paper's batch), and 512 tokens.
 _CHOSEN: Mapping[str, Any] = {"steps": 100, "data.max_prompt_tokens": 1024}
 
 
 def basis(key: str, value: Any) -> str | None:
-    """Whose the ``value`` of a dotted ``key`` is: `STATED`, `VERL` or `CHOSEN`; None for any other.
+    """`STATED`, `VERL` or `CHOSEN` for the ``value`` of a dotted ``key``; None for any other value.
 
-    Of its own keys a method knows: `method_basis`.
+    `method_basis` answers for the keys of a method.
     """
     if value in _STATED.get(key, ()):
         return STATED
@@ -58,7 +55,7 @@ def basis(key: str, value: Any) -> str | None:
 
 
 def method_basis(method: type[Method], field: str) -> str | None:
-    """The same for the default of a method's own ``field``, which is also what its preset `paper` says."""
+    """The same for the default of a method's own ``field``, which is also the value of its preset `paper`."""
     if field in method.STATED_BY_PAPER:
         return STATED
     return VERL if field in method.VERL_DEFAULTS else None

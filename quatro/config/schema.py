@@ -15,8 +15,8 @@ from quatro.methods.base import Method
 
 
 def schema_text() -> str:
-    """Every key with its type, its default and its meaning; each method's keys at the end."""
-    lines = ["# key: type = default, whose it is if not just ours    meaning", *_model_lines(Config)]
+    """Every key with its type, default and meaning; the keys of each method come last."""
+    lines = ["# key: type = default, whose default it is (no word: ours); its meaning is below", *_model_lines(Config)]
     for name in METHODS:
         lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
     return "\n".join(lines) + "\n"

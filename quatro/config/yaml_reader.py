@@ -1,8 +1,8 @@
 """Strict YAML: one mapping, the scalars of YAML 1.2 core, and the line of every key.
 
-PyYAML reads YAML 1.1, where `1e-6` is text, `010` is eight, `1:30` is ninety and `no` is false; it keeps the last of
-two equal keys, and its aliases let a short file grow to gigabytes. Here only its nodes are used: they become values
-by the rules below, and whatever a configuration never needs is refused with file and line.
+PyYAML reads YAML 1.1, where `1e-6` is text, `010` is eight, `1:30` is ninety and `no` is false. It keeps the last of
+two equal keys, and its aliases let a short file grow to gigabytes. Only its nodes are used here: they become values by
+the rules below, and what a configuration never needs is refused with file and line.
 """
 
 import re
@@ -37,7 +37,7 @@ _MAX_MESSAGE = 300
 
 @dataclass(frozen=True)
 class Document:
-    """The mapping in a file and, for every key path (``("rollout", "top_p")``), the line where its key stands."""
+    """The mapping in a file, and the line of every key by its path, such as ``("rollout", "top_p")``."""
 
     name: str
     data: dict[str, Any]
@@ -45,7 +45,7 @@ class Document:
 
 
 class _Reader(yaml.SafeLoader):
-    """PyYAML's composer, which stops before it makes a node that a configuration never needs; and the nodes' values."""
+    """PyYAML's composer, which refuses nodes that a configuration never needs, and the values of the other nodes."""
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class _Reader(yaml.SafeLoader):
         self.num_nodes = self.num_open = 0
 
     def read(self) -> Any:
-        """The value of the only document; None where there is none."""
+        """The value of the only document; None if there is none."""
         self.get_event()  # the stream begins
         if self.check_event(yaml.StreamEndEvent):
             return None
@@ -90,7 +90,7 @@ class _Reader(yaml.SafeLoader):
         return node
 
     def value_of(self, node: yaml.Node, path: KeyPath, key: yaml.Node) -> Any:
-        """What ``node`` stands for; the line of ``key`` is that of ``path``."""
+        """The value of ``node``; the line of ``key`` becomes that of ``path``."""
         self.key_lines[path] = _line(key)
         if isinstance(node, yaml.MappingNode):
             found: dict[str, Any] = {}

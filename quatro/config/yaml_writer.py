@@ -1,4 +1,4 @@
-"""Write values so that `quatro.config.yaml_reader`, and readers of YAML 1.1 too, read the same values back."""
+"""Writes values as YAML that `quatro.config.yaml_reader` and readers of YAML 1.1 read back unchanged."""
 
 import math
 import re
@@ -14,10 +14,10 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def scalar_text(value: Any) -> str:
-    """One value on one line; lists and mappings in flow style.
+    """One value on one line; lists and mappings are in flow style.
 
     Raises:
-        TypeError: a value of a type that YAML's core does not have.
+        TypeError: YAML's core has no such type.
     """
     match value:
         case None:
@@ -38,7 +38,7 @@ def scalar_text(value: Any) -> str:
 
 
 def to_yaml(data: Mapping[str, Any], *, comments: Mapping[str, str] | None = None) -> str:
-    """A block mapping, nested mappings indented by two; ``comments`` stand behind the lines of dotted keys."""
+    """A block mapping with nested mappings indented by two; ``comments`` by dotted key end the lines."""
     rows = list(_rows(data))
     width = max((len(text) for key, text in rows if comments and key in comments), default=0)
     lines = []
