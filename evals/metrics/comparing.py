@@ -14,9 +14,9 @@ import numpy as np
 from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.intervals import PairedDifference, average_paired_differences
-from evals.metrics.counting import clustering_settings, count_clusters
-from evals.metrics.estimates import Estimate, resolve_ks
-from evals.metrics.passk_ucc import check_beside_pass, passk_counts, passk_estimates, ucc_estimates
+from evals.metrics.beside import check_beside_pass
+from evals.metrics.counting import clustering_settings, count_clusters, resolve_ks
+from evals.metrics.passk_ucc import Estimate, passk_counts, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
 from evals.samples.types import GradedProblem, Samples

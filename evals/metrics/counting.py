@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 from evals.estimators import vendi_score
+from evals.files.strict_json import shown
+from evals.results.document import AVERAGE
 from evals.samples.graders import is_countdown
 from evals.samples.types import GradedProblem
 from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
@@ -18,9 +21,12 @@ from evals.similarity.tokens import check_tokens
 # Similarities with a Vendi score: cosines, and the identity.
 POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
 
+BACKENDS = ("fast", "reference")
+LARGEST_DEFAULT_K = 256
+
 
 class Counts(NamedTuple):
-    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.metrics.majority`),
+    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.metrics.beside`),
     ``num_ties`` as in `Partition`."""
 
     benchmark: str
@@ -32,6 +38,36 @@ class Counts(NamedTuple):
     wrong: tuple[int, ...] | None = None
     vendi: float | None = None
     num_ties: int = 0
+
+
+def resolve_ks(problems: Sequence[GradedProblem], ks: Sequence[int] | None) -> list[int]:
+    """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
+    if not problems:
+        raise DataError("no samples")
+    smallest = min(problem.n for problem in problems)
+    if ks is None:
+        return [2**i for i in range(LARGEST_DEFAULT_K.bit_length()) if 2**i <= smallest]
+    if not ks:
+        raise UsageError("no k given; expected a list such as --k 1,2,4")
+    for k in ks:
+        if k < 1:
+            raise UsageError(f"k = {k}: k is a number of draws, at least 1")
+    largest = max(ks)
+    short = next((problem for problem in problems if problem.n < largest), None)
+    if short is not None:
+        raise UsageError(
+            f"k = {largest} needs {largest} samples per problem, but {shown(short.id)} of {short.benchmark} has n = "
+            f"{short.n}; draw more with `quatro sample --n {largest}`, or lower --k to {smallest}"
+        )
+    return list(dict.fromkeys(ks))
+
+
+def by_benchmark(counts: Sequence[Counts]) -> dict[str, list[Counts]]:
+    """The problems of each benchmark; raises DataError for a benchmark that is named like the average."""
+    groups = {name: list(group) for name, group in groupby(counts, key=lambda problem: problem.benchmark)}
+    if AVERAGE in groups:
+        raise DataError(f"a benchmark is named {AVERAGE!r}, which is the name of the mean over benchmarks; rename it")
+    return groups
 
 
 def clustering_settings(
@@ -106,6 +142,17 @@ def _partitions(unique: Distinct, settings: Sequence[Setting]) -> Mapping[Settin
 
 
 FAST = Backend(similarity_of_distinct, _partitions)
+
+
+def backend_named(name: str) -> Backend:
+    """What computes similarities and clusters; raises UsageError for an unknown ``name``."""
+    if name not in BACKENDS:
+        raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
+    if name == "reference":
+        from evals.metrics.reference import REFERENCE
+
+        return REFERENCE
+    return FAST
 
 
 def cluster_counts(

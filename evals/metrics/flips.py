@@ -24,9 +24,10 @@ import numpy as np
 
 from evals.estimators import fail_table, hit_table
 from evals.metrics.comparing import check_comparable
-from evals.metrics.counting import Counts
-from evals.metrics.estimates import Estimate, head_of, resolve_ks, rows_of, warnings_of
+from evals.metrics.counting import Counts, resolve_ks
+from evals.metrics.passk_ucc import Estimate, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
+from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
 
 FLIP = "flip"

@@ -11,22 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from evals import estimators
-from evals.errors import UsageError
 from evals.estimators import Floats
-from evals.metrics.counting import FAST, POSITIVE_SEMIDEFINITE, Backend, Counts, clustering_settings, count_clusters
-from evals.metrics.estimates import Estimate, by_benchmark, head_of, resolve_ks, rows_of, warnings_of
-from evals.results.document import About, ProblemEntry, Result, Row
+from evals.intervals import average_intervals, benchmark_intervals
+from evals.metrics.beside import check_beside_pass, wrong_votes
+from evals.metrics.counting import (
+    POSITIVE_SEMIDEFINITE,
+    Counts,
+    backend_named,
+    by_benchmark,
+    clustering_settings,
+    count_clusters,
+    resolve_ks,
+)
+from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row
+from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.setting import Setting
-
-BESIDE_PASS = ("maj", "g-pass", "cover")
-BESIDE_UCC = ("vendi", "distinct")
-BACKENDS = ("fast", "reference")
 
 
 def passk_result(
@@ -115,50 +120,30 @@ def ucc_result(
     return result
 
 
-def backend_named(name: str) -> Backend:
-    """What computes similarities and clusters; raises UsageError for an unknown ``name``."""
-    if name not in BACKENDS:
-        raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
-    if name == "reference":
-        from evals.metrics.reference import REFERENCE
-
-        return REFERENCE
-    return FAST
-
-
-def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
-    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
-    unknown = [name for name in also if name not in BESIDE_PASS]
-    if unknown:
-        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
-    outside = [tau for tau in taus if not 0 <= tau <= 1]
-    if outside:
-        raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
-
-
-def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
-    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
-    unknown = [name for name in also if name not in BESIDE_UCC]
-    if unknown:
-        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
-    if "vendi" in also and similarities and not set(similarities) & set(POSITIVE_SEMIDEFINITE):
-        raise UsageError(
-            f"the Vendi score needs a positive semi-definite similarity, {' or '.join(POSITIVE_SEMIDEFINITE)}; found "
-            f"{', '.join(similarities)}"
-        )
-
-
 def passk_counts(samples: Samples, graded: Sequence[GradedProblem], *, also: Sequence[str] = ()) -> list[Counts]:
     """The counts of every problem, with the wrong answers' votes where maj@k is among ``also``."""
     votes: list[tuple[int, ...] | None] = [None] * len(graded)
     if "maj" in also:
-        from evals.metrics.majority import wrong_votes
-
         votes = [wrong_votes(*pair) for pair in zip(samples.problems(), graded, strict=True)]
     return [
         Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
         for problem, wrong in zip(graded, votes, strict=True)
     ]
+
+
+class Estimate(NamedTuple):
+    """A metric of every problem: ``values`` holds a (P, K) array and ``groups`` its P problems for each benchmark.
+
+    ``ks`` is [None] where the metric has no k; ``extra`` goes into every row. ``is_averaged`` False: a mean over the
+    benchmarks that happen to be here would pass for the mean over all.
+    """
+
+    metric: str
+    ks: Sequence[int | None]
+    groups: Mapping[str, Sequence[Counts]]
+    values: Mapping[str, Floats]
+    extra: Mapping[str, Any]
+    is_averaged: bool = True
 
 
 def passk_estimates(
@@ -258,6 +243,42 @@ def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
     ucc_PK = estimators.ucc_at_ks(n_P, sizes_P, ks)
     estimators.check_identities(n_P, c_P, sizes_P, ks, estimators.pass_at_ks(n_P, c_P, ks), ucc_PK)
     return ucc_PK
+
+
+def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
+    """A row for each benchmark and k, and the unweighted mean over benchmarks."""
+    blocks = []
+    for name, group in estimate.groups.items():
+        value_PK = estimate.values[name]
+        interval_K = benchmark_intervals(value_PK, seed=ci_seed) if ci_seed is not None else None
+        blocks.append((name, group, value_PK.mean(axis=0), interval_K))
+    if estimate.is_averaged:
+        everyone = [problem for group in estimate.groups.values() for problem in group]
+        average_K = np.mean([mean_K for _, _, mean_K, _ in blocks], axis=0)
+        values = list(estimate.values.values())
+        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
+        blocks.append((AVERAGE, everyone, average_K, interval_K))
+    rows = []
+    for name, group, mean_K, interval_K in blocks:
+        for position, k in enumerate(estimate.ks):
+            extra = dict(estimate.extra)
+            if interval_K is not None:
+                extra["ci_low"], extra["ci_high"] = interval_K[position]
+            shares = [problem.found_share for problem in group if problem.found_share is not None]
+            if len(shares) == len(group) and name != AVERAGE:
+                extra["share_of_all_solutions"] = float(np.mean(shares))
+            rows.append(
+                Row(
+                    metric=estimate.metric,
+                    benchmark=name,
+                    k=k,
+                    value=float(mean_K[position]),
+                    num_problems=len(group),
+                    n=min(problem.n for problem in group),
+                    **extra,
+                )
+            )
+    return rows
 
 
 def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evals.metrics.counting import Counts, clustering_settings
-from evals.metrics.estimates import rows_of
-from evals.metrics.passk_ucc import passk_estimates, ucc_estimates
+from evals.metrics.passk_ucc import passk_estimates, rows_of, ucc_estimates
 from evals.results.document import Row
 from evals.samples.types import GradedProblem, Problem, Samples
 from evals.similarity.setting import Setting

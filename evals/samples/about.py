@@ -1,4 +1,4 @@
-"""What is known of how samples were drawn: the `sampling.json` that `quatro sample` leaves beside them."""
+"""The head of a document about samples: how they were drawn (`sampling.json` beside them), and warnings about them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
 from evals.files.strict_json import read_document
-from evals.results.document import About, Document, SamplingInfo, first_error
+from evals.results.document import About, Document, GraderInfo, SamplingInfo, first_error
+from evals.samples.types import Samples
 
 
 def about_samples(files: Sequence[Path]) -> About:
@@ -61,3 +63,37 @@ class _SamplingFile(Document):
 
 def _agreed(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
+
+
+def head_of(about: About, samples: Samples) -> dict[str, Any]:
+    """Keyword arguments of `Result` for its head; what nobody said is None, n is counted where it is the same for all.
+
+    ``about`` is what `about_samples` found, and a label.
+    """
+    sampling = about.get("sampling", SamplingInfo())
+    counts = {len(problem.samples) for problem in samples.problems()}
+    if sampling.n is None and len(counts) == 1:
+        sampling = sampling.model_copy(update={"n": counts.pop()})
+    return {
+        "label": about.get("label"),
+        "model": about.get("model"),
+        "method": about.get("method"),
+        "seed": about.get("sample_seed"),
+        "sampling": sampling,
+        "grader": about.get("grader", GraderInfo()),
+    }
+
+
+def warnings_of(samples: Samples) -> list[str]:
+    """What whoever reads numbers about ``samples`` must know: what was found while reading them, and each benchmark of
+    which they hold only a part."""
+    warnings = list(samples.warnings)
+    ids: dict[str, set[str]] = {}
+    for row in samples.rows:
+        ids.setdefault(row.benchmark, set()).add(row.id)
+    for name, present in ids.items():
+        known = registry().get(name)
+        usable = known.count - known.num_empty if known is not None else 0
+        if usable > len(present):
+            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
+    return warnings

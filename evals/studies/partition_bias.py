@@ -14,10 +14,10 @@ import numpy as np
 
 from evals.clustering import check_linkage, cluster_distinct
 from evals.estimators import Floats
-from evals.metrics.counting import count_clusters, solutions
-from evals.metrics.estimates import head_of, resolve_ks, rows_of, warnings_of
-from evals.metrics.passk_ucc import ucc_estimates
+from evals.metrics.counting import count_clusters, resolve_ks, solutions
+from evals.metrics.passk_ucc import rows_of, ucc_estimates
 from evals.results.document import About, Result
+from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
 from evals.similarity.setting import Setting

@@ -20,8 +20,8 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.metrics.counting import solutions
-from evals.metrics.estimates import head_of, warnings_of
 from evals.results.document import About, Result, Row
+from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import SIMILARITIES, Distinct, similarity_of_distinct
 from evals.similarity.tokens import Integers, check_tokens

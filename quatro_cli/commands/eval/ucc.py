@@ -80,7 +80,9 @@ def ucc(
       quatro eval ucc samples/math500.jsonl --k 16,256 --ci
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
-    from evals.metrics.passk_ucc import backend_named, check_beside_ucc, ucc_result
+    from evals.metrics.beside import check_beside_ucc
+    from evals.metrics.counting import backend_named
+    from evals.metrics.passk_ucc import ucc_result
     from evals.samples.about import about_samples
     from evals.samples.graded import read_graded
     from quatro_cli.commands.eval.tables import show_rows

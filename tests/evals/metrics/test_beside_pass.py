@@ -7,7 +7,7 @@ from math import comb
 import pytest
 
 from evals.errors import UsageError
-from evals.metrics.majority import wrong_votes
+from evals.metrics.beside import wrong_votes
 from evals.metrics.passk_ucc import passk_result
 from evals.samples.graders import grade_rows
 from evals.samples.types import Sample, Samples

@@ -8,7 +8,8 @@ import pytest
 
 from evals.clustering import LINKAGES
 from evals.metrics import reference
-from evals.metrics.passk_ucc import BACKENDS, backend_named, ucc_result
+from evals.metrics.counting import BACKENDS, backend_named
+from evals.metrics.passk_ucc import ucc_result
 from evals.metrics.reference import TOLERANCE, agreement
 from evals.samples.types import Sample, Samples
 from evals.similarity.measures import SIMILARITIES, TOKENISERS, distinct

@@ -1,9 +1,9 @@
-"""The votes behind maj@k: how often each wrong answer was given, two answers being one if their normal forms agree."""
+"""Metrics beside Pass@k and UCC@k: their names, what they can be asked for, and the votes behind maj@k."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
 from evals.errors import UsageError
@@ -11,12 +11,40 @@ from evals.files.strict_json import shown
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
+from evals.metrics.counting import POSITIVE_SEMIDEFINITE
 from evals.samples.graders import grader_name
 from evals.samples.types import GradedProblem, Problem
+
+BESIDE_PASS = ("maj", "g-pass", "cover")
+BESIDE_UCC = ("vendi", "distinct")
+
+
+def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
+    """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
+    unknown = [name for name in also if name not in BESIDE_PASS]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
+    outside = [tau for tau in taus if not 0 <= tau <= 1]
+    if outside:
+        raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
+
+
+def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:
+    """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
+    unknown = [name for name in also if name not in BESIDE_UCC]
+    if unknown:
+        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
+    if "vendi" in also and similarities and not set(similarities) & set(POSITIVE_SEMIDEFINITE):
+        raise UsageError(
+            f"the Vendi score needs a positive semi-definite similarity, {' or '.join(POSITIVE_SEMIDEFINITE)}; found "
+            f"{', '.join(similarities)}"
+        )
 
 
 def wrong_votes(problem: Problem, graded: GradedProblem, *, extraction: ExtractionPolicy = "boxed") -> tuple[int, ...]:
     """How many samples gave each wrong answer, most frequent first; samples without an answer do not vote.
+
+    Two answers are one if their normal forms agree.
 
     Raises:
         UsageError: the benchmark's answers are not mathematical, so that no two samples vote for the same one.
