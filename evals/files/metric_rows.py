@@ -42,6 +42,12 @@ def metric_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, 
     return row
 
 
+def metric_dtypes(rows: Rows) -> dict[str, str]:
+    """Columns of a data frame of ``rows``: `step` is int64 and comes first, each metric float64."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {"step": "int64", **{name: "float64" for name in names if name != "step"}}
+
+
 def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     """The mean of ``metric`` over the last rows; None where one of them lacks it or has it null.
 

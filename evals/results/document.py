@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -163,10 +164,17 @@ class Result(FileDocument):
         Columns: label, model, method, seed, temperature and top_p of the samples, then the fields of `Row`, then
         whatever texts and numbers the rows hold besides, such as the `bucket` of `quatro eval flips`.
         """
-        head = {**self.model_dump(include=set(HEAD_COLUMNS)), **self.sampling.model_dump(include=set(HEAD_COLUMNS))}
-        rows = [{**head, **row.model_dump()} for row in self.rows]
-        dtypes = HEAD_COLUMNS | ROW_COLUMNS
-        return frame_of(rows, dtypes | other_columns(rows, dtypes))
+        return results_frame([self])
+
+
+def results_frame(results: Sequence[Result]) -> DataFrame:
+    """`Result.frame` of several results, one after the other."""
+    rows = []
+    for result in results:
+        heads = (result.model_dump(include=set(HEAD_COLUMNS)), result.sampling.model_dump(include=set(HEAD_COLUMNS)))
+        rows += [{**heads[0], **heads[1], **row.model_dump()} for row in result.rows]
+    dtypes = HEAD_COLUMNS | ROW_COLUMNS
+    return frame_of(rows, dtypes | other_columns(rows, dtypes))
 
 
 def read_result(path: str | Path) -> Result:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.files.frames import frame_of
-from evals.files.metric_rows import metric_row, metric_rows
+from evals.files.metric_rows import metric_dtypes, metric_row, metric_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,8 +35,7 @@ def metrics_frame(run: Path) -> DataFrame:
         DataError: as `metric_rows`.
     """
     rows = list(read_metrics(run))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return frame_of(rows, {"step": "int64", **{name: "float64" for name in names if name != "step"}})
+    return frame_of(rows, metric_dtypes(rows))
 
 
 def last_metrics(run: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -15,6 +16,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.comparison import Comparison
+    from evals.results.document import Result
     from evals.results.reading import RunHead, Sources
     from evals.tables.layouts import Layout as LayoutName
     from evals.tables.parts import Table
@@ -28,6 +30,7 @@ class Layout(StrEnum):
     code = "code"
     flips = "flips"
     metric = "metric"
+    tidy = "tidy"
 
 
 class Format(StrEnum):
@@ -35,9 +38,21 @@ class Format(StrEnum):
     latex = "latex"
     markdown = "markdown"
     json = "json"
+    parquet = "parquet"
 
 
 METRIC_OF = {"ucc": "ucc@k", "entropy": "entropy", "flips": "flip@k"}  # the others but `metric` show Pass@k
+
+
+LayoutOption = Annotated[
+    Layout | None,
+    typer.Option(
+        "--layout",
+        metavar="NAME",
+        help="average, benchmarks, ucc, entropy, code, flips, metric or tidy. Default: what suits the metric.",
+        show_default=False,
+    ),
+]
 
 
 def table(
@@ -49,15 +64,7 @@ def table(
             autocompletion=completion.runs,
         ),
     ],
-    layout: Annotated[
-        Layout | None,
-        typer.Option(
-            "--layout",
-            metavar="NAME",
-            help="average, benchmarks, ucc, entropy, code, flips or metric. Default: what suits the metric.",
-            show_default=False,
-        ),
-    ] = None,
+    layout: LayoutOption = None,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -69,8 +76,9 @@ def table(
     ] = False,
     with_paper: Annotated[bool, typer.Option("--with-paper", help="Add the rows that the paper publishes.")] = False,
     format: Annotated[
-        Format, typer.Option("--format", metavar="NAME", help="markdown, latex, csv or json.")
-    ] = Format.markdown,
+        Format | None,
+        typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json; tidy: csv, parquet."),
+    ] = None,
     digits: Annotated[
         int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
     ] = 2,
@@ -87,7 +95,8 @@ def table(
 
     Pass@k is in percent, UCC@k a count, and the best of each column is bold. A row is named by the --label of
     `quatro eval`, else by its file. Files with the same label are seeds: their mean is shown, with a Student t
-    interval. LaTeX shades labels that begin with `Ours` and runs of the method quatro.
+    interval. LaTeX shades labels that begin with `Ours` and runs of the method quatro. --layout tidy writes the rows
+    of the files as they are; for runs it writes their metrics, one row an iteration.
 
     \b
     Examples:
@@ -95,27 +104,51 @@ def table(
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
       quatro table runs/quickstart-* --layout entropy
       quatro table ucc-*.json --metric ucr --ci
+      quatro table ucc-*.json --layout tidy -o ucc.parquet
       quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
     """
     from evals.errors import UsageError
-    from evals.results.entries import own_entries, published_entries
     from evals.results.reading import read_sources
-    from evals.tables.layouts import PAPER_TABLES, build_tables
     from evals.tables.metric_tables import comparison_table
-    from evals.tables.parts import Style
 
+    chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k}
+    if layout is Layout.tidy:
+        _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")
+        _write_tidy(paths, format, out, expand=expander(paths, top_p, cell))
+        return
+    format = _of_paper(format)
     if standalone and format is not Format.latex:
         raise UsageError(f"--standalone is for --format latex, found {format.value}")
     ks = _ks(k)
     comparison = _comparison(paths)
     if comparison is not None:
-        given = {"--layout": layout, "--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k}
-        for option, value in given.items():
-            if value:
-                raise UsageError(f"{option} has no effect on a document of --compare; leave it out")
+        _refuse({"--layout": layout, **chosen_by}, "a document of --compare")
         _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, cell))
+    chosen, tables = _tables(
+        sources, layout, metric, ks=ks, average=average, with_paper=with_paper, ci=ci, digits=digits
+    )
+    _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
+
+
+def _tables(
+    sources: Sources,
+    layout: Layout | None,
+    metric: str | None,
+    *,
+    ks: list[int] | None,
+    average: bool,
+    with_paper: bool,
+    ci: bool,
+    digits: int,
+) -> tuple[str, list[Table]]:
+    """The layout, as asked for or as it suits the metric, and its tables."""
+    from evals.errors import UsageError
+    from evals.results.entries import own_entries, published_entries
+    from evals.tables.layouts import PAPER_TABLES, build_tables
+    from evals.tables.parts import Style
+
     chosen, metric = _layout(sources, layout, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
         raise UsageError(f"--with-paper: the paper has no table of {metric}; leave it out")
@@ -129,7 +162,54 @@ def table(
     tables = build_tables(chosen, own, published, metric=metric, style=style)
     for warning in warnings:
         output.warn(warning)
-    _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
+    return chosen, tables
+
+
+def _of_paper(format: Format | None) -> Format:
+    """The format of a table as in the paper."""
+    from evals.errors import UsageError
+
+    if format is Format.parquet:
+        raise UsageError("--format parquet is for the layout tidy; add --layout tidy")
+    return format or Format.markdown
+
+
+def _refuse(options: Mapping[str, object], what: str) -> None:
+    """Raises UsageError for an option that was given."""
+    from evals.errors import UsageError
+
+    for option, value in options.items():
+        if value:
+            raise UsageError(f"{option} has no effect on {what}; leave it out")
+
+
+def _write_tidy(
+    paths: list[Path],
+    format: Format | None,
+    out: Path | None,
+    *,
+    expand: Callable[[Path], Sequence[tuple[Result, Path]]],
+) -> None:
+    """The rows of result files, or the metrics of runs, as they are."""
+    from evals.errors import UsageError
+    from evals.files.frames import check_frame_file, csv_of, write_frame
+    from evals.results.reading import read_sources
+
+    if format not in (None, Format.csv, Format.parquet):
+        raise UsageError(f"the layout tidy is written as csv or parquet, found --format {format.value}")
+    if format is Format.parquet and out is None:
+        raise UsageError("--format parquet is not text; name a file with -o FILE.parquet")
+    if out is not None:
+        check_frame_file(out)
+        if format is not None and out.suffix != f".{format.value}":
+            raise UsageError(f"-o {out} is no {format.value} file; end its name in .{format.value}")
+    comparison = _comparison(paths)
+    frame = comparison.frame() if comparison is not None else read_sources(paths, expand=expand).frame()
+    if out is None:
+        output.data(csv_of(frame).rstrip("\n"))
+    else:
+        write_frame(frame, out)
+        output.info(f"written: {out}")
 
 
 def _finish(
