@@ -1,1 +1,1 @@
-"""One iteration of Algorithm 1: draw, judge, learn, audit."""
+"""One iteration of Algorithm 1: draw, grade, learn, audit. `quatro/train.py` calls what is here."""

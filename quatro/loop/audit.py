@@ -1,4 +1,4 @@
-"""How far the policy really moved: the audit of the trust region after an iteration."""
+"""The audit after an iteration: how far the policy has really moved."""
 
 # Axes: B rows (rollouts), T response tokens, Q prompts.
 from __future__ import annotations
@@ -22,14 +22,14 @@ from quatro.types import Batch, Prompt
 
 
 def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: World | None = None) -> dict[str, float]:
-    """The realised KL between the policy now and the one that drew the rollouts, from their sequence log-ratios l.
+    """Metrics of the realised KL between pi_new and pi_old, from the sequence log-ratios l of all ranks' rollouts.
 
-    ``kl/new_old`` = mean of s l - s + 1 estimates KL(pi_new || pi_old), the constraint's direction, and
-    ``kl/old_new`` = mean of s - 1 - l estimates KL(pi_old || pi_new); both are never negative and unbiased over
-    rollouts of pi_old. Standard errors are over prompts. Per prompt only quantiles and the share above three times
-    the radius are given: at N = 8 a budget obeyed exactly looks exceeded on four prompts in ten.
-    With a radius: its ratio to the realised KL, and how far rows still are from pi* (the fixed point is l = A).
-    The rows are those of all ranks of ``world``.
+    ``kl/new_old``, the mean of s l - s + 1, estimates KL(pi_new || pi_old), which is the constraint's direction.
+    ``kl/old_new``, the mean of s - 1 - l, estimates KL(pi_old || pi_new). Neither is ever negative, and both are
+    unbiased over rollouts of pi_old. Standard errors are over prompts. Single prompts are given as quantiles and as
+    the share above three times the radius only: at N = 8 a radius that is kept exactly looks exceeded on four prompts
+    in ten. With a radius, there is also the ratio of the realised KL to it, and the distance of the rows from pi*,
+    where l = A.
     """
     world = world or World()
     l_B = world.gather(sequence_log_ratio(new_logp_BT, batch.old_logp_BT, batch.mask_BT))
@@ -67,7 +67,7 @@ def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: Wor
 
 
 def audits(it: Iteration, rows: Rows, method: Method, parts: Parts) -> dict[str, float]:
-    """The audits that the configuration asks for, after the last update of the iteration on ``rows``."""
+    """Metrics of the audits that the configuration asks for, after the last update of the iteration."""
     config, policy, metrics = parts.config, parts.policy, dict[str, float]()
     assert it.progress is not None
     if config.audit:
@@ -79,10 +79,10 @@ def audits(it: Iteration, rows: Rows, method: Method, parts: Parts) -> dict[str,
 
 
 def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapshot) -> dict[str, float]:
-    """The same KL(pi_new || pi_old) from ``audit_rollouts`` fresh responses per prompt of the NEW policy.
+    """The same KL(pi_new || pi_old) from ``audit_rollouts`` fresh responses of the NEW policy to each prompt.
 
-    Rollouts of pi_old cannot show where the new policy went that the old one never goes; these can. The estimate is
-    the mean of log pi_new - log pi_old + pi_old/pi_new - 1, never negative.
+    They show what rollouts of pi_old cannot: responses that the new policy gives and the old one never did. The
+    estimate is the mean of log pi_new - log pi_old + pi_old/pi_new - 1, which is never negative.
     """
     config, policy = parts.config, parts.policy
     own = policy.world.share(len(prompts))

@@ -1,4 +1,4 @@
-"""The rollouts an iteration learns from: drawn, judged, drawn again where a method wants only prompts with a signal."""
+"""The rollouts that an iteration learns from: drawn, graded, and drawn again if dynamic sampling asks for more."""
 
 # Axes: B rows (rollouts), Q prompts.
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quatro.types import Needs, Prompt, Rollout, Sampling
 
 @dataclass
 class Drawn:
-    """Prompts with their rollouts and verdicts, side by side."""
+    """Prompts with their rollouts and grades, side by side."""
 
     prompts: list[Prompt] = field(default_factory=list)
     groups: list[list[Rollout]] = field(default_factory=list)
@@ -30,6 +30,7 @@ class Drawn:
         return len(self.prompts)
 
     def add(self, other: Drawn) -> Drawn:
+        """Both, one behind the other."""
         scored = Scored(
             self.scored.reward + other.scored.reward,
             self.scored.correct + other.scored.correct,
@@ -39,7 +40,7 @@ class Drawn:
         return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored)
 
     def pick(self, positions: Sequence[int]) -> Drawn:
-        """The prompts at ``positions``; failures are counted over everything drawn, so they stay behind."""
+        """The prompts at ``positions``, without the counts of failures, which belong to everything drawn."""
         return Drawn(
             [self.prompts[i] for i in positions],
             [self.groups[i] for i in positions],
@@ -48,9 +49,9 @@ class Drawn:
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
-    """``(learnt from, all that was drawn)`` of an iteration; the same thing unless the method filters prompts.
+    """``(rollouts to learn from, all rollouts)`` of an iteration; they differ only if the method filters prompts.
 
-    A stop among the responses leaves prompts and engine as they were, so they are drawn again.
+    A stop while responses are drawn puts prompts and engine back, so that a resume draws the same responses again.
 
     Raises:
         UsageError: dynamic sampling did not fill the batch within its rounds.
@@ -77,10 +78,10 @@ def _draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
         if len(kept) >= config.prompts_per_step:
             return kept.pick(range(config.prompts_per_step)), everything
     raise UsageError(
-        f"iteration {step}: after {needs.max_sampling_rounds} rounds of {config.prompts_per_step} prompts only "
-        f"{len(kept)} of the {config.prompts_per_step} needed have rewards that differ (dynamic sampling); raise "
+        f"iteration {step}: dynamic sampling drew {needs.max_sampling_rounds} rounds of {config.prompts_per_step} "
+        f"prompts, and only {len(kept)} of the {config.prompts_per_step} needed have rewards that differ; raise "
         "method.max_sampling_rounds or rollouts_per_prompt, lower prompts_per_step, take prompts that suit the model, "
-        "or switch it off with -s method.dynamic_sampling=false"
+        "or switch dynamic sampling off with -s method.dynamic_sampling=false"
     )
 
 
@@ -100,13 +101,13 @@ def sample(
     sampling: Sampling,
     reward: Reward,
 ) -> Drawn:
-    """Responses to ``prompts`` and their verdicts, each group drawn and judged by one rank and given to all.
+    """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
-    Everything that is measured or decided on a batch then comes out the same on every rank, and for every number of
-    them. A batch of 2 million tokens takes 30 MB to exchange.
+    So what is measured or decided on a batch is the same on every rank and for every number of ranks. Exchanging a
+    batch of 2 million tokens takes 30 MB.
 
     Raises:
-        Stopped: a stop was requested of any rank before it had all its responses.
+        Stopped: a stop was requested of a rank before it had all its responses.
     """
     world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
     own = world.share(len(prompts))
@@ -130,7 +131,7 @@ def sample(
 
 
 def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rollout]], Scored]]) -> Drawn:
-    """The shares of all ranks in the order of the prompts: rank r of W had those at r, r + W, ..."""
+    """The shares of all ranks in the order of the prompts; rank r of W had the prompts r, r + W, ..."""
     size = len(shares)
     places = [(i % size, i // size) for i in range(len(prompts))]
     return Drawn(
@@ -146,7 +147,7 @@ def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rol
 
 
 def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
-    """What this rank learns from: every ``world.size``-th prompt, whole groups, numbered as in the whole batch."""
+    """The rows of every ``world.size``-th prompt, from which this rank learns; prompts are numbered as in the batch."""
     world = parts.policy.world
     own = world.share(len(drawn))
     size_Q = [len(group) for group in drawn.groups]
@@ -162,12 +163,12 @@ def own_rows(drawn: Drawn, advantage_B: Tensor, parts: Parts) -> Rows:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether dynamic sampling keeps a prompt: its rewards differ, or there is only one (verl's rule)."""
+    """Whether dynamic sampling keeps a prompt: its rewards differ, or it has only one (verl's rule)."""
     return len(rewards) == 1 or min(rewards) != max(rewards)
 
 
 def shaped_rewards(drawn: Drawn, needs: Needs, max_new_tokens: int) -> list[list[float]]:
-    """Rewards as the advantages see them: with the overlong penalty, where there is one."""
+    """The rewards that advantages are made of: with the overlong penalty, if there is one."""
     buffer = max_new_tokens // 5 if needs.overlong_buffer is None else needs.overlong_buffer
     return [
         [

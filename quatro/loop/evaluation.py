@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Evaluation:
-    """Draws with the seeds of sample files, the same at every iteration: curves compare like with like.
+    """Draws with the seeds of sample files, the same at every iteration, so that the points of a curve are comparable.
 
-    `close` ends what its judge began.
+    `close` ends the processes of its grader.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -33,35 +33,35 @@ class Evaluation:
             max_new_tokens=config.rollout.max_new_tokens,
         )
         self.prompts: list[Prompt] = []
-        self.judge: Reward | None = None
+        self.grader: Reward | None = None
         if (found := parts.evaluation_prompts) is not None:
             for warning in found.warnings:
                 logger.warning("%s: %s", config.eval.benchmark, warning)
             self.prompts = found.prompts
             # The benchmark's own grader, whatever the training reward is.
-            self.judge = make_reward(grader_name(self.prompts[0].benchmark))
+            self.grader = make_reward(grader_name(self.prompts[0].benchmark))
 
     def close(self) -> None:
-        if self.judge is not None:
-            self.judge.close()
+        if self.grader is not None:
+            self.grader.close()
 
     def maybe(self, step: int) -> dict[str, float]:
-        """Metrics under eval/ when ``step`` is due, nothing otherwise.
+        """Metrics under eval/ if an evaluation is due after iteration ``step``, else none.
 
-        `eval/distinct_correct` is UCC@n with identical texts as one solution.
+        `eval/distinct_correct` is UCC@n where only identical texts count as one solution.
 
         Raises:
             Stopped: a stop was requested before all samples were drawn.
         """
         config = self.parts.config
-        if self.judge is None or step % config.eval.every:
+        if self.grader is None or step % config.eval.every:
             return {}
         n = config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.judge)
+        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.grader)
         passed_1, passed_n, distinct = [], [], []
-        for group, verdicts in zip(drawn.groups, drawn.scored.correct, strict=True):
-            texts = Counter(rollout.text for rollout, is_right in zip(group, verdicts, strict=True) if is_right)
+        for group, correct in zip(drawn.groups, drawn.scored.correct, strict=True):
+            texts = Counter(rollout.text for rollout, is_right in zip(group, correct, strict=True) if is_right)
             num_correct = sum(texts.values())
             passed_1.append(pass_at_k(n, num_correct, 1))
             passed_n.append(pass_at_k(n, num_correct, n))

@@ -1,7 +1,7 @@
-"""The iteration under way, filled as it proceeds.
+"""The iteration under way, filled as the loop proceeds.
 
-It is right at every line of the loop, so a stop at any of them saves it as it is. Advantages, padding and reference
-log-probabilities follow from the rollouts and are computed again.
+It is consistent at every line of the loop, so a stop at any line saves it as it is. Advantages, padding and reference
+log-probabilities follow from the rollouts; after a stop they are computed again.
 """
 
 # Axes: B rows (rollouts).
@@ -27,11 +27,11 @@ from quatro.types import Needs, Prompt, Rollout
 
 @dataclass
 class Iteration:
-    """``learnt`` are the rollouts learnt from, ``drawn`` all of the iteration (the same unless a method filters).
+    """``learnt`` are the rollouts to learn from, ``drawn`` all rollouts; they differ if the method filters prompts.
 
-    ``lr`` is the learning rate when the iteration began, ``snapshot`` pi_old's weights where a fresh audit needs them,
-    ``progress`` how far learning has come on this rank (None: nothing has begun), ``budget`` what `inner_updates: auto`
-    knows. All but ``progress`` is the same on all ranks.
+    ``lr`` is the learning rate at the beginning, ``snapshot`` holds the weights of pi_old if a fresh audit needs them,
+    ``progress`` says how far learning has come on this rank (None: it has not begun), and ``budget`` belongs to
+    `inner_updates: auto`. All but ``progress`` is the same on all ranks.
     """
 
     step: int
@@ -44,19 +44,19 @@ class Iteration:
 
     @property
     def needs_entropy(self) -> bool:
-        """Whether the engine did not say the entropy at pi_old."""
+        """Whether the entropy at pi_old must be computed, because the engine did not give it."""
         return self.learnt.groups[0][0].entropy is None
 
     def rewards(self, needs: Needs, max_new_tokens: int) -> tuple[Tensor, Tensor]:
-        """``(reward_B, group_B)`` as the method's advantages see them, rewards in float64."""
+        """``(reward_B, group_B)`` as `Method.advantages` gets them; rewards are float64."""
         rewards = shaped_rewards(self.learnt, needs, max_new_tokens)
         reward_B = torch.tensor([value for group in rewards for value in group], dtype=torch.float64)
         return reward_B, torch.arange(len(rewards)).repeat_interleave(torch.tensor([len(group) for group in rewards]))
 
     def second_opinion(self, parts: Parts) -> Callable[[], dict[str, float]]:
-        """Begins to judge some rollouts in another way; what is returned waits for it and returns its metrics.
+        """Starts to grade some rollouts in a second way; the returned function waits for that and gives its metrics.
 
-        Every rank has all rollouts, and the first one asks.
+        Only the first rank asks: every rank has all rollouts.
         """
         if not parts.policy.world.is_first:
             return dict
@@ -68,7 +68,7 @@ class Iteration:
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def state(self, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)`` of all ranks; a prompt is its number among all prompts of the run."""
+        """``(tensors, JSON values)`` of all ranks; a prompt is stored as its number among the prompts of the run."""
         number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
         plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
         tensors = {f"snapshot/{number:06d}": value for number, value in enumerate(self.snapshot)}
@@ -88,10 +88,10 @@ class Iteration:
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], parts: Parts) -> Iteration:
-        """What `state` returned, for this rank.
+        """The iteration that `state` described, on this rank.
 
         Raises:
-            DataError: it was saved by another number of ranks.
+            DataError: another number of ranks saved it.
         """
         world, device, prompts = parts.policy.world, parts.policy.device, parts.stream.prompts
         _refuse_other_ranks(len(plain["progress"]), world)
@@ -110,9 +110,9 @@ class Iteration:
 def _refuse_other_ranks(then: int, world: World) -> None:
     if then != world.size:
         raise DataError(
-            f"the run was stopped inside an iteration of {then} process{'es' if then > 1 else ''}, each with its "
-            f"prompts, and there {'are' if world.size > 1 else 'is'} {world.size}: start {then} to go on with it. "
-            "Between two iterations their number may change, with policy.kind local"
+            f"the run was stopped inside an iteration of {then} process{'es' if then > 1 else ''}, and now there "
+            f"{'are' if world.size > 1 else 'is'} {world.size}; start {then} to go on with it. Their number may change "
+            "between two iterations only, and with policy.kind local"
         )
 
 

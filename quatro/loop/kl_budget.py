@@ -1,6 +1,6 @@
-"""`inner_updates: auto`: pass after pass until the realised KL has used up the trust region, and no further.
+"""`inner_updates: auto`: passes are made until the realised KL reaches delta, and no further.
 
-Experimental, not in the paper, where K is chosen and nothing bounds the realised KL by delta.
+It is experimental. In the paper K is chosen, and nothing bounds the realised KL by delta.
 """
 
 # Axes: B rows (rollouts), T response tokens.
@@ -19,14 +19,14 @@ from quatro.policy.base import Policy
 from quatro.policy.rows import Rows
 from quatro.types import Metric
 
-ENOUGH = 0.8  # share of the budget at which no further pass begins, and that a pass taken back keeps at least
-AIM = 0.9  # share of the budget that a pass which overshot is taken back to
+ENOUGH = 0.8  # no pass begins above this share of the budget, and no pass is taken back to less than this
+AIM = 0.9  # a pass that overshoots is taken back to about this share of the budget
 MAX_TRIES = 6
 
 
 @dataclass
 class BudgetState:
-    """Between two passes: the weights ``before`` the last one, their KL, and what `KlBudget.metrics` tells."""
+    """Between two passes: the weights ``before`` the last pass, their KL, and the numbers of `KlBudget.metrics`."""
 
     before: list[Tensor]
     kl_before: float = 0.0
@@ -35,7 +35,7 @@ class BudgetState:
     is_reached: bool = False
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit."""
+        """``(tensors, JSON values)``; numbers are hexadecimal text, which keeps every bit."""
         plain = {"kl_before": self.kl_before.hex(), "kept_share": self.kept_share.hex()}
         return (
             {f"{number:06d}": value for number, value in enumerate(self.before)},
@@ -54,12 +54,12 @@ class BudgetState:
 
 
 class KlBudget:
-    """The budget of one iteration: KL(pi_new || pi_old) <= ``radius``, as its rollouts estimate it.
+    """The budget of one iteration: KL(pi_new || pi_old) <= ``radius``, estimated from its rollouts.
 
-    Adam's first step alone can overshoot a small radius, and no number of passes helps then. So a pass that overshoots
-    is taken back along the straight line to the weights before it, to where the KL fits. Adam's moments and the
-    learning rate's schedule keep the step as if it had been taken whole. Costs a copy of the weights, and a forward
-    pass per `is_spent` and try. ``state`` is brought up to date by every call.
+    Adam's first step alone can overshoot a small radius, and then no number of passes helps. So a pass that overshoots
+    is taken back along the straight line towards the weights before it, until the KL fits. Adam's moments and the
+    learning rate's schedule stay as after the whole pass. The budget costs a copy of the weights, and a forward pass
+    for each call of `is_spent` and each try. Every call updates ``state``.
     """
 
     def __init__(self, policy: Policy, radius: float, state: BudgetState | None = None) -> None:
@@ -76,9 +76,9 @@ class KlBudget:
         }
 
     def is_spent(self, rows: Rows) -> bool:
-        """Whether the pass just made was the last one; ``rows`` are all of the iteration, with log pi_old.
+        """Whether the pass just made was the last one; the weights are moved back if it overshot.
 
-        Where it overshot, the weights were moved back.
+        ``rows`` are all rows of the iteration, with log pi_old.
         """
         kl = self._measure(rows)
         if not kl <= self.radius:  # NaN is no KL that fits
@@ -92,7 +92,10 @@ class KlBudget:
         return self.state.is_reached
 
     def _take_back(self, rows: Rows, kl: float) -> None:
-        """Weights on the line from before the pass (share 0) to after it (share 1): sqrt(KL) is about linear there."""
+        """Move the weights along the line from before the pass (share 0) to after it (share 1).
+
+        sqrt(KL) is about linear along that line.
+        """
         kl_at = {0.0: self.state.kl_before, 1.0: kl}
         share = 1.0
         for _ in range(MAX_TRIES):
@@ -122,15 +125,15 @@ class KlBudget:
 
     @torch.no_grad()
     def _scale_move(self, factor: float) -> None:
-        """weights <- before + factor (weights - before); 0 gives exactly those before."""
+        """weights <- before + factor (weights - before); factor 0 gives exactly the weights before."""
         for before, weight in zip(self.state.before, self.policy.trained, strict=True):
             weight.copy_(torch.lerp(before, weight, factor) if factor else before)
 
 
 def _crossing(kl_at: Mapping[float, float], kl: float) -> float:
-    """The share at which ``kl`` is met if sqrt(KL) is linear through the two known shares that come nearest to it.
+    """The share at which the KL should be ``kl``, if sqrt(KL) is linear through the two known shares nearest to it.
 
-    Between the shares known to lie below and above it, or halfway between them where the line leaves them.
+    If that lies outside the shares known to be below and above ``kl``, the share halfway between those two.
     """
     goal = math.sqrt(kl)
     # Rounding may leave a KL of -1e-17; NaN is too far.

@@ -33,8 +33,8 @@ MAX_SKIPPED_IN_A_ROW = 10
 class Learner:
     """What learning keeps from one iteration to the next.
 
-    ``source`` is where log pi_old comes from (None: not decided yet), ``num_skipped`` how many of the last optimiser
-    steps were not finite. The batch of such a step is written into ``dump_folder``.
+    ``source`` is the source of log pi_old (None until it is chosen). The last ``num_skipped`` optimiser steps were not
+    finite; the batch of such a step is written into ``dump_folder``.
     """
 
     dump_folder: Path
@@ -49,13 +49,14 @@ class Learner:
 
 
 def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Parts) -> dict[str, float]:
-    """Every optimiser step of the iteration that is still to be taken, with the ``method`` in force; its metrics.
+    """Take every optimiser step of the iteration that is still to be taken, with the ``method`` in force.
 
-    ``rows`` hold the engine's log-probabilities; those of pi_old are in ``it.progress``.
+    Returns the metrics of all its optimiser steps. ``rows`` hold the engine's log-probabilities; those of pi_old are
+    in ``it.progress``, whose `steps_left` yields the minibatches of the K passes.
 
     Raises:
         DivergedError: a loss or gradient is not finite and `on_nonfinite` is `stop`.
-        Stopped: a stop was requested before the last step.
+        Stopped: a stop was requested before the last optimiser step.
     """
     config, policy, progress = parts.config, parts.policy, it.progress
     assert progress is not None
@@ -64,7 +65,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
     budget = _budget(it, method, parts)
 
     def is_enough() -> bool:
-        # A pass without a step would be followed by more of its kind.
+        # After a pass that changed nothing, every further pass would change nothing.
         return budget is not None and (progress.num_applied == progress.num_applied_before or budget.is_spent(rows))
 
     minibatches = list(rows.minibatches(config.minibatch_prompts))
@@ -108,21 +109,21 @@ def _note(
     source: Source | None,
     world: World,
 ) -> None:
-    """What one optimiser step on the rows ``index`` has shown."""
+    """Record in ``progress`` what one optimiser step on the rows ``index`` has shown."""
     mask_BT, logp_BT = minibatch.batch.mask_BT, update.forward.logp_BT
     width = logp_BT.shape[1]
     if not progress.before:
-        # Anything but 0 between two sources of log pi_old is numerical noise: a measure of health.
+        # Two sources of log pi_old should agree: what differs is numerical noise, a measure of health.
         given_BT = logp_BT if source == "own" else progress.old_logp_BT[index, :width]
         noise_B = world.gather(sequence_log_ratio(logp_BT, given_BT, mask_BT))
         progress.before = summarise(noise_B, "log_ratio/before")
-        if source == "engine":  # of the other minibatches the trainer never knows its own log pi_old
+        if source == "engine":  # the trainer computes its own log pi_old of this minibatch only
             progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
     progress.record(index, update.forward, mask_BT, is_old_policy=progress.num_applied == 0)
     log_ratio_B = world.gather(sequence_log_ratio(logp_BT, progress.old_logp_BT[index, :width], mask_BT))
     progress.ess_shares.append(effective_sample_share(log_ratio_B))
     progress.grad_norms.append(update.grad_norm)
-    progress.num_applied += update.is_applied
+    progress.num_applied += int(update.is_applied)
     if update.is_finite:
         progress.merged = merge(progress.merged, update.metrics)
     else:
@@ -139,10 +140,14 @@ def _refuse_non_finite(step: int, update: Update, minibatch: Rows, learner: Lear
     dump = learner.dump_folder / f"nonfinite-step-{step:06d}{rank}.pt"
     torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, dump)
     if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
-        logger.warning("iteration %d: loss or gradient not finite; step skipped, its batch is in %s", step, dump)
+        logger.warning(
+            "iteration %d: the loss or gradient is not finite; this optimiser step is skipped, and its batch is in %s",
+            step,
+            dump,
+        )
         return
     raise DivergedError(
-        f"iteration {step}: loss or gradient is not finite (gradient norm {update.grad_norm}); the step was not "
-        f"applied and its batch is in {dump}. Begin a new run with a lower optimizer.lr, or with "
-        "-s on_nonfinite=skip"
+        f"iteration {step}: the loss or gradient is not finite (gradient norm {update.grad_norm}). The optimiser step "
+        f"was not taken, and its batch is in {dump}; begin a new run with a lower optimizer.lr, or with -s "
+        "on_nonfinite=skip"
     )

@@ -1,4 +1,4 @@
-"""What an iteration's rollouts tell before anything is learnt from them."""
+"""Metrics and records of an iteration's rollouts, before anything is learnt from them."""
 
 # Axes: B rows (rollouts).
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quatro.loop.draw import Drawn
 
 
 def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
-    """Unshaped rewards, accuracy, kinds of groups, lengths and the sampler's exact entropy (NaN: unknown)."""
+    """Metrics of unshaped rewards, accuracy, groups, lengths and the sampler's exact entropy (NaN if unknown)."""
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
     correct = [value for group in scored.correct for value in group if value is not None]
@@ -48,13 +48,13 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
 
 
 def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
-    """One record per rollout, in the form of the samples contract (`replay` and `eval` read it), and what it earned."""
+    """A row of a samples file (which `replay` and `eval` read) for each rollout, with its reward and advantage."""
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     advantages = iter(advantage_B.tolist())
     num_written: Counter[tuple[str, str]] = Counter()
     for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
         for rollout, reward, correct in zip(group, rewards, corrects, strict=True):
-            # A prompt may come twice, where a batch crosses the end of an epoch.
+            # A prompt may come twice if a batch crosses the end of an epoch.
             index = num_written[prompt.benchmark, prompt.id]
             num_written[prompt.benchmark, prompt.id] += 1
             record = {

@@ -1,4 +1,4 @@
-"""What is minimised: the method's terms, plus the reference KL and the entropy bonus, the same for every method."""
+"""The loss of a minibatch: the method's terms, the reference KL and the entropy bonus. Each method has its own file."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -15,7 +15,8 @@ from quatro.types import Batch, Loss
 def make_objective(config: Config, method: Method | None = None) -> Objective:
     """``objective(logp_BT, batch, entropy_BT)`` of one iteration (paper, Eq. exact_tr_update_kl).
 
-    ``method`` is the one in force, by default as configured.
+    ``method`` is the method in force; the default is the configured one. `quatro/methods/` holds each method's loss,
+    and `tests/quatro/methods/` holds the tests of the losses.
     """
     method, kl = method or config.method, config.kl
 

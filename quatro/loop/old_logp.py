@@ -1,4 +1,4 @@
-"""Where log pi_old of an iteration's tokens comes from."""
+"""The source of log pi_old, the old log-probabilities of an iteration's tokens."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -19,18 +19,21 @@ from quatro.processes.world import World
 
 logger = logging.getLogger(__name__)
 
-# Until an iteration's first optimiser step the policy IS pi_old, and a minibatch's own detached forward pass gives
-# log pi_old exactly, in the very micro-batches of the update: log-ratios are 0, not noise that Adam would blow up to a
-# full step. The minibatches after it need another source.
+# Before an iteration's first optimiser step the policy IS pi_old. So the first minibatch takes log pi_old from its own
+# detached forward pass: its log-ratios are exactly 0, and not noise that Adam would scale up to a full step. The
+# minibatches after it need another source.
 Source = Literal[
-    "own",  # there is a single minibatch, and its own pass is all that is needed
-    "engine",  # the sampler's: in float32, if it agreed with the trainer to 1e-3 of the smallest advantage that matters
-    "recompute",  # a forward pass of the trainer before the first step, in the micro-batches of the update
+    "own",  # no other source: there is a single minibatch
+    "engine",  # the sampler: in float32, if it agrees with the trainer to 1e-3 of the smallest advantage that matters
+    "recompute",  # a forward pass of the trainer before the first optimiser step, in the micro-batches of the update
 ]
 
 
 def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
-    """Decided on the first batch of a run; ``rows`` hold the engine's log-probabilities, NaN where it had none."""
+    """The source for a whole run, chosen on its first batch.
+
+    ``rows`` hold the engine's log-probabilities, NaN if it gave none.
+    """
     batch, world = rows.batch, policy.world
     if config.prompts_per_step == config.minibatch_prompts:
         return "own"
@@ -41,7 +44,7 @@ def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
     allowed = 1e-3 * math.sqrt(2.0 * (min_kl_radius(config.method) or 0.01))
     is_close = gap < allowed
     logger.info(
-        "log pi_old from the %s: sampler and trainer differ by at most %.1e nats a sequence (allowed %.1e)",
+        "log pi_old comes from the %s: sampler and trainer differ by at most %.1e nats per sequence (allowed: %.1e)",
         "sampler" if is_close else "trainer",
         gap,
         allowed,
@@ -50,12 +53,12 @@ def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
 
 
 def old_logp(rows: Rows, source: Source, config: Config, policy: Policy) -> Tensor:
-    """log pi_old of every token that ``source`` knows before the first step, NaN of the others."""
+    """log pi_old of every token that ``source`` knows before the first optimiser step, NaN for the others."""
     if source == "engine":
         return rows.batch.old_logp_BT
     logp_BT = torch.full_like(rows.batch.old_logp_BT, torch.nan)
     if source == "recompute":
-        # The first minibatch meets pi_old itself and needs none: its difference is what `log_ratio/before` shows.
+        # The first minibatch needs none, as it meets pi_old itself; `log_ratio/before` shows how far the two differ.
         for index in rows.minibatches(config.minibatch_prompts):
             scored_BT = policy.score(rows.select(index)).logp_BT
             logp_BT[index, : scored_BT.shape[1]] = scored_BT
@@ -63,7 +66,10 @@ def old_logp(rows: Rows, source: Source, config: Config, policy: Policy) -> Tens
 
 
 def mismatch(engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> dict[str, float]:
-    """How far the sampler's log-probabilities are from the trainer's, per token; empty if the sampler gave none."""
+    """Metrics of the difference per token between the sampler's and the trainer's log-probabilities.
+
+    They are empty if the sampler gave none.
+    """
     difference = (world or World()).gather((logp_BT - engine_logp_BT)[mask_BT].double())
     if difference.numel() == 0 or bool(difference.isnan().any()):
         return {}

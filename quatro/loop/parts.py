@@ -1,4 +1,4 @@
-"""What one iteration works with."""
+"""The objects that an iteration works with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quatro.types import Sampling
 
 @dataclass
 class Parts:
-    """Everything the loop works with."""
+    """Everything the loop works with; `quatro/launch/assemble.py` makes it."""
 
     config: Config
     policy: Policy
@@ -33,7 +33,7 @@ class Parts:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def perf(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Where the time of the iteration with these ``metrics`` went, and the memory of the largest rank so far."""
+        """Fields under perf/ of the iteration with these ``metrics``: its times, and the most memory of any rank."""
         perf = self.stopwatch.take(num_tokens=int(metrics["tokens"]), num_passes=int(metrics["inner/passes"]))
         return perf | {"perf/peak_memory_gib": self.policy.world.largest(self.policy.peak_memory_bytes()) / 2**30}
 

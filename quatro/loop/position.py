@@ -11,7 +11,7 @@ from quatro.loop.learn import Learner
 
 @dataclass
 class Position:
-    """``step`` iterations are finished. ``carried`` is what the method takes from one to the next."""
+    """``step`` iterations are finished. The method gets ``carried`` in the next one."""
 
     learner: Learner
     step: int = 0
@@ -19,5 +19,5 @@ class Position:
     iteration: Iteration | None = None
 
     def finish(self, carried: Mapping[str, float]) -> None:
-        """The iteration under way is over."""
+        """The iteration under way is finished."""
         self.step, self.carried, self.iteration = self.step + 1, carried, None

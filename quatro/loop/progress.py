@@ -1,4 +1,4 @@
-"""Where an iteration stands between two of its optimiser steps: what a stop inside the inner loop must save."""
+"""How far the K passes of an iteration have come, between two optimiser steps: what a stop must save."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -22,10 +22,10 @@ COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_
 
 @dataclass
 class InnerProgress:
-    """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the rest is what the steps so far have shown.
+    """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the other fields hold what they have shown.
 
-    ``old_logp_BT`` is log pi_old of every token that has been met, ``entropy_BT`` the entropy at pi_old where the
-    engine gave none; both are NaN where unknown. ``before`` are measures of the noise before the first step.
+    ``old_logp_BT`` is log pi_old of every token, ``entropy_BT`` the entropy at pi_old if the engine gave none; both
+    are NaN where they are unknown. ``before`` holds metrics of the noise before the first optimiser step.
     """
 
     old_logp_BT: Tensor
@@ -33,9 +33,9 @@ class InnerProgress:
     epoch: int = 0
     num_minibatches: int = 0
     num_applied: int = 0
-    num_applied_before: int = 0  # this pass
+    num_applied_before: int = 0  # before this pass
     num_skipped: int = 0
-    is_done: bool = False  # no step is to follow
+    is_done: bool = False  # no optimiser step is left
     merged: dict[str, Metric] = field(default_factory=dict)
     before: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)
@@ -43,17 +43,17 @@ class InnerProgress:
 
     @classmethod
     def begin(cls, old_logp_BT: Tensor) -> InnerProgress:
-        """Before the first step; ``old_logp_BT`` is what is known of log pi_old."""
+        """The progress before the first optimiser step; ``old_logp_BT`` is NaN where log pi_old is unknown."""
         is_known_BT = old_logp_BT.isfinite()
         return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
 
     def steps_left(
         self, minibatches: Sequence[Tensor], num_passes: int, is_enough: Callable[[], bool]
     ) -> Iterator[Tensor]:
-        """The rows of each minibatch that is still to be learnt from, pass after pass.
+        """The K passes: the rows of each minibatch that is still to be learnt from, pass after pass.
 
-        A minibatch counts as done once the next one is asked for, so whoever stops in the middle of one does it again.
-        After each pass ``is_enough`` is asked whether it was the last; at most ``num_passes`` are made.
+        A minibatch counts as done when the next one is asked for, so a minibatch that a stop interrupts is done again.
+        After each pass ``is_enough()`` says whether it was the last; at most ``num_passes`` are made.
         """
         while not self.is_done:
             if self.num_minibatches == 0:
@@ -65,7 +65,7 @@ class InnerProgress:
             self.is_done = is_enough() or self.epoch == num_passes
 
     def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
-        """Keep what a pass over the rows ``index`` has shown of pi_old; of a pass that is not finite, nothing."""
+        """Keep log-probabilities and entropies of pi_old from a pass over the rows ``index``, if they are finite."""
         width = forward.logp_BT.shape[1]
         if is_old_policy and bool(forward.logp_BT[mask_BT].isfinite().all()):
             self.old_logp_BT[index, :width] = forward.logp_BT
@@ -73,7 +73,7 @@ class InnerProgress:
             self.entropy_BT[index, :width] = forward.entropy_BT
 
     def metrics(self, rows: Rows, world: World) -> dict[str, float]:
-        """The numbers of the whole inner loop, averaged over its steps."""
+        """The metrics of all K passes, averaged over their optimiser steps."""
         finite_norms = [norm for norm in self.grad_norms if math.isfinite(norm)]
         metrics = world.reduce(self.merged) | self.before
         metrics |= {
@@ -98,9 +98,9 @@ class InnerProgress:
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """``(tensors, JSON values)``; numbers as hexadecimal text, which keeps every bit, infinities and NaN.
+        """``(tensors, JSON values)``; numbers are hexadecimal text, which keeps every bit, infinities and NaN.
 
-        No tensor of a checkpoint holds NaN: beside each stands where it is known.
+        No tensor of a checkpoint holds NaN: a second tensor says where the first one is known.
         """
         tensors = dict[str, Tensor]()
         for name, value_BT in (("old_logp", self.old_logp_BT), ("entropy", self.entropy_BT)):

@@ -20,11 +20,11 @@ PHASES = (
     "checkpoint",
     "log",
 )
-OTHER = "other"  # whatever belongs to no phase
+OTHER = "other"  # time outside all phases
 
 
 class Stopwatch:
-    """``phase("dual")`` ends the phase under way and begins that one; `take` tells the seconds since its last call."""
+    """``phase("dual")`` ends the phase under way and begins that one; `take` returns the seconds of each phase."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -54,9 +54,9 @@ class Stopwatch:
             self._is_held = False
 
     def take(self, *, num_tokens: int, num_passes: int) -> dict[str, float]:
-        """Fields under perf/: seconds per phase, of the whole step and outside any phase, and response tokens a second.
+        """Fields under perf/ since the last call: seconds of each phase and in all, and response tokens per second.
 
-        ``num_passes`` times the update saw the ``num_tokens`` that were drawn.
+        ``num_tokens`` were drawn, and the update saw each of them ``num_passes`` times.
         """
         self.phase(OTHER)
         seconds, step_s = self._seconds, self._since - self._start

@@ -1,4 +1,4 @@
-"""How far two policies are apart, from the sequence log-ratios of rollouts: pure mathematics."""
+"""The distance between two policies, from the sequence log-ratios of rollouts: pure mathematics."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -10,14 +10,14 @@ MAX_LOG_RATIO = 20.0  # the exponent of s is capped here; capped rows are counte
 
 
 def sequence_log_ratio(new_logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """l_i = log pi_new(o_i) / pi_old(o_i), float64, not divided by the length."""
+    """l_i = log pi_new(o_i) / pi_old(o_i) in float64, not divided by the length."""
     return torch.where(mask_BT, new_logp_BT.double() - old_logp_BT.double(), 0.0).sum(dim=-1)
 
 
 def kl_new_old(log_ratio_B: Tensor) -> Tensor:
-    """s l - s + 1 of each row: its mean over rollouts of pi_old estimates KL(pi_new || pi_old), and is never negative.
+    """s l - s + 1 of each row. Its mean over rollouts of pi_old estimates KL(pi_new || pi_old) and is never negative.
 
-    The exponent of s is capped, so that one row cannot make it infinite.
+    The exponent of s is capped, so that no single row can make the mean infinite.
     """
     capped_B = log_ratio_B.clamp(max=MAX_LOG_RATIO)
     s_B = capped_B.exp()
@@ -34,6 +34,6 @@ def summarise(log_ratio_B: Tensor, prefix: str) -> dict[str, float]:
 
 
 def effective_sample_share(log_ratio_B: Tensor) -> float:
-    """(sum s)^2 / (n sum s^2): 1 when all rows count alike, 1/n when one row has taken over."""
+    """(sum s)^2 / (n sum s^2): 1 if all rows count alike, 1/n if one row dominates."""
     scaled_B = (log_ratio_B.double().clamp(max=MAX_LOG_RATIO) - log_ratio_B.max().clamp(max=MAX_LOG_RATIO)).exp()
     return (scaled_B.sum().square() / scaled_B.square().sum() / scaled_B.numel()).item()

@@ -37,7 +37,7 @@ def test_a_sampler_that_is_off_in_any_minibatch_is_seen(tmp_path, settings, run_
             assert row["mismatch/dlogp_abs_max"] == pytest.approx(SHIFT, abs=1e-3)
             assert 0 < row["mismatch/dlogp_abs_mean"] < SHIFT / 16
             assert row["log_ratio/before_max"] < 1e-4  # the trainer's own are used
-    assert "log pi_old from the trainer: sampler and trainer differ by at most 2.5e-01 nats" in caplog.text
+    assert "log pi_old comes from the trainer: sampler and trainer differ by at most 2.5e-01 nats" in caplog.text
 
 
 def test_noise_between_scoring_and_learning_is_seen(tmp_path, settings, run_training, shifted_sampler, monkeypatch):
@@ -56,6 +56,6 @@ def test_noise_between_scoring_and_learning_is_seen(tmp_path, settings, run_trai
 def test_a_sampler_that_agrees_is_taken_at_its_word(tmp_path, settings, run_training, caplog):
     caplog.set_level(logging.INFO)
     (row,) = run_training(tmp_path / "run", [*settings, "steps=1"])
-    assert "log pi_old from the sampler" in caplog.text
+    assert "log pi_old comes from the sampler" in caplog.text
     assert 0 < row["mismatch/dlogp_abs_max"] < 1e-4
     assert 0 < row["log_ratio/before_max"] < 1e-4

@@ -56,7 +56,7 @@ def test_dynamic_sampling_fills_the_batch_with_prompts_that_have_a_signal():
 
 def test_a_batch_that_cannot_be_filled_says_what_to_do():
     parts = parts_with(Needs(dynamic_sampling=True, max_sampling_rounds=3), {0: [1.0, 1.0]})
-    with pytest.raises(UsageError, match=r"after 3 rounds of 4 prompts only 0 of the 4.*max_sampling_rounds"):
+    with pytest.raises(UsageError, match=r"3 rounds of 4 prompts, and only 0 of the 4.*max_sampling_rounds"):
         draw(7, parts)
 
 
