@@ -200,9 +200,9 @@ def _write_tidy(
     if format is Format.parquet and out is None:
         raise UsageError("--format parquet is not text; name a file with -o FILE.parquet")
     if out is not None:
-        check_frame_file(out)
         if format is not None and out.suffix != f".{format.value}":
             raise UsageError(f"-o {out} is no {format.value} file; end its name in .{format.value}")
+        check_frame_file(out)
     comparison = _comparison(paths)
     frame = comparison.frame() if comparison is not None else read_sources(paths, expand=expand).frame()
     if out is None:
