@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run: policy, engine, prompts, reward."""
+"""Builds the parts of a run from its configuration: policy, engine, prompts, reward."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 def assemble(
     prepared: Prepared, *, weights: Path | None = None, world: World | None = None, stop: StopRequest | None = None
 ) -> Parts:
-    """All parts of a run; ``weights`` is a checkpoint's model folder, in place of the one the run began with.
+    """All parts of a run; ``weights`` is the model folder of a checkpoint that the run goes on from.
 
     The reference policy is always the model of the configuration.
 
     Raises:
         MissingError: the device or a package is not on this machine.
-        DataError: the prompts are empty, too long or cannot be judged.
+        DataError: the prompts are empty, too long or cannot be graded.
         DivergedError: the policy's head disagrees with the model's own logits.
     """
     config, world = prepared.config, world or World()
@@ -46,8 +46,8 @@ def assemble(
     # A model that was still to be made has its tokenizer beside it by now.
     tokenizer = prepared.tokenizer if prepared.is_there else load_tokenizer(folder)
     prompts, evaluation_prompts = prepared.prompts, prepared.evaluation_prompts
-    # Trained weights are kept in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is that of the
-    # computation. What an adapter freezes is cast to it before it comes to the device.
+    # Trained weights stay in float32: an update of 1e-6 is lost in bfloat16's 8 bits. `dtype` is the format of the
+    # computation; frozen weights under an adapter are cast to it before they come to the device.
     model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
     policy = make_policy(config, model, world, weights, device=prepared.device)
     policy.check_head(prompts.prompts)
@@ -78,9 +78,9 @@ def assemble(
 def make_policy(
     config: Config, model: Any, world: World, weights: Path | None, *, device: torch.device | None = None
 ) -> Policy:
-    """The policy of ``config.policy.kind`` on ``device`` (default: the model's).
+    """The policy of ``config.policy.kind`` on ``device`` (default: the device of ``model``).
 
-    ``weights`` take the place of ``model``'s once the reference is made.
+    If ``weights`` are given, they replace those of ``model`` once the reference is made.
     """
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     adapter = config.policy.lora
@@ -103,9 +103,10 @@ def make_policy(
 
 
 def make_training_engine(config: Config, policy: Policy, tokenizer: Any) -> Engine:
-    """The rollout engine of ``config.rollout.engine``, sampling from ``policy``.
+    """The rollout engine of ``config.rollout.engine``, which samples from ``policy``.
 
-    One with weights of its own loads those of the model the run began with, or of an adapter those of its base.
+    An engine with weights of its own (vLLM) first loads those of the configured model, or of an adapter's base; each
+    `Engine.sync` then replaces them by the policy's.
     """
     rollout, context = config.rollout, context_limit(policy.model)
     longest = config.data.max_prompt_tokens + rollout.max_new_tokens

@@ -1,4 +1,4 @@
-"""What a run would do, without doing it: the batch in words, the first prompt, the memory it should need."""
+"""Describes a run without starting it: the batch in words, the first prompt, the memory that it should need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quatro.policy.kinds import FLOAT32_BYTES, PolicyKind
 from quatro.tables import ENGINES, POLICIES
 from quatro.types import Prompt
 
-LOGIT_BYTES = 18  # measured, forward and backward: the logit, its float32 copy, log-softmax and gradients
+LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
 GIB = 1024**3
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
@@ -22,7 +22,7 @@ SHOWN_CHARACTERS = 600
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by purpose, as estimated from the architecture and the batch settings; ``total`` is the peak."""
+    """Bytes by purpose, estimated from the architecture and the batch settings; ``total`` is the peak."""
 
     weights: int
     gradients: int
@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """Sampling and learning take turns: the larger of the two stands beside what always stays."""
+        """What always stays, plus the larger of sampling and learning, which take turns."""
         always = self.weights + self.optimizer + self.reference + self.casts + self.snapshots
         return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
 
@@ -95,16 +95,16 @@ class DryRun:
 
 
 def describe(prepared: Prepared) -> DryRun:
-    """Everything a run checks and announces before its first step; loads no weights.
+    """All that a run checks and announces before its first iteration; loads no weights.
 
     Raises:
         MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
-        UsageError: vLLM does not take the model's heads.
-        DataError: the prompts are empty or too long, or cannot be judged.
+        UsageError: vLLM does not support the model's attention heads.
+        DataError: the prompts are empty, too long or cannot be graded.
     """
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
-    _ = prepared.evaluation_prompts  # which may be refused too
+    _ = prepared.evaluation_prompts  # read here because they may be refused, too
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
@@ -116,11 +116,9 @@ def describe(prepared: Prepared) -> DryRun:
     num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     notes = []
     if not prepared.is_there:
-        notes.append(
-            f"{config.model} is not in the cache yet: the run begins with its warm start, about a minute of one core"
-        )
+        notes.append(f"{config.model} is not in the cache yet: the run begins by making it, about a minute of one core")
     if (base := base_of(config.model)) != config.model:
-        notes.append(f"{config.model} is an adapter: the run, and its KL term, begin with {base} and it merged in")
+        notes.append(f"{config.model} is an adapter: the run and its KL term begin with it merged into {base}")
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
@@ -158,11 +156,11 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
         share = f"{most}" if fewest == most else f"{fewest} or {most}"
         lines.append(
             f"{num_ranks} ranks: each draws the responses to its share of the prompts and learns from {share} prompts "
-            "of a minibatch; gradients are those of one process"
+            "of each minibatch; the gradients are those of one process"
         )
     if config.eval.every:
         lines.append(
-            f"{config.eval.n} samples a problem of {config.eval.benchmark} every {config.eval.every} iterations"
+            f"{config.eval.n} samples of each problem of {config.eval.benchmark} every {config.eval.every} iterations"
         )
     return lines
 
@@ -187,13 +185,13 @@ def predict_memory(
         logits                          18 V for each response token of a chunk of the head, and its gradient, 4 V D
         kv_cache                        2 K b for each row, layer and token while sampling
 
-    Of several ranks each holds its share of rows, and under DeepSpeed of the optimiser (ZeRO-1), gradients (2) and
-    weights (3) too; it keeps float32 masters beside weights in the format of the computation.
+    Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
+    gradients (2) and the weights (3). DeepSpeed keeps float32 masters beside weights in the format of the computation.
 
-    With an adapter only its ``num_trained`` parameters have gradients and moments, the others are kept in the format
-    of the computation, and the reference takes nothing.
+    With an adapter, only its ``num_trained`` parameters have gradients and moments, the others have the format of the
+    computation, and the reference takes nothing.
 
-    The coefficients of activations are what autograd was seen to keep for Qwen2; other families differ a little.
+    The coefficients of activations were measured on what autograd keeps for Qwen2; other families differ a little.
     """
     from quatro.policy.device import find_device
     from quatro.policy.head import chunk_rows

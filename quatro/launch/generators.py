@@ -1,7 +1,7 @@
 """The global random generators of Python, numpy and torch.
 
-Nothing in the loop draws from them; a method of one's own may, and a checkpoint holds their states. A reward function
-runs in processes of its own: it must not draw at all if runs are to repeat.
+Nothing in the loop draws from them, but a method of your own may, so a checkpoint holds their states. A reward
+function runs in other processes: a run repeats only if the function draws no random numbers.
 """
 
 # ruff: noqa: NPY002 (the global generator of numpy is the point)
@@ -17,11 +17,11 @@ from torch import Tensor
 
 
 class Generators:
-    """All of them as one part of a run."""
+    """All three generators as one part of a run."""
 
     @staticmethod
     def seed(seed: int) -> None:
-        """Begin as every run with this seed begins."""
+        """Seed all three, as every run with this seed begins."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)

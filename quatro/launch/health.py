@@ -1,4 +1,4 @@
-"""Warnings that save a run: what cannot work from the start, and what goes wrong on the way."""
+"""Warnings about a run: what cannot work from the start, and what goes wrong on the way."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ REPEAT_EVERY = 25  # iterations between two warnings of one kind
 MAX_KL_OVER_DELTA = 3.0
 MAX_TRUNCATED_SHARE = 0.5
 MIN_ESS_SHARE = 0.1
-MAX_NOISE = 0.1  # nats, of a sequence log-ratio that should be 0; less where advantages are smaller
-MAX_NOISE_SHARE = 0.5  # of sqrt(2 delta), which is how large they are under a radius delta
+MAX_NOISE = 0.1  # nats of a sequence log-ratio that should be 0
+MAX_NOISE_SHARE = 0.5  # the same as a share of sqrt(2 delta), the size of advantages under a radius delta
 MAX_FAILED_SHARE = 0.1
-# The paper's rate for all weights. An adapter's best one is about ten times that of all weights, whatever the model
-# (Schulman et al. 2025, LoRA Without Regret).
+# The paper's rate for all weights. The best rate for an adapter is about ten times the best one for all weights,
+# whatever the model (Schulman et al. 2025, LoRA Without Regret).
 LORA_LR = 1e-6
 
 
 def startup_warnings(config: Config) -> list[str]:
-    """What the configuration makes pointless or unsound."""
+    """Warnings about a configuration that makes something pointless or unsound."""
     found = []
     num_minibatches = config.prompts_per_step // config.minibatch_prompts
     if config.method.kl_radius is not None and config.most_inner_updates * num_minibatches == 1:
         found.append(
-            "delta cannot act: with inner_updates 1 and a single minibatch every step is strictly on-policy, the "
-            "log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
+            "delta cannot act: with inner_updates 1 and a single minibatch every optimiser step is strictly on-policy, "
+            "the log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
             "minibatch_prompts below prompts_per_step"
         )
     if config.policy.lora is not None and config.optimizer.lr <= LORA_LR:
@@ -41,13 +41,11 @@ def startup_warnings(config: Config) -> list[str]:
         )
     if config.rollout.top_p < 1 or config.rollout.top_k > 0:
         found.append(
-            f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) while the "
-            "trainer's log-probabilities are not: ratios are biased; train at top_p 1 and top_k 0"
+            f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) and the trainer's "
+            "log-probabilities are not, so ratios are biased; train at top_p 1 and top_k 0"
         )
     if ENGINES[config.rollout.engine].is_recorded:
-        found.append(
-            "replayed responses count as drawn from the policy at the start of each iteration, which they were not"
-        )
+        found.append("replayed responses are treated as if the policy had drawn them, which it has not")
     return found
 
 
@@ -67,7 +65,7 @@ class Watch:
 
 
 def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, str]]:
-    """Pairs of kind and message."""
+    """Warnings about the metrics of an iteration, as pairs of kind and message."""
     found = []
     ratio = metrics.get("kl/ratio_to_delta", 0.0)
     if ratio > MAX_KL_OVER_DELTA:
@@ -75,9 +73,9 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
             (
                 "kl",
                 f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
-                f"delta {metrics['kl/new_old'] / ratio:.2g}): below the optimiser's noise floor a small delta cannot "
-                "be kept; lower optimizer.lr, enlarge prompts_per_step or do fewer inner_updates "
-                "(inner_updates auto keeps it)",
+                f"delta {metrics['kl/new_old'] / ratio:.2g}); a delta below the optimiser's noise cannot be kept. "
+                "Lower optimizer.lr, raise prompts_per_step, make fewer inner_updates, or set inner_updates to auto, "
+                "which keeps it",
             )
         )
     truncated = metrics["length/truncated_share"]
@@ -103,8 +101,8 @@ def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, st
         found.append(
             (
                 "noise",
-                f"before any update sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old: "
-                "that noise is of the size of the advantages; use dtype float32 or shorter responses",
+                f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "
+                "This noise is as large as the advantages; use dtype float32 or shorter responses",
             )
         )
     failures = metrics["reward/errors"] + metrics["reward/timeouts"]

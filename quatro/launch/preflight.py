@@ -1,4 +1,4 @@
-"""What a resume can be refused for before torch is loaded: another configuration, changed files."""
+"""Refuses a resume before torch is loaded: because of another configuration, or of changed files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of the
 
 
 def is_finished(run: Path, config: Config) -> bool:
-    """Whether the run in ``run`` has all its iterations, so that a resume has nothing to do.
+    """Whether the run in ``run`` has finished all its iterations, so that a resume has nothing to do.
 
     Raises:
         DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
@@ -37,10 +37,10 @@ def is_finished(run: Path, config: Config) -> bool:
 
 
 def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:
-    """A run goes on with the configuration that it began with, or not at all.
+    """Refuse to go on with another configuration than the one that the run began with.
 
     Raises:
-        DataError: lists the keys that differ.
+        DataError: keys differ; the message lists them.
     """
     may_change = set(MAY_CHANGE) - ({"steps"} if needs_fixed_steps(config.method) else set())
     now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
@@ -55,15 +55,15 @@ def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -
 
 
 def refuse_differing(name: str, differing: Sequence[str]) -> None:
-    """Raises DataError if something differs between checkpoint ``name`` and the run that is to go on with it."""
+    """Raises DataError if something differs between checkpoint ``name`` and the run that goes on from it."""
     if differing:
         raise DataError(
-            f"{name} cannot be continued: {'; '.join(differing)}. Put it back, or begin a new run from config.yaml"
+            f"{name} cannot be continued: {'; '.join(differing)}. Undo the change, or begin a new run from config.yaml"
         )
 
 
 def _with_defaults(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration of an earlier version; keys it did not know yet have the values that mean what it did."""
+    """A configuration of an earlier version, with defaults for keys that are newer."""
     try:
         return Config.model_validate_json(json.dumps(stored)).model_dump(mode="json")
     except ValueError:  # a key that is gone is a difference to be shown

@@ -1,7 +1,7 @@
-"""What a run needs beside its weights: found, checked and read once, for a dry run and for the run itself.
+"""Finds, checks and reads what a run needs beside its weights: once, for a dry run and for the run itself.
 
-Whatever a run can be refused for before torch is loaded is refused by `prepare`: the words and the exit code are those
-of whoever would refuse later, after seconds of imports. What needs torch is made when it is first asked for.
+`prepare` refuses whatever can be refused before torch is loaded, in the words and with the exit code of the module
+that would refuse later, after seconds of imports. What needs torch is made on first use.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Prepared:
-    """``is_there``: the model can be loaded; False for an embedded model that is still to be made.
-
-    Whoever prepared a run closes its ``reward``, by `close`.
-    """
+    """``is_there`` is False for an embedded model that is still to be made. `close` closes the ``reward``."""
 
     config: Config
     launch: Launch
@@ -72,12 +69,12 @@ class Prepared:
 
     @cached_property
     def prompts(self) -> PromptSet:
-        """Raises DataError if they are empty or too long, or the reward cannot judge one."""
+        """Raises DataError if there are none, or one is too long or cannot be graded by the reward."""
         return self._tokenized(self.problems, self.config.reward)
 
     @cached_property
     def evaluation_prompts(self) -> PromptSet | None:
-        """Those of `eval.benchmark`; None without evaluation. Raises as `prompts`, for the benchmark's grader."""
+        """The prompts of `eval.benchmark`; None without evaluation. Raises as `prompts`, for the benchmark's grader."""
         if not self.evaluated:
             return None
         # The benchmark's own grader, whatever the training reward is.
@@ -96,7 +93,7 @@ class Prepared:
 
 
 def prepare(config: Config, launch: Launch | None = None) -> Prepared:
-    """What a run of ``launch`` (default: a process of its own) begins with.
+    """What a run of ``launch`` (default: a single process) begins with.
 
     Raises:
         MissingError: the model, the data or a package is not on this machine.
@@ -120,15 +117,15 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
 
 
 def check_ranks(config: Config, size: int) -> None:
-    """What can be trained by ``size`` ranks.
+    """Refuse what ``size`` ranks cannot train.
 
     Raises:
         UsageError: a rank would have no prompt of a minibatch, or the engine deals out recorded responses.
     """
     if config.minibatch_prompts < size:
         raise UsageError(
-            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks: some would have no prompt of "
-            f"a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
+            f"minibatch_prompts is {config.minibatch_prompts} and there are {size} ranks, so some ranks would have no "
+            f"prompt of a minibatch; set minibatch_prompts to {size} or more, or start fewer processes"
         )
     if size > 1 and ENGINES[config.rollout.engine].is_recorded:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Saving a run as it stands, and going on from there bit by bit as if nothing had happened."""
+"""Saves a run as it is, and restores it bit by bit. `runs/checkpoint.py` writes the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
-    """A part of a run that a checkpoint keeps: tensors, and values of JSON."""
+    """A part of a run that a checkpoint keeps: tensors and JSON values."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
 
@@ -42,7 +42,7 @@ class Stateful(Protocol):
 
 
 def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:
-    """All that a checkpoint keeps beside the weights and the `Position`, by name."""
+    """The parts that a checkpoint keeps beside the weights and the `Position`, by name."""
     return {
         "policy": parts.policy,
         "stream": parts.stream,
@@ -53,7 +53,7 @@ def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:
 
 
 def save(run: RunDir, parts: Parts, position: Position) -> Path:
-    """A checkpoint between two iterations or, with one under way, inside it."""
+    """Write a checkpoint, between two iterations or inside the one under way."""
     parts.stopwatch.phase("checkpoint")
     world, it = parts.policy.world, position.iteration
     tensors, plain = dict[str, Tensor](), dict[str, Any]()
@@ -81,14 +81,14 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
 def restore(
     config: Config, run: RunDir, world: World, stop: StopRequest | None = None, prepared: Prepared | None = None
 ) -> tuple[Parts, Position]:
-    """The parts of a run at its newest checkpoint, with metrics and rollouts cut back to it; at step 0 if it has none.
+    """The parts of a run at its newest checkpoint, or at the beginning; metrics and rollouts are cut back to it.
 
     Raises:
-        DataError: the checkpoint is damaged or of an earlier version, what the run wrote was changed, or settings,
-            model, data or ranks are others now. Metrics, rollouts and checkpoints are as they were.
+        DataError: the checkpoint is damaged or of an earlier version, files of the run were changed, or settings,
+            model, data or ranks have changed. Metrics, rollouts and checkpoints stay as they were.
     """
     found = shards.load_newest(run, world)
-    if found is not None:  # before minutes of loading
+    if found is not None:  # refused now, and not after minutes of loading
         refuse_earlier_version(found)
         refuse_other_settings(config, found.state, found.path.name)
         if world.is_first:
@@ -104,7 +104,7 @@ def restore(
         device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
         for key, (before, after) in run.add_to_environment(device).items():
             logger.warning(
-                "%s was %s when this run began and is %s here: results will not be the same bit by bit",
+                "%s was %s when this run began and is %s now; results will not be the same bit by bit",
                 key,
                 before,
                 after,
@@ -112,7 +112,7 @@ def restore(
         position = Position(Learner(run.path))
         if found is not None:
             _load(found, parts, position)
-        world.barrier("every rank to have loaded its part")  # of them, none can refuse to go on any more
+        world.barrier("every rank to have loaded its part")  # from here on no rank can refuse to go on
         run.go_back(position.step, found.state if found else {})
         if world.is_first:
             tidy(run.path)
@@ -124,10 +124,10 @@ def restore(
 
 
 def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
-    """Bring ``parts`` and ``position`` to where ``found`` stands.
+    """Bring ``parts`` and ``position`` to the checkpoint ``found``.
 
     Raises:
-        DataError: model or data are others now, or another number of ranks saved it.
+        DataError: model or data have changed, or another number of ranks saved it.
     """
     state, policy, world = found.state, parts.policy, parts.policy.world
     refuse_other_inputs(parts, state, found.path.name)
@@ -143,19 +143,19 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
 
 
 def refuse_earlier_version(found: Checkpoint) -> None:
-    """Raises DataError if ``found`` keeps its state in a form that `_load` does not read."""
+    """Raises DataError if `_load` does not read the form of ``found``."""
     if "parts" not in found.state:
         raise DataError(
-            f"{found.path.name} was written by an earlier version, which kept its state in another form: begin a new "
+            f"{found.path.name} was written by an earlier version, which kept its state in another form; begin a new "
             f"run from its weights with -s model={found.model}"
         )
 
 
 def refuse_other_inputs(parts: Parts, state: Mapping[str, Any], name: str) -> None:
-    """A run goes on with the model and data that it began with, or not at all.
+    """Refuse to go on with another model or other data than the run began with.
 
     Raises:
-        DataError: says what is another one.
+        DataError: the model or the data have changed.
     """
     found = parts.fingerprints.items()
     refuse_differing(

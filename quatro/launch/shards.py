@@ -34,7 +34,7 @@ def save(
     *,
     is_inside: bool = False,
 ) -> Path:
-    """`checkpoint.save` by rank 0, while the other ranks add what only they have; called by all of them.
+    """`checkpoint.save` by rank 0, to which the other ranks add their shards; all ranks call it.
 
     Raises:
         As `checkpoint.save`.
@@ -58,7 +58,7 @@ def save(
 
 
 def load_newest(run: RunDir, world: World) -> checkpoint.Checkpoint | None:
-    """`checkpoint.load_newest` of rank 0, for all ranks: only one verifies."""
+    """`checkpoint.load_newest` for all ranks; only rank 0 verifies the checkpoint."""
     found: checkpoint.Checkpoint | None = world.from_first(
         lambda: checkpoint.load_newest(run), "the verified checkpoint"
     )
@@ -66,16 +66,16 @@ def load_newest(run: RunDir, world: World) -> checkpoint.Checkpoint | None:
 
 
 def tensors(found: checkpoint.Checkpoint, policy: Policy) -> dict[str, Tensor]:
-    """What this rank saved in ``found``, on the CPU.
+    """The tensors that this rank saved in ``found``, on the CPU.
 
     Raises:
-        DataError: the optimiser is in shards of another number of ranks.
+        DataError: another number of ranks saved the optimiser's shards.
     """
     world, then = policy.world, int(found.state.get("ranks", 1))
     if policy.is_sharded and then != world.size:
         raise DataError(
-            f"{found.path.name} holds the optimiser in the shards of {then} rank{'s' if then > 1 else ''}, and there "
-            f"{'are' if world.size > 1 else 'is'} {world.size}: start {then} processes to go on with it. Its weights "
+            f"{found.path.name} holds the optimiser in shards of {then} rank{'s' if then > 1 else ''}, and now there "
+            f"{'are' if world.size > 1 else 'is'} {world.size}; start {then} processes to go on with it. Its weights "
             f"are whole: `quatro export {found.path.parent.parent} -o FOLDER` writes them for a run of any size"
         )
     if not policy.is_sharded or world.is_first:

@@ -1,6 +1,6 @@
-"""The processes of one `torchrun` or `deepspeed` launch: who they are, joining them, and ending all of them together.
+"""The processes of one `torchrun` or `deepspeed` launch: which one this is, joining them, and ending them together.
 
-torch is imported by `joined` only: who one is must be known before anything else.
+Only `joined` imports torch, because a process must know its rank before anything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT_VARIABLE = "QUATRO_RANK_TIMEOUT_S"
 
 @dataclass(frozen=True)
 class Launch:
-    """Process ``rank`` of ``size``; ``local_rank`` of those on this machine."""
+    """Process ``rank`` of ``size``; it is number ``local_rank`` on this machine."""
 
     rank: int = 0
     size: int = 1
@@ -38,10 +38,10 @@ class Launch:
 
 
 def launched(environment: Mapping[str, str] | None = None) -> Launch:
-    """What RANK, WORLD_SIZE and LOCAL_RANK say; a process of its own where the launcher has set none of them.
+    """The process that RANK, WORLD_SIZE and LOCAL_RANK describe; a single process if no launcher has set them.
 
     Raises:
-        UsageError: they contradict each other, or are no numbers.
+        UsageError: they contradict each other or are not numbers.
     """
     environment = os.environ if environment is None else environment
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -65,7 +65,7 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
     """Inside, torch.distributed's default group of all ranks exists: gloo, and NCCL for tensors on a GPU.
 
     An error inside is told to the other ranks, which would otherwise wait for this one until their deadline. They
-    raise it as `LostRankError` with its exit code, and only one rank says it.
+    raise `LostRankError` with the exit code of that error, and only one rank prints the message.
 
     Raises:
         LostRankError: another rank failed, is gone, or did not come in time.
@@ -106,7 +106,7 @@ def joined(launch: Launch, *, is_cuda: bool) -> Iterator[World]:
 
 
 def _as_lost(error: BaseException, world: World) -> BaseException:
-    """What this rank ends with: its own error if it is the first that failed, else a `LostRankError` already said."""
+    """The error that this rank ends with: its own if it failed first, else a `LostRankError` already printed."""
     from quatro.processes.world import CAUSE, LostRankError, is_lost
 
     if isinstance(error, LostRankError) and error.is_said:

@@ -1,4 +1,9 @@
-"""A polite end of training: the first signal asks the loop to stop where it can save, the second stops it now."""
+"""The way of a Ctrl-C: the first signal asks the loop to stop where it can save, the second ends it at once.
+
+`StopRequest` catches the signal. The loop asks `StopCheck`, which raises `Stopped` on all ranks: between optimiser
+steps (`loop/learn.py`) and while responses are drawn (`loop/draw.py`). `quatro/train.py` catches `Stopped` and saves
+by `launch/saving.py`; a resume goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +21,15 @@ POLITE_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """A stop was requested, of this rank or of another; whoever catches it saves what is there."""
+    """A stop was requested of this rank or another one; the loop saves its position as it is."""
 
 
 class StopRequest:
     """``with StopRequest() as stop:`` catches SIGINT and SIGTERM; the loop asks ``stop.requested``.
 
-    It asks between two optimiser steps, and whenever a response has been drawn.
-
-    A second signal raises KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) where the program stands.
-    ``notify`` is told once, in words, that the request was heard. Outside the main thread nothing is installed,
-    because Python delivers signals there only; ``request()`` still works.
+    A second signal raises KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) at once. ``notify`` is called once
+    with a message for the user. Outside the main thread, where Python delivers no signals, nothing is caught;
+    ``request()`` still works.
     """
 
     def __init__(self, notify: Callable[[str], None] | None = None) -> None:
@@ -69,29 +72,29 @@ class StopRequest:
             # The signal may have arrived inside a write to the same stream, which must not be entered twice.
             with contextlib.suppress(RuntimeError):
                 self._notify(
-                    f"{cause.name}: saving after this optimiser step; responses still being drawn are discarded, and "
-                    "drawn again by --resume; once more stops at once"
+                    f"{cause.name}: saving after this optimiser step. Responses that are still being drawn are "
+                    "discarded; --resume draws them again. A second signal stops at once"
                 )
 
 
 class StopCheck:
-    """What the training loop asks of a stop: whether it was requested of any rank of ``world``."""
+    """Tells the training loop whether a stop was requested of any rank of ``world``."""
 
     def __init__(self, request: StopRequest | None, world: World) -> None:
         self._request = request or StopRequest()
         self._world = world
 
     def check(self) -> None:
-        """Called by all ranks, between two optimiser steps or iterations.
+        """All ranks call it, between two optimiser steps or iterations.
 
         Raises:
-            Stopped: on all ranks, once a stop was requested of any.
+            Stopped: on all ranks, if a stop was requested of any.
         """
         if self._is_agreed():
             raise Stopped
 
     def poll(self) -> None:
-        """Called by this rank alone, in the middle of work that `end_of_work` ends.
+        """A rank calls it by itself, in the middle of work that `end_of_work` ends.
 
         Raises:
             Stopped: a stop was requested of this rank.
@@ -100,17 +103,17 @@ class StopCheck:
             raise Stopped
 
     def end_of_work(self, *, is_cut: bool) -> None:
-        """Called by all ranks after work in which they polled; ``is_cut``: this rank was stopped in the middle.
+        """All ranks call it after work in which they polled; ``is_cut``: this rank was stopped in the middle.
 
         Raises:
-            Stopped: on all ranks, if any of them was.
+            Stopped: on all ranks, if any of them was stopped in the middle.
         """
         if self._world.any(is_cut):
             self._is_agreed()
             raise Stopped
 
     def _is_agreed(self) -> bool:
-        """Whether any rank was asked to stop; the others then take it as asked of them too."""
+        """Whether any rank was asked to stop; then every rank counts as asked."""
         request = self._request
         if self._world.size == 1:
             return request.requested

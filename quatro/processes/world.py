@@ -1,4 +1,4 @@
-"""The ranks that train together. One process is a world of one, and everything here is the identity."""
+"""The ranks that train together. For a single process everything here is the identity."""
 
 # Axes: B rows (rollouts).
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 from evals.errors import QuatroError
 from quatro.types import Metric
 
-CAUSE = "cause"  # under this key of the store stands why the first rank to fail did so
+CAUSE = "cause"  # the store's key for the reason why the first rank failed
 CAUSE_WAIT_S = 5.0
 
 T = TypeVar("T")
 
 
 class LostRankError(QuatroError):
-    """Another rank has gone, or did not come in time; ``is_said``: why has been printed by a rank already."""
+    """Another rank is gone or did not come in time; ``is_said``: a rank has printed the reason already."""
 
     def __init__(self, message: str, *, exit_code: int = 1, is_said: bool = False) -> None:
         super().__init__(message)
@@ -34,8 +34,8 @@ class LostRankError(QuatroError):
 class World:
     """Rank ``rank`` of ``size`` processes joined in torch.distributed's default group (when ``size`` > 1).
 
-    Every method that speaks to the others must be called by all ranks, in the same order. Small things travel by way
-    of the CPU, whatever the model is on. ``store`` is where a rank that fails says why.
+    All ranks must call every method that speaks to the others, in the same order. Small values travel by way of the
+    CPU, whatever device the model is on. A rank that fails writes the reason into ``store``.
     """
 
     rank: int = 0
@@ -47,7 +47,7 @@ class World:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Which of ``count`` things belong to this rank: every ``size``-th."""
+        """The numbers of the things that belong to this rank: every ``size``-th of ``count``."""
         return range(self.rank, count, self.size)
 
     # --- numbers ----------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class World:
         return self.sums({"value": value})["value"]
 
     def reduce(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
-        """Plain numbers: means as sum over count, the other kinds by their name. Every rank brings the same keys."""
+        """Plain numbers over all ranks: a mean is its sum over its count. Every rank brings the same keys."""
         result: dict[str, float] = {}
         sums = {f"{name}/value": _scalar(m.value) for name, m in metrics.items() if m.kind in ("mean", "sum")}
         sums |= {f"{name}/count": _scalar(m.count) for name, m in metrics.items() if m.kind == "mean"}
@@ -88,7 +88,7 @@ class World:
         return int(self._extreme(value, "max"))
 
     def any(self, flag: bool) -> bool:
-        """Whether it holds on any rank."""
+        """Whether ``flag`` is True on any rank."""
         return self.largest(int(flag)) > 0
 
     def _extreme(self, value: float, kind: str) -> float:
@@ -101,7 +101,7 @@ class World:
         return shared.item()
 
     def gather(self, value_B: torch.Tensor) -> torch.Tensor:
-        """The values of all ranks, rank after rank; each may bring another number of them."""
+        """The values of all ranks, rank after rank; ranks may bring different numbers of values."""
         if self.size == 1:
             return value_B
         own_B = value_B.detach().cpu().contiguous()
@@ -118,7 +118,7 @@ class World:
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def gather_objects(self, value: T, what: str) -> list[T]:
-        """What every rank brought, by rank."""
+        """The values of all ranks, in the order of the ranks."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
@@ -127,7 +127,7 @@ class World:
         return gathered
 
     def from_first(self, make: Callable[[], T], what: str) -> T:
-        """What rank 0 makes; it is made nowhere else."""
+        """The value that ``make`` returns on rank 0, where alone it is called."""
         box: list[Any] = [make() if self.is_first else None]
         if self.size > 1:
             with self.waiting(what):
@@ -136,14 +136,14 @@ class World:
         return made
 
     def barrier(self, what: str) -> None:
-        """Go on once every rank is here."""
+        """Wait until every rank is here."""
         self.gather_objects(None, what)
 
     # --- when a rank is missing -------------------------------------------------------------------------------------
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Inside, an error that means that a rank is gone says so, what was waited for, and why, if that is known."""
+        """Inside, an error that means a lost rank becomes a `LostRankError` with ``what`` and the reason, if known."""
         try:
             yield
         except RuntimeError as error:
@@ -160,7 +160,7 @@ class World:
             ) from error
 
     def cause(self) -> dict[str, Any] | None:
-        """What the first rank that failed has said: rank, message, exit_code. None if none did within a few seconds."""
+        """Rank, message and exit_code of the first rank that failed; None if no rank says so within a few seconds."""
         deadline = time.monotonic() + CAUSE_WAIT_S
         while self.store is not None:
             try:
@@ -186,7 +186,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def merge(metrics: Mapping[str, Metric], more: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Metrics of two disjoint sets of rows taken together."""
+    """The metrics of two disjoint sets of rows together."""
     merged = dict(metrics)
     for name, metric in more.items():
         other = merged.get(name)

@@ -242,7 +242,7 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_pa
         patch.setattr(TransformersEngine, "generate", interrupted)
         result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
     assert result.exit_code == 130, result.output
-    assert "responses still being drawn are discarded, and drawn again by --resume" in result.stderr
+    assert "Responses that are still being drawn are discarded; --resume draws them again" in result.stderr
     assert "finishing" not in result.stderr
     assert [path.name for path in (run / "checkpoints").glob("step-*")] == ["step-000001"]
     assert [path.name for path in (run / "rollouts").iterdir()] == ["step-000001.jsonl"]
