@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -31,6 +31,7 @@ from evals.estimators import Floats
 from evals.results.document import Result, read_result
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
 from quatro.methods import METHODS
+from quatro.run import Observer, launch
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
@@ -53,7 +54,6 @@ __all__ = [
 ]
 
 PathLike = str | os.PathLike[str]
-Observer = Callable[[Mapping[str, float]], None]
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,6 @@ def fine_tune(
     from quatro.launch.prepare import prepare
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
-    from quatro.run import launch
     from quatro.runs.directory import RunDir, refuse_occupied
 
     if launched().size > 1:

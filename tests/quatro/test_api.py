@@ -101,6 +101,14 @@ def test_the_examples_are_true(name, here):
     assert result.failed == 0, "".join(report)
 
 
+def test_every_example_of_the_page_is_one_of_these():
+    documented = [quatro.api, *(getattr(quatro, name) for name in quatro.__all__)]
+    found = doctest.DocTestFinder(recurse=False)
+    run = {one.source.splitlines()[0] for each in documented for test in found.find(each, "x") for one in test.examples}
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    assert {line.removeprefix(">>> ") for line in page.splitlines() if line.startswith(">>> ")} == run
+
+
 def test_a_run_keeps_its_status_and_tells_its_observer(here):
     told = []
     config = load_config("quickstart", overrides=["steps=2", "seed=1"])
