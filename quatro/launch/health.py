@@ -41,8 +41,8 @@ def startup_warnings(config: Config) -> list[str]:
         )
     if config.rollout.top_p < 1 or config.rollout.top_k > 0:
         found.append(
-            f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) and the trainer's "
-            "log-probabilities are not, so ratios are biased; train at top_p 1 and top_k 0"
+            f"training rollouts are truncated (top_p {config.rollout.top_p}, top_k {config.rollout.top_k}) and the "
+            "trainer's log-probabilities are not, so ratios are biased; train at top_p 1 and top_k 0"
         )
     if ENGINES[config.rollout.engine].is_recorded:
         found.append("replayed responses are treated as if the policy had drawn them, which it has not")
