@@ -114,9 +114,7 @@ def ucc_result(
     result = _result("ucc@k", samples, rows, problems if per_problem else None, about)
     num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
     if num_ties:
-        result.warnings.append(
-            f"{num_ties} similarities lie within 1e-12 of their threshold: the backends may round them differently"
-        )
+        result.warnings.append(f"similarities within 1e-12 of their threshold, where rounding may decide: {num_ties}")
     return result
 
 

@@ -1,4 +1,4 @@
-"""The document of `--compare`: how much better the second samples do, row by row, and whether that could be chance."""
+"""What `quatro eval compare` writes: how much better the second samples do, row by row, and if it may be chance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DifferenceRow(Document):
 
 
 class Comparison(FileDocument):
-    """What `--compare A B --json` prints."""
+    """What `quatro eval compare A B --json` prints."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
@@ -59,7 +59,7 @@ class Comparison(FileDocument):
 
 
 def read_comparison(path: Path) -> Comparison | None:
-    """The document of `--compare` in ``path``; None if it holds another, or none at all."""
+    """The document of `quatro eval compare` in ``path``; None if it holds another, or none at all."""
     try:
         document = read_document(path)
         return Comparison.model_validate(document) if "bootstrap_seed" in document else None

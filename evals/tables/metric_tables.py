@@ -112,7 +112,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
-    """`--compare A B`: a table a metric and setting, benchmarks and ks down; A, B, difference and p across."""
+    """Of `quatro eval compare`: a table a metric and setting, benchmarks and ks down; A, B, difference and p across."""
     sides = [Path(comparison.a).stem, Path(comparison.b).stem]
     if sides[0] == sides[1]:
         sides = [comparison.a, comparison.b]

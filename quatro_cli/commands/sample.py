@@ -178,7 +178,7 @@ def _keeping(folder: Path) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         if folder.exists():
-            output.info(f"the samples in {folder} are kept; type the same command to draw the rest")
+            output.info(f"the samples in {folder} are kept; the same command draws the rest")
         raise
     finally:
         if previous is not None:

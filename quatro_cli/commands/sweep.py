@@ -170,7 +170,7 @@ def _run(
     failed = [outcome for outcome in outcomes if outcome.status != "done"]
     if failed:
         raise PartialFailureError(
-            f"{len(failed)} of {len(outcomes)} runs are not done; their logs stand in {folder / 'logs'}; "
+            f"{len(failed)} of {len(outcomes)} runs are not done; their logs are in {folder / 'logs'}; "
             "the same command runs only these"
         )
 
@@ -191,7 +191,7 @@ def _submit(
         output.info("every point is done: there is nothing to submit")
         return
     how = f"sbatch {path}" if kind == "slurm" else f"each line of {path} in a shell, here"
-    output.info(f"{num_commands} commands; run {how}; then type the same sweep without --submit to write the summary")
+    output.info(f"{num_commands} commands; run {how}. The same sweep without --submit then writes the summary.")
 
 
 def _gpus(text: str, jobs: int | None) -> list[str]:
@@ -203,7 +203,7 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
     if jobs is not None:
         raise UsageError("--gpus runs one point on each GPU, so --jobs would be ignored; leave it out")
     if len(set(found)) < len(found):
-        raise UsageError(f"--gpus {text}: a GPU stands there twice")
+        raise UsageError(f"--gpus {text}: a GPU is named twice")
     return found
 
 

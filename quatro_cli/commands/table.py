@@ -11,7 +11,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
-from quatro_cli.options import split
+from quatro_cli.options import numbers
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def table(
     format = _of_paper(format)
     if standalone and format is not Format.latex:
         raise UsageError(f"--standalone is for --format latex, found {format.value}")
-    ks = _ks(k)
+    ks = numbers(k, "--k", int)
     comparison = _comparison(paths)
     if comparison is not None:
-        _refuse({"--layout": layout, **chosen_by}, "a document of --compare")
+        _refuse({"--layout": layout, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, cell))
@@ -154,7 +154,7 @@ def _tables(
         raise UsageError(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
     if ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
-        raise UsageError("--ci: none of the files holds intervals; make them with `quatro eval passk FILES --ci`")
+        raise UsageError("--ci: no file has intervals; `quatro eval passk FILE --ci -o RESULT.json` makes them")
     published = published_entries(metric, tables=PAPER_TABLES[chosen]) if with_paper else []
     if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
         raise UsageError(f"--k: {metric} has no k")
@@ -236,7 +236,7 @@ def _finish(
 
 
 def _comparison(paths: list[Path]) -> Comparison | None:
-    """The document of `--compare` that ``paths`` name, if they name one."""
+    """What `quatro eval compare` wrote, if ``paths`` name such a document."""
     from evals.errors import UsageError
     from evals.results.comparison import read_comparison
 
@@ -244,7 +244,7 @@ def _comparison(paths: list[Path]) -> Comparison | None:
         found = read_comparison(path) if path.is_file() else None
         if found is not None:
             if len(paths) > 1:
-                raise UsageError(f"{path} is a document of --compare, which is a table of its own; give it alone")
+                raise UsageError(f"{path} is of `quatro eval compare` and is a table of its own; name no other file")
             return found
     return None
 
@@ -285,17 +285,6 @@ def _describe(run: Path) -> RunHead:
 
     config = load_config(run)
     return RunHead(model=config.model, method=config.method.name)
-
-
-def _ks(text: str | None) -> list[int] | None:
-    from evals.errors import UsageError
-
-    if text is None:
-        return None
-    parts = split([text])
-    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"--k {text}: expected whole numbers separated by commas, such as 32,64,128,256")
-    return [int(part) for part in parts]
 
 
 def _text(format: Format, layout: str, tables: list[Table], *, digits: int, ci: bool, standalone: bool) -> str:

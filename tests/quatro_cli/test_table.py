@@ -94,9 +94,9 @@ def test_the_metric_chooses_the_layout(result_file, two):
     [
         (["--standalone"], "--standalone is for --format latex"),
         (["--layout", "benchmarks", "--average"], "--average is for the layouts average and ucc"),
-        (["--ci"], "none of the files holds intervals"),
+        (["--ci"], "no file has intervals"),
         (["--k", "3"], "only at 1, 8"),
-        (["--k", "x"], "expected whole numbers"),
+        (["--k", "x"], "expected numbers"),
         (["--format", "parquet"], "add --layout tidy"),
         (["--layout", "tidy", "--k", "8"], "--k has no effect on the layout tidy"),
         (["--layout", "tidy", "--digits", "3"], "--digits has no effect on the layout tidy"),
