@@ -22,81 +22,94 @@ if TYPE_CHECKING:
     from quatro_cli.output import Bar
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|RUN",
+        help="A model folder, a Hub id, embedded:countdown, or a run, whose latest checkpoint is sampled.",
+        autocompletion=completion.runs,
+    ),
+]
+SampledBenchmarks = Annotated[
+    list[str],
+    typer.Option(
+        *("-b", "--benchmark"),
+        metavar="NAME[,NAME]",
+        help="Benchmarks by name, or .jsonl files of problems.",
+        autocompletion=completion.benchmarks,
+        default_factory=list,
+        show_default=False,
+    ),
+]
+NumSamples = Annotated[
+    int | None,
+    typer.Option("-n", "--n", "--num-samples", metavar="N", min=1, help="Samples per problem. Default: 256."),
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
+]
+TopP = Annotated[
+    float | None,
+    typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, every token."),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens to draw from. Default: 0, all of them."),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="Longest response. Default: that of the run, the preset or the benchmark.",
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well). Other options win over it.",
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option("--template", metavar="NAME", help="Prompt template. Default: the run's, else the benchmark's."),
+]
+Tag = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="TAG", help="Name of the samples' folder. Default: made of the settings."),
+]
+SamplesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--out", metavar="DIR", help="Folder for the samples. Default: RUN/samples/TAG or samples/MODEL/TAG."
+    ),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option("--gpus", metavar="N[,N]", help="Run one engine on each of these GPUs. Default: the first GPU."),
+]
+Grade = Annotated[bool, typer.Option("--grade", help="Grade the samples too. Without it, `quatro eval` grades them.")]
+
+
 def sample(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL|RUN",
-            help="A model folder, a Hub id, embedded:countdown, or a run, whose latest checkpoint is sampled.",
-            autocompletion=completion.runs,
-        ),
-    ],
-    benchmarks: Annotated[
-        list[str],
-        typer.Option(
-            *("-b", "--benchmark"),
-            metavar="NAME[,NAME]",
-            help="Benchmarks by name, or .jsonl files of problems.",
-            autocompletion=completion.benchmarks,
-            default_factory=list,
-            show_default=False,
-        ),
-    ],
-    n: Annotated[
-        int | None,
-        typer.Option("-n", "--n", "--num-samples", metavar="N", min=1, help="Samples per problem. Default: 256."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, every token."),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens to draw from. Default: 0, all of them."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            metavar="N",
-            min=1,
-            help="Longest response. Default: that of the run, the preset or the benchmark.",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            "--preset",
-            metavar="NAME",
-            help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well). Other options win over it.",
-        ),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option("--template", metavar="NAME", help="Prompt template. Default: the run's, else the benchmark's."),
-    ] = None,
+    model: Model,
+    benchmarks: SampledBenchmarks,
+    n: NumSamples = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    max_tokens: MaxTokens = None,
+    preset: Preset = None,
+    template: Template = None,
     seed: Seed = 0,
-    tag: Annotated[
-        str | None,
-        typer.Option("--tag", metavar="TAG", help="Name of the samples' folder. Default: made of the settings."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--out", metavar="DIR", help="Folder for the samples. Default: RUN/samples/TAG or samples/MODEL/TAG."
-        ),
-    ] = None,
+    tag: Tag = None,
+    out: SamplesFolder = None,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="transformers or vllm.")] = "transformers",
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpus", metavar="N[,N]", help="Run one engine on each of these GPUs. Default: the first GPU."),
-    ] = None,
-    grade: Annotated[
-        bool, typer.Option("--grade", help="Grade the samples too. Without it, `quatro eval` grades them.")
-    ] = False,
+    gpus: Gpus = None,
+    grade: Grade = False,
     dry_run: DryRun = False,
 ) -> None:
     """Draw n samples for every problem of a benchmark.

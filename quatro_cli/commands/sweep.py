@@ -21,66 +21,73 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
 
 
+ConfigOrSweep = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG|SWEEP",
+        help="A configuration with -g, or a sweep file; both also by the name that comes with quatro.",
+        autocompletion=completion.sweeps,
+    ),
+]
+Grid = Annotated[
+    list[str],
+    typer.Option(
+        *("-g", "--grid"),
+        metavar="KEY=V,V",
+        help="An axis of the grid; repeatable.",
+        default_factory=list,
+        show_default=False,
+    ),
+]
+Seeds = Annotated[
+    str, typer.Option("--seeds", metavar="N[,N]", help="Run every point with these seeds, as -g seed=N,N.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option("-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods),
+]
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")
+]
+RunsAtATime = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", min=1, help="Runs at a time; they share the CPU threads. Default: 1."),
+]
+Gpus = Annotated[str, typer.Option("--gpus", metavar="N[,N]", help="Run one point at a time on each of these GPUs.")]
+Evaluate = Annotated[
+    str | None,
+    typer.Option(
+        *("--eval",),
+        metavar="NAME",
+        help="Sample every run, and the base model once, on this benchmark, and measure.",
+        autocompletion=completion.benchmarks,
+    ),
+]
+EvalN = Annotated[
+    int | None, typer.Option("--eval-n", metavar="N", help="Samples per problem for --eval. Default: 256.")
+]
+EvalTopP = Annotated[
+    str | None, typer.Option("--eval-top-p", metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")
+]
+Submit = Annotated[
+    str | None,
+    typer.Option("--submit", metavar="slurm|commands", help="Write a job script, or the commands, and run nothing."),
+]
+
+
 def sweep(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG|SWEEP",
-            help="A configuration with -g, or a sweep file; both also by the name that comes with quatro.",
-            autocompletion=completion.sweeps,
-        ),
-    ],
+    config: ConfigOrSweep,
     settings: Set,
-    grid: Annotated[
-        list[str],
-        typer.Option(
-            *("-g", "--grid"),
-            metavar="KEY=V,V",
-            help="An axis of the grid; repeatable.",
-            default_factory=list,
-            show_default=False,
-        ),
-    ],
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="N[,N]", help="Run every point with these seeds, as -g seed=N,N.")
-    ] = "",
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="Folder for the sweep. Default: sweeps/CONFIG.")
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Runs at a time; they share the CPU threads. Default: 1."),
-    ] = None,
-    gpus: Annotated[
-        str, typer.Option("--gpus", metavar="N[,N]", help="Run one point at a time on each of these GPUs.")
-    ] = "",
-    evaluate: Annotated[
-        str | None,
-        typer.Option(
-            *("--eval",),
-            metavar="NAME",
-            help="Sample every run, and the base model once, on this benchmark, and measure.",
-            autocompletion=completion.benchmarks,
-        ),
-    ] = None,
-    eval_n: Annotated[
-        int | None, typer.Option("--eval-n", metavar="N", help="Samples per problem for --eval. Default: 256.")
-    ] = None,
-    eval_top_p: Annotated[
-        str | None, typer.Option("--eval-top-p", metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")
-    ] = None,
-    submit: Annotated[
-        str | None,
-        typer.Option(
-            "--submit", metavar="slurm|commands", help="Write a job script, or the commands, and run nothing."
-        ),
-    ] = None,
+    grid: Grid,
+    seeds: Seeds = "",
+    method: Method = None,
+    out: Out = None,
+    jobs: RunsAtATime = None,
+    gpus: Gpus = "",
+    evaluate: Evaluate = None,
+    eval_n: EvalN = None,
+    eval_top_p: EvalTopP = None,
+    submit: Submit = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     from evals.results.document import About
 
 
+AlsoClustered = Annotated[
+    str | None,
+    typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k)."),
+]
+Backend = Annotated[
+    str,
+    typer.Option("--backend", metavar="NAME", help="fast, or reference (scikit-learn, rouge_score; slow)."),
+]
+
+
 def ucc(
     files: Files,
     benchmarks: Benchmarks,
@@ -48,14 +58,8 @@ def ucc(
     threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = "math",
-    also: Annotated[
-        str | None,
-        typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k)."),
-    ] = None,
-    backend: Annotated[
-        str,
-        typer.Option("--backend", metavar="NAME", help="fast, or reference (scikit-learn, rouge_score; slow)."),
-    ] = "fast",
+    also: AlsoClustered = None,
+    backend: Backend = "fast",
     jobs: Jobs = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
@@ -72,8 +76,7 @@ def ucc(
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
-    UCR is clusters of correct answers per sample. Clusters chain as n grows, so compare models at equal n only. A
-    threshold does not mean the same for two similarities.
+    UCR is clusters of correct answers per sample. Compare models at the same n and the same similarity only.
 
     \b
     Examples:
