@@ -1,4 +1,4 @@
-"""A run's weights as a plain Hugging Face folder with a model card: verified before, whole or not there after."""
+"""Writes a run's weights as a plain Hugging Face folder with a model card: verified first, whole or not at all."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _checkpoint_of(run: Path, step: int | None) -> Path:
 
 
 def _num_bytes(model: Path, dtype: str | None) -> int:
-    """Of the weights as they will be written; what stands beside them is small."""
+    """Bytes of the weights as they will be written; the other files are small."""
     import torch
 
     from quatro.policy.loading import load_shape
@@ -136,7 +136,7 @@ def _num_bytes(model: Path, dtype: str | None) -> int:
 
 
 def _refuse_full_disk(needed: int, parent: Path) -> None:
-    """Better now than after half an hour of copying; a disk that fills up meanwhile is found out by the writes."""
+    """Refuse a full disk before half an hour of copying; if it fills up meanwhile, the writes fail."""
     free = shutil.disk_usage(parent).free
     if free < needed:
         message = f"No space left on device ({needed:,} bytes are needed, {free:,} are free)"
@@ -144,7 +144,7 @@ def _refuse_full_disk(needed: int, parent: Path) -> None:
 
 
 def _remove_rubbish(final: Path) -> None:
-    """Remove what exports to the same folder left that were killed."""
+    """Remove what killed exports to the same folder have left."""
     for path in final.parent.iterdir():
         match = re.fullmatch(re.escape(f".{final.name}.") + "([0-9]+)[.]tmp", path.name)
         if match and not _is_alive(int(match.group(1))):

@@ -1,4 +1,4 @@
-"""Folders of adapters in peft's format, and which models they change; nothing here needs torch."""
+"""Folders of adapters in peft's format, and which models they change. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import read_document
 
-ADAPTER_CONFIG = "adapter_config.json"  # makes a folder an adapter of peft's: a change to the model that it names
+ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
 
 
 def base_of(name: str) -> str:
-    """``name`` itself, or for the folder of an adapter the model that it changes in the end, as a folder or Hub id.
+    """The model below all adapters, as a folder or Hub id; ``name`` itself if it is no adapter.
 
     Raises:
         As `adapter_chain`.
@@ -22,7 +22,7 @@ def base_of(name: str) -> str:
 
 
 def adapter_chain(name: str) -> list[str]:
-    """``name``, and of an adapter what it changes, down to the model at the end.
+    """``name``, then what it changes if it is an adapter, and so on down to the model at the end.
 
     Raises:
         MissingError: that model is not on this machine.
@@ -72,8 +72,8 @@ def changed_by(name: str) -> str | None:
             f', or name it as "base_model_name_or_path" in {file}' if is_free else f" (`ln -s NEW {changed}` will do)"
         )
         raise MissingError(
-            f"{name} is an adapter of the model {changed}, and that folder is not here nor beside the adapter; put it "
-            f"back{advice}"
+            f"{name} is an adapter of the model {changed}, which is neither here nor beside the adapter; put that "
+            f"folder back{advice}"
         )
     return base
 
@@ -85,7 +85,7 @@ def _refuse_adapter_on_hub(name: str) -> None:
 
     if isinstance(try_to_load_from_cache(name, ADAPTER_CONFIG), str):
         raise UsageError(
-            f"{name} on the Hub is an adapter; type: hf download {name} --local-dir FOLDER, and give that folder"
+            f"{name} on the Hub is an adapter; run hf download {name} --local-dir FOLDER, and give that folder"
         )
 
 

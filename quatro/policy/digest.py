@@ -1,4 +1,4 @@
-"""Which model it is: a digest that tells two versions of one name apart."""
+"""A digest of a model, which tells two versions of one name apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quatro.policy.loading import require_model
 
 
 def model_digest(name: str) -> str:
-    """Tells two versions of a model apart, which is a folder or Hub id; that of an adapter covers all below it.
+    """The digest of a folder or Hub id; that of an adapter covers all models below it.
 
     Raises:
         MissingError: the model that an adapter changes is not on this machine.
@@ -34,8 +34,8 @@ def check_model(name: str, *, trained_on: str | None = None) -> None:
     below = adapter_chain(name)[1:]
     if below and trained_on is not None and trained_on != (now := model_digest(below[0])):
         raise DataError(
-            f"the model {below[0]} changed since the run began (it was {trained_on}, is {now}), and the adapter in "
-            f"{name} fits no other: put it back"
+            f"the model {below[0]} changed since the run began (digest {trained_on}, now {now}), and the adapter in "
+            f"{name} fits the old one only; put it back"
         )
 
 
@@ -48,7 +48,7 @@ def _hub_digest(name: str) -> str:
 
 
 def _folder_digest(model_folder: Path) -> str:
-    """Of the sizes of its files, whole small ones, both ends of large ones."""
+    """The digest of the sizes of all files, of small files, and of both ends of large files."""
     digest = hashlib.sha256()
     end_bytes = 2**20
     for path in sorted(model_folder.glob("*")):

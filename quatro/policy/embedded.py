@@ -1,7 +1,7 @@
 """The embedded policy: a tiny Qwen2 that has learnt, from random correct chains, to write countdown answers.
 
-It is what `model: embedded:countdown` means: made once by supervised learning on this machine (about a minute of
-one core), kept in the cache as a plain Hugging Face folder, and from there on loaded like any other model.
+`model: embedded:countdown` means this model. It is made once by supervised learning on this machine (about a minute of
+one core), kept in the cache as a plain Hugging Face folder, and then loaded like any other model.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def check_embedded(name: str) -> None:
 
 
 def is_cached(name: str) -> bool:
-    """Whether an embedded model needs no warm start any more (True for every other model)."""
+    """Whether ``name`` needs no warm start: an embedded model in the cache, or any other model."""
     return name not in EMBEDDED or _folder(EMBEDDED[name], name.removeprefix("embedded:")).exists()
 
 

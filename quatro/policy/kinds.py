@@ -1,4 +1,4 @@
-"""How each policy is checked and made. What needs torch is imported when a policy is made."""
+"""How each `policy.kind` is checked and made. What needs torch is imported when a policy is made."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PolicyKind:
     def memory(
         config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
     ) -> dict[str, int]:
-        """Bytes of what has the size of the model, on each rank; ``number`` is that of a number of the computation."""
+        """Bytes on each rank of everything as large as the model; a number of the computation has ``number`` bytes."""
         raise NotImplementedError
 
 

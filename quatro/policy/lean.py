@@ -1,4 +1,4 @@
-"""transformers without scikit-learn and pandas, which it would import for a kind of decoding that nothing here uses."""
+"""Keeps transformers from importing scikit-learn and pandas, which only a kind of decoding needs that is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models and tokenizers from a folder or the Hub, with errors that come before any work and name what is missing."""
+"""Loads models and tokenizers from a folder or the Hub; errors come before any work and name what is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @contextmanager
 def _wanted_by(name: str, base: str) -> Iterator[None]:
-    """Says of a model that is missing which adapter asks for it, if one does."""
+    """Inside, the error about a missing model also names the adapter that asks for it, if one does."""
     try:
         yield
     except MissingError as error:
@@ -217,8 +217,8 @@ def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -
 def has_plain_head(model: Any) -> bool:
     """Whether logits are the output embedding of the base model's last hidden state, and nothing else.
 
-    It holds for most; some models scale or cap their logits after it. Where it holds, only the positions that matter
-    need to reach the vocabulary. Found out by one forward pass over a few tokens.
+    This holds for most models; some scale or cap their logits. If it holds, only the positions that matter need to
+    reach the vocabulary. One forward pass over a few tokens finds out.
     """
     import torch
 
@@ -282,12 +282,12 @@ def context_limit(model: Any) -> int | None:
 
 
 def require_model(name: str) -> None:
-    """What `load_tokenizer`, `load_model_config` and `load_model` need is here or can be fetched.
+    """Check that what `load_tokenizer`, `load_model_config` and `load_model` need is here or can be fetched.
 
-    Loads nothing, not even torch. An embedded model is made when it is first loaded.
+    It loads nothing, not even torch. An embedded model is made when it is first loaded.
 
     Raises:
-        As they do, as far as names, folders and the Hub's cache tell.
+        What those functions raise, as far as names, folders and the Hub's cache tell.
     """
     if name.startswith("embedded:"):
         from quatro.policy.embedded import check_embedded
@@ -339,7 +339,7 @@ def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
 
 
 def _refuse_unreachable(name: str) -> None:
-    """Without a network, and nothing in the cache, the Hub's library tries for a minute before it says so."""
+    """Refuse at once what the Hub's library would refuse after a minute: no network, and nothing in the cache."""
     import socket
     from urllib.parse import urlsplit
     from urllib.request import getproxies

@@ -1,4 +1,4 @@
-"""Rollouts as tensors: rows padded on the right, minibatches counted in prompts, micro-batches by a token budget."""
+"""Rollouts as tensors: rows padded on the right, minibatches counted in prompts, micro-batches counted in tokens."""
 
 # Axes: B rows (rollouts), L prompt and response tokens, T response tokens.
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Rows:
     def microbatches(self, max_tokens: int) -> Iterator[Tensor]:
         """Row indices sorted by length and cut so that rows x longest row stays within ``max_tokens``.
 
-        A single row longer than the budget is a micro-batch of its own.
+        A single row that is longer is a micro-batch of its own.
         """
         length_B = self.total_length_B.cpu()
         order_B = torch.argsort(length_B, descending=True, stable=True)

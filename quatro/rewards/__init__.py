@@ -1,4 +1,7 @@
-"""Rewards by name. Nothing here imports torch: the worker processes of a user's function import this package."""
+"""Rewards by name: what grades responses during training. Imports no torch, because worker processes import it too.
+
+To add a reward, see `quatro/tables.py`; a function of your own needs no change here (`reward: module:function`).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ __all__ = ["Reward", "Scored", "check_prompts", "make_reward"]
 def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> Reward:
     """The reward of that name in `REWARDS`, or `module:function`. Call its ``close`` in the end.
 
-    The keywords concern a function: ``timeout_s`` seconds a rollout may take before its process is killed and it earns
-    0; ``on_error`` what an exception means (`fail` stops, `zero` counts it); ``num_workers`` processes (0: up to 4).
+    The keywords are for functions. A rollout may take ``timeout_s`` seconds; then its process is killed and it earns
+    0. ``on_error`` says what an exception does: `fail` stops the run, `zero` counts it. ``num_workers`` 0: up to 4.
 
     Raises:
         UsageError: there is no such reward, or the function cannot be imported.
@@ -37,10 +40,10 @@ def make_reward(spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail
 
 
 def check_prompts(prompts: Sequence[Prompt], spec: str) -> None:
-    """Whether the reward ``spec`` can judge every prompt; a function judges as it likes.
+    """Check that the reward ``spec`` can grade every prompt; a function takes any prompt.
 
     Raises:
-        DataError: names the first prompt that it cannot.
+        DataError: names the first prompt that it cannot grade.
     """
     if spec in REWARDS:
         REWARDS[spec].check(prompts)

@@ -1,4 +1,4 @@
-"""What the loop asks of a reward."""
+"""The interface of a reward."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
 class Scored:
     """``reward[i][j]`` and ``correct[i][j]`` belong to rollout j of prompt i; a reward may know no ``correct`` (None).
 
-    ``num_errors`` rollouts whose reward raised or died and ``num_timeouts`` that were killed at their deadline count as
-    reward 0 and are in no other way different from a wrong answer, so they are counted apart.
+    The rewards of ``num_errors`` rollouts raised or died, and ``num_timeouts`` were killed at their deadline. Both earn
+    0 like a wrong answer, so they are counted apart.
     """
 
     reward: list[list[float]]
@@ -27,7 +27,7 @@ class Scored:
 
 
 class Reward(Protocol):
-    """Judges rollouts; `quatro/rewards/math.py` is an example."""
+    """Grades rollouts; `quatro/rewards/countdown.py` is a short example."""
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
@@ -41,9 +41,9 @@ class Reward(Protocol):
     def second_opinion(
         self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
     ) -> Callable[[], dict[str, float]]:
-        """Begins to judge some of what was scored in another way; what is returned waits for it and returns metrics.
+        """Starts to grade some rollouts in a second way; the returned function waits for that and gives its metrics.
 
-        They depend on the arguments alone. A reward with no other way returns no metrics.
+        The metrics depend on the arguments alone. A reward without a second way gives none.
         """
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class RegisteredReward(Reward, Protocol):
 
     @staticmethod
     def check(prompts: Sequence[Prompt]) -> None:
-        """Raises DataError for the first prompt that the reward cannot judge."""
+        """Raises DataError for the first prompt that the reward cannot grade."""
 
     @classmethod
     def open(cls) -> Reward:
@@ -84,7 +84,7 @@ class VerifiedReward:
         return None
 
 
-# Its square is a number in float32, in which losses are computed.
+# Losses are computed in float32, which can hold the square of this.
 MAX_REWARD = 1e18
 
 

@@ -13,7 +13,7 @@ from quatro.rewards.base import Groups, Scored, require_usable
 from quatro.types import Prompt
 
 OnError = Literal["fail", "zero"]
-# With so many failures a run learns nothing and waits for deadlines: it stops even under the policy `zero`.
+# With more failures a run would learn nothing and wait for deadlines: it stops even under the policy `zero`.
 MAX_FAILED_SHARE = 0.5
 MIN_FAILED = 16
 # Importing a user's module may pull in anything.
@@ -37,7 +37,7 @@ class FunctionReward:
     ``prompt_text`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
 
     Raises:
-        UsageError: the function cannot be imported; found out here and not at the first call.
+        UsageError: the function cannot be imported; it is imported here and not at the first call.
     """
 
     def __init__(self, spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> None:

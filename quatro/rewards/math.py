@@ -13,7 +13,7 @@ from quatro.rewards.base import Groups, Scored
 from quatro.rewards.second_opinion import SecondOpinion
 from quatro.types import Prompt
 
-# With so many failures a run learns nothing: it stops.
+# With more failures a run would learn nothing: it stops.
 MAX_FAILED_SHARE = 0.5
 MIN_FAILED = 16
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class MathReward:
-    """1 for a correct rollout, 0 for any other. All rollouts of a step are graded in one batch."""
+    """1 for a correct rollout, 0 for any other. All rollouts of an iteration are graded in one batch."""
 
     @staticmethod
     def check(prompts: Sequence[Prompt]) -> None:
@@ -44,7 +44,7 @@ class MathReward:
         for prompt in prompts:
             if not (prompt.answer or "").strip():
                 raise DataError(
-                    f"{prompt.benchmark} {prompt.id!r} has no reference answer, so the reward `math` cannot judge it"
+                    f"{prompt.benchmark} {prompt.id!r} has no reference answer, so the reward `math` cannot grade it"
                 )
         # The completion alone: a prompt may hold the box of an earlier part.
         grades = grade_many(
@@ -74,7 +74,7 @@ class MathReward:
     def second_opinion(
         self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
     ) -> Callable[[], dict[str, float]]:
-        """How often math-verify disagrees, over some of the different pairs of extracted answer and reference."""
+        """How often math-verify disagrees, over some distinct pairs of extracted answer and reference."""
         verdicts: dict[tuple[str, str], bool] = {}
         for prompt, group, correct in zip(prompts, completions, scored.correct, strict=True):
             for rollout, verdict in zip(group, correct, strict=True):

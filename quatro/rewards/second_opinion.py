@@ -1,4 +1,4 @@
-"""How often math-verify judges otherwise than the reward, measured while the policy is updated."""
+"""Measures how often math-verify disagrees with the reward, while the policy is updated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
 
 MAX_PAIRS = 64
 CPU_LIMIT_S = 1.0
-# So many are asked for at a time; closing waits for no more.
+# Pairs that are asked for at a time; `close` waits for at most one such batch.
 _BATCH = 8
 
 Metrics = dict[str, float]
@@ -35,7 +35,7 @@ class SecondOpinion:
 
         def metrics() -> Metrics:
             outcomes = [other.outcome for other in found.result()]
-            # Out of time or broken is no yes. A killed process says nothing.
+            # An overdue or failed pair counts as "not correct"; a killed process counts for nothing.
             differs = [
                 verdicts[pair] != (outcome == "correct")
                 for pair, outcome in zip(chosen, outcomes, strict=True)

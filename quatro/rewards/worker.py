@@ -39,7 +39,7 @@ def answer_request(function: Callable[..., Any], arguments: list[Any]) -> Messag
 
 
 def describe(error: BaseException) -> str:
-    """The error and the frames of the user's own code, innermost last; how it was called is our business."""
+    """The error and the frames of the user's own code, innermost last, without the frames of this package."""
     ours = (__file__, worker_pool.__file__, importlib.__file__)
     frames = [
         f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"

@@ -1,4 +1,7 @@
-"""What the loop asks of a rollout engine; `transformers.py`, `vllm.py` and `replay.py` answer it."""
+"""The interface of a rollout engine, which `transformers.py`, `vllm.py` and `replay.py` implement.
+
+After each iteration the loop calls `Engine.sync`; there an engine with weights of its own takes over the policy's.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class Engine(Sampler, Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a process needs to know to draw from a model; pickled to the processes of several GPUs.
+    """All that a process needs to draw from a model; it is pickled to the processes of several GPUs.
 
     ``engine`` is a name in `ENGINES`, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16, ``max_tokens`` the
     most that prompt and response have together. An engine alone on its GPU may take most of the memory.

@@ -1,4 +1,4 @@
-"""Rollouts from a whole copy of a model whose own weights are in shards."""
+"""Rollouts from a whole copy of a policy whose weights are in shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quatro.rollout.transformers import TransformersEngine
 
 
 class FollowingEngine(TransformersEngine):
-    """Samples from ``model``, a copy that takes the policy's weights over at every `sync`."""
+    """Samples from ``model``, a copy that takes over the policy's weights at every `sync`."""
 
     @torch.no_grad()
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""How each engine is checked and made. What needs torch is imported when an engine is made."""
+"""How each `rollout.engine` is checked and made. What needs torch is imported when an engine is made."""
 
 from __future__ import annotations
 

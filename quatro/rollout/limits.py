@@ -10,8 +10,8 @@ from quatro.types import Prompt
 
 logger = logging.getLogger(__name__)
 
-MAX_TEMPERATURE = 2.0  # vLLM refuses more, and raises what is between 0 and
-MIN_TEMPERATURE = 0.01  # this to this
+MAX_TEMPERATURE = 2.0  # vLLM refuses more
+MIN_TEMPERATURE = 0.01  # vLLM raises smaller ones, except 0, to this
 
 
 def response_limits(prompts: Sequence[Prompt], max_new_tokens: int, *, context: int | None) -> list[int]:

@@ -1,7 +1,7 @@
-"""One sequence about which an engine with weights of its own and the policy must agree after every sync.
+"""A sequence to which an engine with weights of its own and the policy must give equal log-probabilities after a sync.
 
-Stale weights, a head packed from old ones or keys and values cached under them show as wrong log-probabilities, and as
-nothing else: training goes on and learns from the wrong policy.
+Stale weights, a head packed from old weights, or keys and values cached under them show in the log-probabilities and
+nowhere else: training would go on and learn from the wrong policy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Score = Callable[[Prompt, Rollout], Sequence[float]]
 
 @dataclass(frozen=True)
 class Probe:
-    """What the engine draws after a sync, and ``score``: the policy's log-probabilities of the response tokens.
+    """The prompt that the engine draws from after a sync, and ``score``, the policy's log-probabilities of a response.
 
-    ``sampling`` has the temperature at which the policy scores, and no truncation. ``dtype`` is that in which engine
-    and policy compute.
+    ``sampling`` has the temperature at which the policy scores, and no truncation. Engine and policy compute in
+    ``dtype``.
     """
 
     prompt: Prompt

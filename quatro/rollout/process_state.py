@@ -1,4 +1,4 @@
-"""What a guest changes in this process, and putting it back: some packages behave as if they owned the process."""
+"""Puts back what other packages change in this process: some behave as if they owned it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def process_unchanged(*, but: str = "VLLM_") -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_process_group() -> Iterator[None]:
-    """Inside, only groups other than torch.distributed's default one can be destroyed: somebody still needs that."""
+    """Inside, torch.distributed's default group cannot be destroyed, because the ranks still need it."""
     destroy = torch.distributed.destroy_process_group
 
     def destroy_others(group: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Recorded completions in place of sampling: run a reward, an advantage or a whole loop on responses one can read."""
+"""Recorded completions in place of sampling: rewards, advantages or a whole run on responses that you can read."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class ReplayEngine:
     """Deals out the completions of a samples file, each once, by ascending ``sample_index``.
 
-    A prompt finds its completions by benchmark and id; the prompt's benchmark may be empty, then by id alone. Token
-    ids are those of the text, with an eos behind it unless the row's ``finish_reason`` is `length`; log-probs and
-    entropies are unknown.
+    A prompt finds its completions by benchmark and id, or by id alone if its benchmark is empty. Token ids are those of
+    the text, followed by an eos unless the row's ``finish_reason`` is `length`. Log-probabilities and entropies are
+    unknown.
 
     Raises:
         DataError: the file is unreadable or breaks the samples contract.
@@ -48,7 +48,7 @@ class ReplayEngine:
         """The next ``len(seeds[i])`` completions of ``prompts[i]``, cut at ``max_new_tokens``; the seeds are unused.
 
         Raises:
-            DataError: a prompt has too few completions left; none is dealt out then.
+            DataError: a prompt has too few completions left; then none is dealt out.
         """
         dealt = dict(self._num_dealt)
         groups = [self._deal(prompt, len(group), dealt) for prompt, group in zip(prompts, seeds, strict=True)]

@@ -1,4 +1,4 @@
-"""Several engines in processes of their own, each drawing a share of the same request: one engine per GPU."""
+"""Several engines in processes of their own, one for each GPU, of which each draws a share of the same request."""
 
 from __future__ import annotations
 

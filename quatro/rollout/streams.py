@@ -1,8 +1,8 @@
-"""One random stream per rollout: seeds from what a rollout is, uniforms from (seed, step).
+"""One random stream for each rollout: its identity gives the seed, and (seed, position) gives each uniform.
 
-No state and no order: which rollouts share a batch, on which rank, or after which resume changes nothing. The
-uniforms are splitmix64 read at position ``step`` (Steele, Lea and Flood, OOPSLA 2014; constants of the reference C
-code by Vigna), in numpy, so every device sees the same ones.
+There is no state and no order: batches, ranks and resumes change nothing. The uniforms are splitmix64 at a position
+(Steele, Lea and Flood, OOPSLA 2014; constants of the reference C code by Vigna), computed in numpy, so they are the
+same for every device.
 """
 
 from __future__ import annotations

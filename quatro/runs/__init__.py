@@ -1,1 +1,1 @@
-"""What is on disk: run folders, checkpoints, metrics."""
+"""A run on disk: its directory, checkpoints, metrics and status, and what reports and figures read of it."""

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole and unchanged, or refused before anything of them is loaded.
+"""Checkpoints: written whole or not at all, and refused before anything is loaded if a file was changed.
 
     checkpoints/step-000100/  model/...  state.json  tensors.safetensors  manifest.json     checkpoints/latest
     checkpoints/step-000100-inside/      stopped inside iteration 101; there until the next iteration is saved
@@ -77,9 +77,8 @@ def save(
 ) -> Path:
     """Write checkpoints/step-NNNNNN whole or not at all, then remove all but the newest `checkpoint.keep`.
 
-    ``is_inside``: after ``step`` iterations and a part of the next one; beside the checkpoint of ``step`` itself.
-
-    ``writer`` fills the model folder it is given. ``state`` holds JSON values with text keys, finite numbers only.
+    ``is_inside``: a part of iteration ``step`` + 1 is done, too; the checkpoint after ``step`` itself stays. ``writer``
+    fills the model folder that it is given. ``state`` holds JSON values with text keys and finite numbers.
 
     Raises:
         DivergedError: a tensor is not finite.
@@ -138,7 +137,7 @@ def load(source: RunDir | Path) -> Checkpoint:
 
 
 def load_newest(run: RunDir) -> Checkpoint | None:
-    """As `load`, None where the run has no complete checkpoint; one that was being replaced is put back first.
+    """As `load`, or None if the run has no complete checkpoint; one that was being replaced is put back first.
 
     Raises:
         DataError: a file of the newest is missing, extra or changed.
@@ -152,9 +151,9 @@ def load_newest(run: RunDir) -> Checkpoint | None:
 
 
 def tidy(run: Path) -> None:
-    """Remove what a killed process left half-written, and move aside a checkpoint without its manifest; each is named.
+    """Remove what a killed process left half-written, and move checkpoints without a manifest aside; log each of them.
 
-    For a run that has loaded what it goes on from.
+    A run calls it once it has loaded what it goes on from.
     """
     folder = run / "checkpoints"
     for path in folder.glob(".*.old"):
@@ -182,7 +181,7 @@ def complete_checkpoints(run: Path) -> list[Path]:
 
 
 def unfinished_note(found: Checkpoint) -> str | None:
-    """What there is to say of a checkpoint that a stop made inside an iteration, None of any other."""
+    """A sentence about a checkpoint that a stop made inside an iteration; None for any other."""
     if not found.is_inside:
         return None
     run = found.path.parents[1]

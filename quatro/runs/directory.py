@@ -1,4 +1,4 @@
-"""A run directory: it explains itself, it is also a config, and one process at a time writes to it.
+"""A run directory: it explains itself, it can be used as a configuration, and one process at a time writes to it.
 
 runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt  lock
              checkpoints/  rollouts/step-000001.jsonl  samples/  figures/
@@ -39,7 +39,7 @@ FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
 
 
 class _LogFile(logging.FileHandler):
-    """log.txt is for reading later: a disk that is full stops a run at a file that matters, never at this one."""
+    """log.txt; if it cannot be written, as on a full disk, the run goes on."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

@@ -1,4 +1,4 @@
-"""On what a run ran: versions, machine, threads, code."""
+"""The environment of a run: versions, machine, threads, code."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _NOT_COMPARED = ("time", "argv", "packages")
 
 
 def collect_environment(argv: Sequence[str], extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What of this process can change a result. ``extra`` adds what only the caller knows (device, threads)."""
+    """Everything about this process that can change a result. ``extra`` comes from the caller (device, threads)."""
     return {
         "time": now(),
         "argv": list(argv),
@@ -32,7 +32,7 @@ def collect_environment(argv: Sequence[str], extra: Mapping[str, Any] | None = N
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Keys of ``after`` that were different, packages one by one; when and how it was started does not count."""
+    """Keys of ``after`` that were different before, packages one by one; time and arguments do not count."""
 
     def flat(environment: Mapping[str, Any]) -> dict[str, Any]:
         packages = {f"packages.{name}": version for name, version in environment.get("packages", {}).items()}

@@ -1,4 +1,4 @@
-"""A run directory as the ranks have it that do not write to it."""
+"""The run directory of all ranks but the first, which alone writes to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quatro.runs.directory import RunDir
 
 
 class FollowedRun(RunDir):
-    """A run directory as all ranks but the first have it: they read, and leave every write to rank 0."""
+    """A run directory that is only read: every write is left to rank 0."""
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Whether what a run has written is what it wrote: asked before the run goes on from a checkpoint."""
+"""Checks that nobody has changed what a run wrote, before the run goes on from a checkpoint."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""metrics.jsonl of a run, read."""
+"""Reads the metrics.jsonl of a run."""
 
 from __future__ import annotations
 

@@ -67,13 +67,13 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
             run = kept
         group[config.seed] = run
     if not groups:
-        raise DataError("no run given has metrics yet; let one finish a step, then plot again")
+        raise DataError("none of the runs has metrics yet; let one finish an iteration, then plot again")
     runs = [[group[seed] for seed in sorted(group)] for group in groups.values()]
     for group_runs in runs:
         lengths = sorted({len(run.rows) for run in group_runs})
         if len(lengths) > 1:
             warnings.append(
-                f"{group_runs[0].path.name} and its other seeds have {', '.join(map(str, lengths))} steps; "
+                f"{group_runs[0].path.name} and its other seeds have {', '.join(map(str, lengths))} iterations; "
                 f"their mean ends after {lengths[0]}"
             )
     texts = _differences([group_runs[0] for group_runs in runs])

@@ -1,4 +1,4 @@
-"""status.json and environment.json of a run, as they stand."""
+"""Reads the status.json and environment.json of a run."""
 
 import logging
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def read_environment(run: Path) -> dict[str, Any]:
 
 
 def _informative(path: Path, types: Mapping[str, type | UnionType]) -> dict[str, Any]:
-    """A file that people read, and that no result depends on: it is not worth an error."""
+    """The content of a file on which no result depends: damage is worth a warning, not an error."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What there is to say about runs without touching them: their state, their last numbers, their checkpoints."""
+"""Summaries of runs, read without changing them: their state, their last metrics, their checkpoints."""
 
 import os
 from collections.abc import Iterator

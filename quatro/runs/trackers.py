@@ -109,16 +109,16 @@ def require_trackers(tracking: TrackingConfig) -> None:
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # a mere folder of that name, such as a run's, is no package
             raise MissingError(
-                f"tracking.{name} is on and the package {name!r} is not installed; type: "
-                f"pip install 'quatro[tracking]', or switch it off with -s tracking.{name}={OFF[name]}"
+                f"tracking.{name} is on and the package {name!r} is not installed; run pip install 'quatro[tracking]', "
+                f"or switch it off with -s tracking.{name}={OFF[name]}"
             )
     if tracking.wandb == "online":
         import wandb
 
         if not wandb.login(prompt=False, verify=False):
             raise MissingError(
-                "tracking.wandb is online and there are no credentials on this machine; type `wandb login`, "
-                "or -s tracking.wandb=offline and `wandb sync` later"
+                "tracking.wandb is online and there are no credentials on this machine; run `wandb login`, or train "
+                "with -s tracking.wandb=offline and run `wandb sync` later"
             )
 
 

@@ -199,7 +199,7 @@ def plan_samples(
 
 
 def _plan_benchmark(source: str, settings: SampleSettings, template: str | None, found: SampledModel) -> BenchmarkPlan:
-    """Of one benchmark: the template and the length that fit it, where no option says otherwise."""
+    """The plan of one benchmark, with the template and length that fit it unless an option says otherwise."""
     problems = load_problems(source)
     name = problems[0].benchmark
     entry = registry().get(name)

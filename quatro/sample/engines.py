@@ -1,4 +1,4 @@
-"""What draws samples: one engine in this process, or one per GPU in processes of their own."""
+"""Opens what draws samples: one engine in this process, or one for each GPU in processes of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def engine_name(name: str) -> str:
-    """``name``, if it is an engine that draws, and its package is installed.
+    """``name``, checked: it is an engine that draws samples, and its package is installed.
 
     Raises:
         UsageError: there is no such engine.

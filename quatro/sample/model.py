@@ -1,4 +1,4 @@
-"""Which model is sampled: one by its name, that of a run, or that of a checkpoint. Imports no torch."""
+"""Finds the model to sample: by its name, in a run, or in a checkpoint. Imports no torch."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NEVER = "never"  # solved by the base
 
 @dataclass(frozen=True)
 class Counts:
-    """Of every problem, in one order: ``n`` samples, ``correct`` (P,), sizes of its clusters of correct ones."""
+    """For each problem, in one order: ``n`` samples, the ``correct`` ones (P,), and the sizes of their clusters."""
 
     benchmark: str
     ids: tuple[str, ...]
@@ -73,10 +73,10 @@ class Counts:
 
 
 def counts_in(run: Path, tag: Tag) -> Counts:
-    """Of the samples ``tag`` of a run.
+    """The counts of the samples ``tag`` of a run.
 
     Raises:
-        DataError: they have not been measured, or without the counts of every problem.
+        DataError: the samples have not been measured, or the counts of each problem are missing.
     """
     return _read_counts(tag.folder(run) / UCC)
 
@@ -143,7 +143,7 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
         config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
         base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         if base is None:
-            raise DataError(f"{folder}: the base was not sampled; type the sweep again with --eval")
+            raise DataError(f"{folder}: the base was not sampled; repeat the sweep's command with --eval")
         return flip_rows(group, base, tag)
 
     return _by_setting(folder, top_p, cell, rows_at, every_temperature=False)
@@ -182,7 +182,8 @@ def _read_counts(path: Path) -> Counts:
     problems = sorted(read_result(path).problems or (), key=lambda problem: problem.id)
     if not problems:
         raise DataError(
-            f"{path}: no counts of every problem in it; delete it and type the sweep again, which measures the samples"
+            f"{path} lacks the counts of each problem; delete it and repeat the sweep's command, which measures the "
+            "samples again"
         )
     if len({problem.n for problem in problems}) > 1 or len({problem.benchmark for problem in problems}) > 1:
         raise DataError(f"{path}: several benchmarks, or problems with different numbers of samples")

@@ -1,4 +1,4 @@
-"""How a point of a sweep stands."""
+"""The state of a point of a sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quatro.sweep.plan import Point
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """How a point stands: ``status`` as in its status.json, or ``missing``; ``reason`` where it is not done.
+    """The state of a point: ``status`` as in its status.json, or ``missing``; ``reason`` if it is not done.
 
     With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.
     """

@@ -1,4 +1,4 @@
-"""The results of a sweep as tables and curves want them: by the paper's labels, a result a seed.
+"""The results of a sweep for tables and curves: under the paper's labels, one result for each seed.
 
 Imports no torch.
 """
@@ -119,7 +119,7 @@ def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
     """
     runs, _ = read_sweep(folder)
     if not runs:
-        raise DataError(f"{folder}: no run of this sweep is done yet; type the sweep again to go on")
+        raise DataError(f"{folder}: no run of this sweep is done yet; repeat the sweep's command to go on")
     cells = list(dict.fromkeys(run.cell for run in runs))
     if cell is None:
         return runs

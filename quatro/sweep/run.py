@@ -1,10 +1,10 @@
-"""A grid of training runs: running what is missing, measuring it, and the tables of results.
+"""Runs a sweep: trains the points that are missing, measures them, and writes the tables of results.
 
     sweeps/<name>/ sweep.yaml  configs/<point>.yaml  runs/<point>/  base/<model>/  logs/<point>.txt
                    summary.csv  summary-seeds.csv
 
-A point is trained by a child process, from a file that holds its whole configuration: the runs cannot disturb each
-other, and what ran is what was planned. Planning imports no torch.
+Each point is trained by a child process (`_Sweep._train`, `children.py`) from a file that holds its whole
+configuration: the runs cannot disturb each other, and what ran is what was planned. Planning imports no torch.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def write_submission(
 ) -> tuple[Path, int]:
     """The file to hand to the cluster and the number of commands in it: points that are not done, and bases.
 
-    Each command begins its run, or resumes it where it was begun, and samples it; typing the sweep again afterwards
-    measures and writes the summary. ``at_once`` bounds the array's running tasks.
+    Each command begins or resumes its run and samples it. Repeat the sweep's command afterwards: it measures the
+    samples and writes the summary. ``at_once`` bounds the array's running tasks.
 
     Raises:
         UsageError: as `quatro.sweep.run.write_plan`.

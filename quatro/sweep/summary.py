@@ -1,4 +1,4 @@
-"""What the runs of a sweep measured: summary.csv, a row a point, and summary-seeds.csv, a row a setting."""
+"""Writes what the runs of a sweep measured: summary.csv, one row a point, and summary-seeds.csv, one row a setting."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_
 
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
-    """summary.csv: one row a point, training metrics as means over its last steps, and what was measured of samples.
+    """summary.csv: one row for each point, with means of training metrics over its last iterations and sample metrics.
 
-    summary-seeds.csv: one row for points that differ in the seed only, each metric as mean, low and high (95 %
-    Student t interval over the seeds, empty for a single one). Points that are not done count for nothing there.
+    summary-seeds.csv: one row for the points that differ in the seed only, with mean, low and high of each metric (95 %
+    Student t interval over the seeds, empty for a single seed). Points that are not done do not count there.
     """
     axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
     cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []

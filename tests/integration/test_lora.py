@@ -209,6 +209,6 @@ def test_a_run_may_begin_with_an_adapter_and_train_all_weights(tmp_path, setting
 def test_an_export_whose_base_is_gone_says_so_and_leaves_nothing(tmp_path, settings, run_training, base):
     run_training(tmp_path / "run", [*settings, f"model={base}", "steps=1"])
     shutil.rmtree(base)
-    with pytest.raises(MissingError, match=r"is an adapter of the model .*base, and that folder is not here"):
+    with pytest.raises(MissingError, match=r"is an adapter of the model .*base, which is neither here"):
         export_model(tmp_path / "run", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith((".", "out"))) == []

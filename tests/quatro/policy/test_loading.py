@@ -197,5 +197,5 @@ def test_an_adapter_on_the_hub_is_to_be_made_a_folder_first(load, monkeypatch, t
     (tmp_path / "models--org--adapter" / "refs" / "main").write_text("abc")
     snapshot.mkdir(parents=True)
     (snapshot / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match="org/adapter on the Hub is an adapter; type: hf download org/adapter --local"):
+    with pytest.raises(UsageError, match="org/adapter on the Hub is an adapter; run hf download org/adapter --local"):
         load("org/adapter")

@@ -279,7 +279,7 @@ def test_adapters_in_a_circle_are_named(saved, tmp_path, load):
 @pytest.mark.parametrize(
     ("base", "error", "words"),
     [
-        ("/no/such/folder", MissingError, "adapter of the model /no/such/folder, and that folder is not here"),
+        ("/no/such/folder", MissingError, "adapter of the model /no/such/folder, which is neither here"),
         (None, DataError, "does not say which model it changes"),
         (7, DataError, "does not say which model it changes"),
     ],

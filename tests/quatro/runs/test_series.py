@@ -102,8 +102,8 @@ def test_a_run_without_metrics_is_left_out_and_one_that_is_behind_is_named(make_
     found = read_settings(runs)
     assert len(found.settings[0].runs) == 2
     assert "c has no metrics" in found.warnings[0]
-    assert "3, 5 steps" in found.warnings[1]
-    with pytest.raises(DataError, match="no run given has metrics"):
+    assert "3, 5 iterations" in found.warnings[1]
+    with pytest.raises(DataError, match="none of the runs has metrics"):
         read_settings(runs[2:])
 
 

@@ -139,7 +139,7 @@ def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
     document = json.loads(file.read_text(encoding="utf-8"))
     del document["problems"]
     file.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(DataError, match="type the sweep again"):
+    with pytest.raises(DataError, match="repeat the sweep"):
         counts_in(sweep / "runs/gspo-seed=0", Tag())
 
 
