@@ -1,7 +1,7 @@
 """Which responses count as the same solution: similarity + threshold + linkage -> labels.
 
-- ``components`` (default): connected components of "similarity >= threshold". Free of order and of ties, but chains
-  grow with n: two ends of a chain may have little in common.
+- ``components`` (default): connected components of "similarity >= threshold". Order and ties do not
+  matter, but chains grow with n: the two ends of a chain may have little in common.
 - ``complete``: every pair inside a cluster reaches the threshold.
 - ``average``: the mean over all pairs of samples of two clusters reaches it.
 - ``greedy``: each response joins the first leader it is similar to, or becomes a leader. Depends on sample order.
@@ -26,7 +26,7 @@ from evals.similarity.tokens import check_tokens
 LINKAGES = ("components", "complete", "average", "greedy")
 
 # The same number does not mean the same for each measure: between real samples of one problem the median similarity is
-# .94-.97 for tfidf, .83 for rouge-l and jaccard, .77 for edit.
+# 0.94 to 0.97 for tfidf, 0.83 for rouge-l and jaccard, 0.77 for edit.
 DEFAULT_THRESHOLDS: Mapping[str, float] = {"tfidf": 0.90, "rouge-l": 0.80, "jaccard": 0.80, "edit": 0.80}
 
 # From the third threshold on, all similarities at once cost less than a search for each.
@@ -55,7 +55,7 @@ def cluster(
 def partitions(
     unique: Distinct, *, similarity: str, thresholds: Sequence[float | None], linkage: str, tokens: str = "math"
 ) -> dict[float | None, list[int]]:
-    """`cluster` for several resolved thresholds (None with `exact`) of one measure, sharing what they can."""
+    """`cluster` for several thresholds of one measure (None with `exact`), which share its work."""
     check_tokens(tokens)
     check_linkage(linkage)
     if similarity == "exact":
@@ -103,7 +103,7 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
     if threshold is None:
         return DEFAULT_THRESHOLDS[similarity]
     if not 0 < threshold <= 1:  # NaN fails this too
-        raise UsageError(f"threshold is a similarity in (0, 1], found {threshold}")
+        raise UsageError(f"the threshold must be a similarity in (0, 1], found {threshold}")
     return threshold
 
 
@@ -119,6 +119,7 @@ def cluster_sizes(labels: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_linkage(linkage: str) -> None:
+    """Raises UsageError for an unknown ``linkage``."""
     if linkage not in LINKAGES:
         raise UsageError(f"unknown linkage {linkage!r}; choose from {', '.join(LINKAGES)}")
 

@@ -48,7 +48,7 @@ class LockedError(QuatroError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a device or, where torch's allocator noticed, on the CPU; needs no torch."""
+    """Whether memory ran out on a device, or on the CPU inside torch. It works without torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     signs = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")

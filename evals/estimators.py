@@ -110,7 +110,7 @@ def ucc_at_ks(n_P: Sequence[int], sizes_P: Sequence[Sequence[int]], ks: Sequence
 
 
 def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
-    """G-Pass@k: the chance that at least a share ``tau`` of k draws is correct, and one in any case (Liu et al. 2024).
+    """G-Pass@k: the chance that at least a share ``tau`` of k draws, and at least one, is correct (Liu et al. 2024).
 
     The count of correct draws is hypergeometric; integers keep the sum exact. ``tau`` near 0 is pass@k, 1 asks that
     every draw be correct.
@@ -118,7 +118,7 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
     _check_draws(n, k)
     _check_count(n, c)
     if not 0 <= tau <= 1:
-        raise ValueError(f"tau is the share of correct draws asked for, in [0, 1]; found {tau}")
+        raise ValueError(f"tau is the required share of correct draws, in [0, 1]; found {tau}")
     # 0.1 * 30 is a little more than 3 in binary, and must not ask for 4.
     needed = max(1, math.ceil(tau * k - 1e-9))
     ways = sum(math.comb(c, hits) * math.comb(n - c, k - hits) for hits in range(needed, min(c, k) + 1))
@@ -126,7 +126,7 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
 
 
 def cover(n: int, c: int, tau: float) -> float:
-    """Cover@tau of one problem: 1.0 if at least a share ``tau`` of its n draws is correct, and one in any case, or 0.0.
+    """Cover@tau of one problem: 1.0 if at least a share ``tau`` of its n draws, and at least one, is correct; else 0.0.
 
     The mean over problems is the share solved reliably (Dragoi et al. 2025). It equals G-Pass@n.
     """
@@ -187,7 +187,7 @@ def effective_number(sizes: Sequence[int], order: float) -> float:
     """Hill number of the cluster sizes: how many equally large clusters would be as diverse; 0 without clusters.
 
     Order 0 counts clusters, 1 is the exponential of Shannon's entropy, 2 the inverse of Simpson's index, infinity the
-    inverse share of the largest cluster; a higher order gives small clusters less say.
+    inverse share of the largest cluster. The higher the order, the less small clusters count.
     """
     if not order >= 0:
         raise ValueError(f"the order of a Hill number is at least 0, found {order}")

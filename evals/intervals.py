@@ -17,6 +17,8 @@ _CHUNK = 500
 
 
 class Interval(NamedTuple):
+    """The two ends of a 95 % interval."""
+
     low: float
     high: float
 
@@ -50,6 +52,7 @@ def intervals(mean_BK: Floats) -> list[Interval]:
 
 
 def benchmark_intervals(value_PK: Floats, *, seed: int) -> list[Interval]:
+    """Interval of the mean over problems, for each column."""
     return intervals(resampled_means(value_PK, np.random.default_rng(seed)))
 
 
@@ -69,9 +72,9 @@ def paired_difference(a_P: Sequence[float], b_P: Sequence[float], *, seed: int) 
 def average_paired_differences(
     a_by_benchmark: Sequence[Floats], b_by_benchmark: Sequence[Floats], *, seed: int
 ) -> list[PairedDifference]:
-    """`paired_difference` of each of K columns for the unweighted mean over benchmarks, each resampled independently.
+    """`paired_difference` of each column for the unweighted mean over benchmarks, which are resampled independently.
 
-    The arrays are (P, K), with P of each benchmark.
+    There is a (P, K) array for each benchmark.
     """
     rng = np.random.default_rng(seed)
     differences = [b_PK - a_PK for a_PK, b_PK in zip(a_by_benchmark, b_by_benchmark, strict=True)]

@@ -1,4 +1,4 @@
-"""Untrusted text, such as a model's answer, made visible. What else a format must escape, its writer does on top."""
+"""Untrusted text, such as a model's answer, made visible. Writers escape what their formats need on top."""
 
 import re
 
@@ -13,7 +13,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def visible(text: str, *, keep: str = "\t\n\r", controls_only: bool = False) -> str:
-    """``text`` with what acts on a terminal or cannot be seen spelled out, as in `\\x1b`; those in ``keep`` stay.
+    """``text`` with what acts on a terminal or cannot be seen spelled out, as in `\\x1b`; characters in ``keep`` stay.
 
     ``controls_only`` leaves direction marks, zero-width characters and lone surrogates as they are.
     """

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 class View(NamedTuple):
     """A metric's part of a row of the live view; ``text`` holds `{}` for its number.
 
-    An optional metric is left out where a step lacks it, others are shown as a dash.
+    If a step lacks the metric, an optional one is left out, and any other is shown as a dash.
     """
 
     row: str
@@ -29,7 +29,7 @@ class Metric:
     (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
     run, or at 1. The other fields say where the metric is shown: ``panel`` is its place among the report's panels,
     ``column`` its title in the report's table of runs, ``card`` its words in a model card. 0, "" and None mean
-    that it is not shown there.
+    that the metric is not shown there.
     """
 
     name: str

@@ -28,22 +28,22 @@ Respond = Callable[[Message], None]
 
 
 class Failure(NamedTuple):
-    """Why a request has no answer; ``detail`` is what the process did, as in "ended with status 1"."""
+    """Why a request has no answer. ``detail`` says what the process did, such as "ended with status 1"."""
 
     kind: Literal["ended", "overdue", "not started"]
     detail: str
 
 
 class CannotStartError(Exception):
-    """What a worker process says of itself before it is ready: another start would fail too."""
+    """A worker process said before it was ready that it cannot work here. Another start would fail too."""
 
 
 class WorkerPool:
     """Up to ``num_workers`` processes of `python COMMAND`, each of which runs `serve`. Safe to use from threads.
 
-    A process is sent ``chunk_size`` requests at a time. One that is silent for ``timeout_s`` seconds is killed and
-    replaced, as is one that ends by itself. One that is killed before it is ready, or is not ready after
-    ``start_timeout_s``, is started ``max_starts`` times in all. ``is_quiet`` drops what the processes print; otherwise
+    A process is sent ``chunk_size`` requests at a time. It is replaced if it ends, or is killed because it was silent
+    for ``timeout_s`` seconds. If it is killed before it is ready, or is not ready after ``start_timeout_s``, it is
+    started ``max_starts`` times in all. ``is_quiet`` drops what the processes print; otherwise
     it goes to stderr. A process that is closed has ``grace_s`` seconds to end by itself.
     """
 
@@ -89,7 +89,7 @@ class WorkerPool:
     ) -> list[Message | Failure]:
         """Answers in the order of the requests; ``on_answer`` is told each as it comes.
 
-        A process that fails is held against the first request that it had not answered; others go to the next process.
+        If a process fails, the first request that it had not answered fails; its other requests go to the next process.
 
         Raises:
             CannotStartError: a process says that it cannot work on this machine.
@@ -155,7 +155,7 @@ class WorkerPool:
             self._why_none = failure.detail
 
     def _messages(self) -> Iterator[tuple[_Worker, Message | Failure]]:
-        """What processes say, after waiting for the first to speak, to end or to be overdue; a failure comes last."""
+        """The messages of processes, once the first of them speaks, ends or is overdue; a failure comes last."""
         expected = [worker for worker in self._workers if worker.open or not worker.is_ready]
         poll = select.poll()
         for worker in expected:
@@ -231,7 +231,7 @@ class _Worker:
             self.unsent = memoryview(b"")
 
     def read(self, timeout_s: float) -> Iterator[Message | Failure]:
-        """The messages that are complete. To be called when there is something to read."""
+        """The complete messages. Call it when there is something to read."""
         data = os.read(self.responses, _READ_BYTES)
         if not data:
             yield self._ended()
@@ -296,10 +296,10 @@ def serve(
     prepare: Callable[[], Callable[[list[Any], Respond], None]],
     describe: Callable[[Exception], str] = lambda error: f"{type(error).__name__}: {error}",
 ) -> None:
-    """The loop of a worker process, until the pool closes its pipes, which the last two arguments of the command name.
+    """The loop of a worker process, which runs until the pool closes its pipes (the command's last two arguments).
 
-    ``prepare`` makes the function that is given each chunk of requests and must respond once to each, in their order.
-    If it raises, the pool is told what ``describe`` says of the error.
+    ``prepare`` makes the function that gets each chunk of requests and must respond once to each, in their order. If
+    ``prepare`` raises, the pool is told what ``describe`` says about the error.
     """
     request_fd, response_fd = (int(argument) for argument in sys.argv[-2:])
     for descriptor in (request_fd, response_fd):

@@ -1,1 +1,1 @@
-"""The benchmarks: which there are, their problems and prompts, and where they come from."""
+"""The benchmarks: their registry, their problems and prompts, and how they are fetched."""

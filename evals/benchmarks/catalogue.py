@@ -56,11 +56,11 @@ class HubSource(_Entry):
 class Benchmark(_Entry):
     """A registry entry.
 
-    ``count`` rows (0: unknown) before ``skip_empty_answer`` drops the ``num_empty`` without a reference answer; ``hub``
-    in order of preference; the answer comes from ``answer_field``, there from behind ``answer_after`` if that is set,
-    or from the last box of ``solution_field``; ``sha256`` as of `content_hash`, after these fixes of rows; ``verified``
-    says that count and hash were computed from the data, not copied from somewhere. What the grader reads of an
-    answer's form (leading zeros, several answers in one string) is the grader's business and not here.
+    ``count`` is the number of rows (0: unknown) before ``skip_empty_answer`` drops the ``num_empty`` rows without a
+    reference answer. ``hub`` lists data sets in order of preference. The answer is what follows ``answer_after`` in
+    ``answer_field`` (the whole field if that is not set), or the last box of ``solution_field``. ``sha256`` is
+    `content_hash` of the fixed rows. ``verified`` says that count and hash were computed from the data. How an answer
+    is read (leading zeros, several answers in one string) is left to the grader.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Benchmark(_Entry):
         return (self.defined_in.parent if self.defined_in else Path()) / self.file
 
     def columns(self, *, of_a_copy: bool = False) -> Columns:
-        """Where rows keep what. Of a local copy of a Hub data set the usual names are accepted too."""
+        """The columns of a row. A local copy of a Hub data set may have the usual names as well."""
         usual = Columns()
 
         def names(given: str, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class Benchmark(_Entry):
     @model_validator(mode="after")
     def _is_consistent(self) -> Benchmark:
         if self.file and self.hub:
-            raise ValueError("names both a `file` and a `hub` data set; keep one")
+            raise ValueError("has both `file` and `hub`; keep one of them")
         if self.answer_field and self.solution_field:
-            raise ValueError("names both an `answer_field` and a `solution_field`; keep one")
+            raise ValueError("has both `answer_field` and `solution_field`; keep one of them")
         if self.verified and not (self.sha256 and self.count):
             raise ValueError("verified = true needs the count and sha256 that were computed")
         return self
@@ -161,13 +161,13 @@ def user_file() -> Path | None:
 
 @cache
 def _note_misnamed(path: Path) -> None:
-    """Warns of a file of our form whose name has no ``quatro-``; one of another project is none of our business."""
+    """Warns of a file in our form that is named without ``quatro-``. Files of other projects are passed over."""
     try:
         is_ours = os.path.isfile(path) and len(_with_users(path, 0, 0)) > len(_ours())
     except UsageError:
         return
     if is_ours:
-        logger.warning("%s is not read: rename it to %s, or let QUATRO_BENCHMARKS name it", path, USER_FILE)
+        logger.warning("%s is ignored; rename it to %s, or set QUATRO_BENCHMARKS to its path", path, USER_FILE)
 
 
 @cache
@@ -187,10 +187,10 @@ def _with_users(path: Path, modified_ns: int, size: int) -> Mapping[str, Benchma
     for name, table in tables.items():
         at = f"{path}: [{name}]"
         if name.casefold() in known:
-            raise UsageError(f"{at}: a benchmark of that name exists already; choose another name")
+            raise UsageError(f"{at}: there is already a benchmark of that name; choose another name")
         known.add(name.casefold())
         if name != name.strip() or not name.isprintable() or "," in name or name.endswith((".jsonl", ".jsonl.gz")):
-            raise UsageError(f"{at}: a name has no comma, no space at an end and no .jsonl at its end")
+            raise UsageError(f"{at}: a name must not hold a comma, begin or end with a space, or end in .jsonl")
         entries[name] = _user_entry(name, table, path, at)
     return MappingProxyType({**_ours(), **entries})
 
@@ -203,9 +203,7 @@ def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
     if unknown:
         raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")
     if not table.get("file") and not table.get("hub"):
-        raise UsageError(
-            f'{at}: says nowhere where its problems are; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]'
-        )
+        raise UsageError(f'{at}: has no source; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]')
     if table.get("grader") == "countdown":
         table = {"template": "plain", **table}
     try:

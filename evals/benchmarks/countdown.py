@@ -46,6 +46,8 @@ Digits = tuple[int, ...]
 
 
 class CountdownProblem(NamedTuple):
+    """Six digits, and the target that a chain over some of them has to reach."""
+
     id: str
     prompt: str
     digits: Digits
@@ -109,8 +111,10 @@ def verify(prompt: str, completion: str) -> bool:
 
 
 def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:
-    """Correct and finished: what training rewards and what Pass@k counts. A chain cut off by the length limit is wrong,
-    even if what there is of it would be a solution; an unknown ``finish_reason`` counts as finished.
+    """Whether a response is correct and finished, as training rewards it and Pass@k counts it.
+
+    A chain that the length limit cut off is wrong, even if the part before the cut is a solution. An unknown
+    ``finish_reason`` counts as finished.
     """
     return finish_reason != "length" and verify(prompt, completion)
 
@@ -147,10 +151,10 @@ def solutions(digits: Sequence[int], target: int) -> Iterator[str]:
 
 @cache
 def problems(split: Literal["train", "test"]) -> tuple[CountdownProblem, ...]:
-    """The 3,000 training or the 200 held-out problems: always the same ones, no (sorted digits, target) twice.
+    """The 3,000 training or the 200 held-out problems: always the same; no (sorted digits, target) occurs twice.
 
-    Digits are drawn at random, then the target uniformly from the totals 1..99 that they can reach: the final totals
-    of random chains would be the easy targets.
+    Digits are drawn at random, then the target uniformly from the totals 1..99 that they can reach. The final
+    totals of random chains would be easy targets.
     """
     if split not in ("train", "test"):
         raise ValueError(f"countdown has no split {split!r}; expected 'train' or 'test'")
@@ -180,7 +184,7 @@ def _all_problems() -> dict[str, tuple[CountdownProblem, ...]]:
 
 
 def encode(text: str) -> list[int]:
-    """Token ids of single-space separated tokens; KeyError names the first that the vocabulary lacks."""
+    """Token ids of tokens separated by single spaces; KeyError names the first one that is not in the vocabulary."""
     return [TOKEN_IDS[token] for token in text.split()]
 
 
@@ -210,7 +214,7 @@ def warmstart_rows(rng: np.random.Generator, num_rows: int, *, random_target_sha
 
     A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that keep
     the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
-    such rows teach the form of an answer but a wrong one (the "harder" base policy uses .4).
+    such rows teach the form of an answer, but the answer is wrong (the "harder" base policy uses 0.4).
     """
     if not 0 <= random_target_share <= 1:
         raise ValueError(f"random_target_share must lie in [0, 1], not {random_target_share}")

@@ -1,9 +1,9 @@
-"""Benchmarks from the Hugging Face Hub or a local file into the cache, each with a lock that fixes what they are.
+"""Fetching copies benchmarks from the Hugging Face Hub or a local file into the cache and locks their content.
 
     $QUATRO_CACHE/benchmarks/NAME.jsonl       {"id", "problem", "answer"} a line, rows already fixed
     $QUATRO_CACHE/benchmarks/NAME.lock.json   where they came from (the Hub's commit), how many, their hash
 
-The first fetch writes the lock; every later one, and every use of the copy, must match it. `datasets` and the Hub
+The first fetch writes the lock. Every later fetch, and every use of the copy, must match it. `datasets` and the Hub
 client are imported only where something is fetched.
 """
 
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 class Lock(BaseModel):
-    """What the first fetch found. ``commit`` null: from a local file; ``same_as_registry`` null: nothing to compare."""
+    """What the first fetch found. ``commit`` is null for a local file; ``same_as_registry`` is null if the registry has
+    no hash."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -48,6 +49,8 @@ class Lock(BaseModel):
 
 
 class Fetched(NamedTuple):
+    """The problems of a benchmark's copy in the cache, its lock, and where the copy lies."""
+
     problems: list[Problem]
     lock: Lock
     path: Path
@@ -59,18 +62,20 @@ def cache_folder() -> Path:
 
 
 def cached_path(entry: Benchmark) -> Path:
+    """Where the copy of a benchmark lies."""
     return cache_folder() / f"{file_stem(entry.name)}.jsonl"
 
 
 def lock_path(entry: Benchmark) -> Path:
+    """Where the lock of a benchmark lies."""
     return cache_folder() / f"{file_stem(entry.name)}.lock.json"
 
 
 def cached_problems(entry: Benchmark) -> list[Problem] | None:
-    """The problems of the copy in the cache, None without one.
+    """The problems of the copy in the cache; None if there is no copy.
 
     Raises:
-        DataError: the copy is not what its lock says, or has none.
+        DataError: the copy differs from its lock, or has no lock.
     """
     path = cached_path(entry)
     if not path.exists():
@@ -78,15 +83,15 @@ def cached_problems(entry: Benchmark) -> list[Problem] | None:
     lock = read_lock(entry)
     if lock is None:
         raise DataError(
-            f"{path} has no lock file beside it; move it away and type: "
-            f"quatro benchmarks fetch {entry.name} --from FILE"
+            f"{path} has no lock file beside it; move it away and run "
+            f"`quatro benchmarks fetch {entry.name} --from FILE`"
         )
     problems = read_problem_file(path, entry.name, Columns()).problems
     digest = content_hash(problems)
     if digest != lock.sha256:
         raise DataError(
-            f"{path} was changed after it was fetched: its content has SHA-256 {digest}, {lock_path(entry).name} says "
-            f"{lock.sha256}; delete {path} and fetch it again: quatro benchmarks fetch {entry.name}"
+            f"{path} was changed after it was fetched: its content has SHA-256 {digest}, but "
+            f"{lock_path(entry).name} says {lock.sha256}; delete {path} and run `quatro benchmarks fetch {entry.name}`"
         )
     return problems
 
@@ -108,11 +113,11 @@ def fetch(
 ) -> Fetched:
     """Copy a benchmark into the cache, from ``file`` or the Hub (``hub`` in place of the entry's own data sets).
 
-    Once there is a lock, the Hub is asked for the commit that it names. ``accept_count``: take rows although there
-    are more or fewer than the registry says.
+    If there is a lock, the commit that it names is fetched. ``accept_count`` takes the rows even if their number is not
+    the registry's.
 
     Raises:
-        UsageError: the benchmark is built in or a user's file, or it cannot be told which config or split is meant.
+        UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
         MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
         DataError: the content differs from the lock, the number of rows from the registry, or a row is bad.
     """
@@ -131,7 +136,7 @@ def fetch(
     if lock is not None and digest != lock.sha256:
         raise DataError(
             f"{entry.name}: {where} has content of SHA-256 {digest}, but the first fetch locked {lock.sha256}; "
-            f"results of both must not be mixed. To begin anew, delete {lock_path(entry)} and {cached_path(entry)}"
+            f"do not mix results of the two. To fetch it anew, delete {lock_path(entry)} and {cached_path(entry)}"
         )
     if entry.count and found.num_rows != entry.count and not accept_count and lock is None:
         raise DataError(
@@ -166,7 +171,7 @@ def fetch(
 
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
-    """The data first: a copy without a lock is refused, a lock without a copy only asks to fetch again."""
+    """Writes the data before the lock: a copy without a lock is refused, a lock without a copy is fetched again."""
     rows = ({"id": row.id, "problem": row.problem, "answer": row.answer} for row in problems)
     try:
         write_whole(cached_path(entry), (_line(row) for row in rows))
@@ -183,7 +188,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tuple[ReadProblems, HubSource, str]:
-    """Rows of the first data set that can be had, where exactly they are, and their commit."""
+    """Rows of the first data set that can be loaded, their exact place, and their commit."""
     try:
         import datasets
         from huggingface_hub import HfApi
@@ -213,7 +218,7 @@ def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tup
 
 
 def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[HubSource, list[Any]]:
-    """Rows of a data set, and ``source`` with the config and the split that it turned out to have."""
+    """Rows of a data set, and ``source`` with the config and split that were used."""
     config = source.config
     if not config:
         configs = list(datasets.get_dataset_config_names(source.id, revision=commit))

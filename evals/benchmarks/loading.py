@@ -1,4 +1,4 @@
-"""The problems of a benchmark: made, read from a file or the cache, or fetched; and what of it is on this machine."""
+"""The problems of a benchmark, made, read or fetched, and whether a copy is on this machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from evals.errors import DataError, UsageError
 
 
 def load_problems(source: str, *, split: Literal["train", "test"] | None = None) -> list[Problem]:
-    """Problems of a registry name, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
+    """Problems of a registered benchmark, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
 
-    ``split`` is for `countdown`, which makes both: `test` (the default) or `train`. A benchmark of the Hub is read
-    from the cache, and fetched if it is not there. A row of a file needs one of problem, question, prompt; `answer`,
-    or a `solution` whose last box is the answer; and may have an `id` (otherwise its line number). A file named like
-    a benchmark gets its fixes of rows.
+    ``split`` is for `countdown`, which makes its problems: `test` (the default) or `train`. A benchmark of the Hub is
+    read from the cache, and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`, and
+    `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If the
+    file is named like a benchmark, that benchmark's fixes of rows apply.
 
     Raises:
-        UsageError: ``source`` is neither a benchmark nor the name of a `.jsonl` file, or has no such ``split``.
+        UsageError: ``source`` is no benchmark and no `.jsonl` file, or has no such ``split``.
         MissingError: the benchmark must be fetched and cannot be.
         DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
     """
@@ -30,9 +30,7 @@ def load_problems(source: str, *, split: Literal["train", "test"] | None = None)
         problems = countdown.problems(split or "test")
         return [Problem("countdown", problem.id, problem.prompt, problem.prompt) for problem in problems]
     if split is not None:
-        raise UsageError(
-            f"only countdown has a choice of split; {source!r} is what it is, so leave split={split!r} out"
-        )
+        raise UsageError(f"only countdown has splits; leave split={split!r} out for {source!r}")
     if source.endswith((".jsonl", ".jsonl.gz")):
         name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
         entry = registry().get(name)
@@ -41,7 +39,7 @@ def load_problems(source: str, *, split: Literal["train", "test"] | None = None)
     if source not in registry():
         raise UsageError(
             f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file "
-            f"(own benchmarks: entries of ./{USER_FILE} or of the file that QUATRO_BENCHMARKS names)"
+            f"(your own benchmarks are entries of ./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
         )
     entry = registry()[source]
     if entry.source == "file":
@@ -50,7 +48,7 @@ def load_problems(source: str, *, split: Literal["train", "test"] | None = None)
 
 
 def read_own_file(entry: Benchmark) -> ReadProblems:
-    """Problems of an entry with a `file`; raises DataError where it is not the one of its count or hash."""
+    """Problems of an entry with a `file`; raises DataError if its count or hash differs."""
     found = read_problem_file(entry.path, entry.name, entry.columns())
     says = f"[{entry.name}] in {entry.defined_in} says"
     if entry.count and found.num_rows != entry.count:
@@ -63,7 +61,7 @@ def read_own_file(entry: Benchmark) -> ReadProblems:
 
 @dataclass(frozen=True)
 class LocalCopy:
-    """What of a benchmark is on this machine; ``same_as_registry`` null: the registry has no hash to compare with."""
+    """A benchmark's copy on this machine. ``same_as_registry`` is null if the registry has no hash."""
 
     path: Path | None
     problems: list[Problem]
@@ -74,14 +72,14 @@ class LocalCopy:
 
 
 def is_here(entry: Benchmark) -> bool:
-    """Whether problems could be read without a network; what is in the file is not looked at."""
+    """Whether problems can be read without a network. The content of the file is not checked."""
     if entry.source == "built-in":
         return True
     return (entry.path if entry.source == "file" else cached_path(entry)).exists()
 
 
 def local_copy(entry: Benchmark) -> LocalCopy | None:
-    """The problems that are here, None if they are not; raises DataError where they are not what they should be."""
+    """The copy on this machine; None if there is none. Raises DataError if its content is not as expected."""
     if not is_here(entry):
         return None
     lock, path = None, None

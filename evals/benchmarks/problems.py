@@ -19,7 +19,7 @@ _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. ``answer`` is the raw reference answer (its form is the grader's business); None only for code."""
+    """One problem. ``answer`` is the raw reference answer as the grader reads it; it is None only for code."""
 
     benchmark: str
     id: str
@@ -29,11 +29,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a row keeps what: of each, the first name that the row has.
+    """The names under which a row may keep each value; the first name that the row has is used.
 
-    ``solution``: a text whose last box is the answer, for rows without an answer column. ``answer_after``: the answer
-    is what follows the last occurrence of this text in its column. ``skip_empty_answer`` leaves rows without a
-    reference answer out; otherwise they are an error.
+    ``solution`` is a text whose last box is the answer, for rows without an answer column. If ``answer_after`` is set,
+    the answer is what follows its last occurrence in the column. ``skip_empty_answer`` leaves out rows without a
+    reference answer, which are an error otherwise.
     """
 
     problem: tuple[str, ...] = PROBLEM_FIELDS
@@ -45,7 +45,7 @@ class Columns:
 
 
 class Row(NamedTuple):
-    """One row of a source: its number there, `file:line` or the like for messages, and its values."""
+    """One row of a source: its number, its place for messages (`file:line` or the like), and its values."""
 
     number: int
     at: str
@@ -53,14 +53,14 @@ class Row(NamedTuple):
 
 
 class ReadProblems(NamedTuple):
-    """Usable problems, and how many rows there were before those without an answer were left out."""
+    """Usable problems, and the number of rows before those without an answer were left out."""
 
     problems: list[Problem]
     num_rows: int
 
 
 def content_hash(problems: Iterable[Problem]) -> str:
-    """SHA-256 over the sorted (problem, answer) pairs with white space collapsed: the order of rows is left out."""
+    """SHA-256 of the (problem, answer) pairs with white space collapsed; the order of rows does not matter."""
     pairs = sorted(f"{' '.join(row.problem.split())}\x1f{' '.join((row.answer or '').split())}" for row in problems)
     return hashlib.sha256("\x1e".join(pairs).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -81,7 +81,7 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
 
     found = problems_of(rows(), benchmark, columns)
     if not found.problems:
-        raise DataError(f"{file}: no problems; expected one JSON object a line with `problem` and `answer`")
+        raise DataError(f"{file}: no problems; expected a JSON object on each line, with `problem` and `answer`")
     return found
 
 
@@ -89,7 +89,7 @@ def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_pre
     """The rows as problems; rows without an id are called ``id_prefix`` and their number.
 
     Raises:
-        DataError: a row lacks a column, or an id stands twice; the message starts with the row's `at`.
+        DataError: a row lacks a column, or an id occurs twice; the message starts with the row's `at`.
     """
     problems: list[Problem] = []
     line_of: dict[str, int] = {}
@@ -111,7 +111,7 @@ def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_pre
 def _problem_of(row: dict[str, Any], benchmark: str, default_id: str, at: str, columns: Columns) -> Problem:
     field = _first(columns.problem, row)
     if field is None:
-        refuse(at, f"lacks the problem; expected a field named {', '.join(columns.problem)}, found {_keys(row)}")
+        refuse(at, f"has no problem; expected a field named {', '.join(columns.problem)}, found {_keys(row)}")
     text = row[field]
     if type(text) is not str:
         refuse(at, f"{field} must be a string, found {shown(text)}")

@@ -37,6 +37,8 @@ class Valued(Protocol):
 
 
 class Point(NamedTuple):
+    """A value at one k with its interval, made of an `Entry`."""
+
     k: int | None
     value: float
     ci_low: float | None = None
@@ -45,7 +47,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class CurvePanel:
-    """One picture: a curve a label over k. ``is_share`` values are drawn as percent; ``note`` stands in small."""
+    """One picture: a curve over k for each label. ``is_share`` values become percent; ``note`` is in small letters."""
 
     title: str
     y_label: str
@@ -55,10 +57,10 @@ class CurvePanel:
 
 
 def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collection[str] = ()) -> list[CurvePanel]:
-    """A panel for each benchmark (those named, or all and their average) and setting that ``entries`` have.
+    """A panel for each setting and each of ``benchmarks``; none given: all of them and their average.
 
     Raises:
-        UsageError: no entry has a benchmark asked for.
+        UsageError: no entry has one of ``benchmarks``.
     """
     keys = [key for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None]
     names = list(dict.fromkeys(key.benchmark for key in keys if key.benchmark is not None))
@@ -95,7 +97,7 @@ def unique_labels(entries: Sequence[Entry]) -> list[str]:
 
 
 def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = None) -> Figure:
-    """Every panel's curves on a logarithmic k axis; one colour and marker a label throughout, intervals as bands.
+    """Curves on a logarithmic k axis, intervals as bands. A label has one colour and marker in all panels.
 
     Raises:
         DataError: there is no panel, or a panel without a single row.

@@ -33,10 +33,10 @@ LAMBDA = replace(training_metric("dual/lam_mean"), title="λ over training", is_
 
 
 def delta_lambda_figure(settings: Sequence[RunSetting]) -> Drawn:
-    """Left: A of a correct rollout against how many of N are correct. Right: mean lambda. One curve a delta.
+    """Left: A of a correct rollout against the number of correct ones. Right: mean lambda. One curve for each delta.
 
-    Rings on the left mark radii that were out of reach and lowered. The runs share all keys outside the
-    method's block; of several such groups the one with most deltas, then most runs, is drawn.
+    Rings on the left mark radii that were out of reach and lowered. The runs share all keys outside the method's
+    block. If there are several such groups, the one with most deltas, then most runs, is drawn.
 
     Raises:
         DataError: there is no QUATRO run.

@@ -1,4 +1,4 @@
-"""Flips by difficulty: bars for each bucket of the base's counts, one panel a benchmark."""
+"""Flips by difficulty: bars for each bucket of the base's counts, one panel for each benchmark."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
 
 
 def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bounds: Sequence[str]) -> None:
-    """A group of bars a bucket; below it the base's counts and the number of problems."""
+    """A group of bars for each bucket; below it the base's counts and the number of problems."""
     for place, (bucket, rows) in enumerate(groups.items()):
         found = {label: row for label, row in rows.items() if row is not None}
         num_problems = {row.num_problems for row in found.values()}
         if len(num_problems) > 1:
             raise DataError(
-                f"{', '.join(rows)} hold {', '.join(map(str, sorted(num_problems)))} problems in {bucket!r}: these "
+                f"{', '.join(rows)} hold {', '.join(map(str, sorted(num_problems)))} problems in {bucket!r}: their "
                 "flips start from different bases; draw them apart"
             )
         width = _GROUP_WIDTH / len(rows)

@@ -23,10 +23,10 @@ _INK = PALETTE[1]
 
 
 def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
-    """A square for each label, clusters outlined; the darker, the more alike.
+    """A square for each label, with its clusters outlined. Darker is more alike.
 
     Raises:
-        DataError: there is none.
+        DataError: there is no heatmap.
     """
     if not heatmaps:
         raise DataError("no samples given; name one or more .jsonl files")
@@ -59,7 +59,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
 
 
 def _low_end(heatmap: Heatmap) -> float:
-    """Where the scale starts: nearly all pairs are more alike, rounded down to a tenth."""
+    """Where the scale starts: a tenth below which almost no pair lies."""
     above = heatmap.similarity_CC[np.triu_indices(len(heatmap.similarity_CC), 1)]
     return min(0.9, float(np.floor(10 * np.quantile(above, _CUT)) / 10))
 

@@ -33,9 +33,9 @@ CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("cl
 
 
 def limitation_figure(settings: Sequence[RunSetting]) -> Drawn:
-    """Columns: learning rate and K, all else equal; rows: reward, clipped share, entropy. GSPO only.
+    """GSPO's reward, clipped share and entropy (rows) over learning rates and over K (columns), all else equal.
 
-    A column whose ingredients are missing is left out and noted.
+    A column is left out, with a note, if its runs are missing.
 
     Raises:
         DataError: there is no GSPO run, or none that differ in learning rate or K alone.
@@ -77,7 +77,7 @@ def limitation_figure(settings: Sequence[RunSetting]) -> Drawn:
 
 
 def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
-    """What there is, where two values of ``axis`` with all else equal were needed."""
+    """Says which values of ``axis`` there are, where two with all else equal are needed."""
     name = settings[0].method
     values = ", ".join(f"{value:g}" for value in sorted({float(getattr(one, axis)) for one in settings}))
     return f"{AXES[axis]}: needs two {name} runs that differ in it alone; found {values}"

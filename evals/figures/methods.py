@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 
 class MethodLook(NamedTuple):
+    """How a method's curve is drawn."""
+
     color: str
     marker: str
 

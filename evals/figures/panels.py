@@ -45,7 +45,7 @@ def new_grid(
 ) -> Grid:
     """Panels of ``size`` inches (width, height), row by row, with room for a legend of ``labels`` below.
 
-    A panel has as many axes side by side as ``parts``, which are their widths; they follow one another in the grid.
+    A panel has an axes for each of ``parts``, side by side; the parts are their relative widths.
 
     Raises:
         DataError: there is no panel.
@@ -91,7 +91,7 @@ def add_legend(figure: Figure, labels: Sequence[str], *, bars: bool = False, mor
 
 
 def _legend_columns(labels: Sequence[str], width_inches: float) -> int:
-    """As many as the longest label leaves room for."""
+    """As many columns as the longest label leaves room for."""
     longest = max((min(len(label), LONGEST_LABEL) for label in labels), default=0)
     return max(1, min(len(labels), int(width_inches / (0.6 + 0.075 * longest))))
 
@@ -126,7 +126,7 @@ def check_bar_labels(labels: Sequence[str]) -> None:
 
 
 def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
-    """``label`` on one line, as matplotlib can show it, cut in the middle where it is very long."""
+    """``label`` on one line, as matplotlib can show it. A long one loses its middle."""
     shown = legible(label)
     if len(shown) <= longest:
         return shown
@@ -164,5 +164,5 @@ def start_at_zero(axis: Axes) -> None:
 
 
 def small_title(axis: Axes, text: str) -> None:
-    """What is worth knowing of a panel, in grey opposite its title."""
+    """``text`` in small grey letters opposite the panel's title."""
     axis.set_title(text, loc="right", fontsize=7, fontweight="normal", color=GREY)

@@ -1,4 +1,4 @@
-"""What UCC@k owes to the partition: its dependence on the threshold, and on clustering n answers instead of k."""
+"""How UCC@k depends on the threshold, and on clustering n answers instead of k."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Panel = tuple[str, str | None, str | None]
 
 
 def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
-    """UCC@k against the threshold: a panel for each benchmark and similarity, a curve a label.
+    """UCC@k against the threshold: a panel for each benchmark and similarity, a curve for each label.
 
     Raises:
         DataError: no file holds UCC@k at two thresholds of one similarity.
@@ -108,18 +108,18 @@ def largest_common_k(rows_of: Mapping[str, Sequence[Row]]) -> int:
 
 
 def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
-    """UCC@k by the estimator (solid) and from clustering k drawn samples afresh (dashed), a panel a benchmark.
+    """UCC@k by the estimator (solid) and from clustering k drawn samples afresh (dashed), by benchmark.
 
     ``rows_of`` are the rows of `reclustered_result` by label.
 
     Raises:
-        DataError: a label has not both.
+        DataError: a label lacks one of the two.
     """
     from matplotlib.lines import Line2D
 
     for label, found in rows_of.items():
         if not {UCC, RECLUSTERED} <= {row.metric for row in found}:
-            raise DataError(f"{label}: not both UCC@k and its re-clustered values; make them with `quatro eval bias`")
+            raise DataError(f"{label}: needs UCC@k and its re-clustered values; make both with `quatro eval bias`")
     everyone = [row for found in rows_of.values() for row in found]
     panels = dict.fromkeys(
         (row.benchmark, row.similarity, row.linkage) for row in everyone if row.metric == RECLUSTERED
@@ -168,7 +168,7 @@ def _panel(row: Row) -> Panel:
 def _without_lone_average(
     panels: Sequence[Panel],
 ) -> list[Panel]:
-    """Panels by benchmark; the average of one benchmark is that benchmark, of several it comes last."""
+    """Panels by benchmark. The average comes last, and is left out if there is only one benchmark."""
     names = list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE))
     if len(names) > 1:
         names.append(AVERAGE)

@@ -1,4 +1,4 @@
-"""Runs grouped by setting, as figures of them need: which settings compare, their mean over seeds, how it is drawn."""
+"""Runs grouped by setting: which settings can be compared, their mean over seeds, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ AXES = {LR: "learning rate", INNER_UPDATES: "inner updates K"}
 class RunSetting:
     """Runs that differ in their seed alone; ``runs`` holds the rows of metrics.jsonl of each.
 
-    ``shared`` and ``own`` are the other keys, outside and inside the method's block, on which settings that were read
-    together disagree, as text. ``advantages`` (QUATRO) is A of a correct rollout when c = 1, 2, ..., N - 1 of N are
-    correct; ``capped`` are the c at which delta lay beyond reach and was lowered.
+    ``shared`` and ``own`` say, as text, in which other keys settings that were read together differ: outside and inside
+    the method's block. ``advantages`` (QUATRO) is A of a correct rollout when c = 1, 2, ..., N - 1 of N are correct;
+    ``capped`` are the c at which delta was out of reach and was lowered.
     """
 
     method: str
@@ -73,7 +73,7 @@ KL = replace(training_metric("kl/new_old"), title="Realised KL")
 
 
 def of_method(settings: Sequence[RunSetting], method: str) -> list[RunSetting]:
-    """The settings of ``method``; raises DataError, naming those that there are, where it has none."""
+    """The settings of ``method``; raises DataError, which names the others, if there is none."""
     found = [setting for setting in settings if setting.method == method]
     if not found:
         others = ", ".join(dict.fromkeys(setting.method for setting in settings)) or "none"
@@ -84,8 +84,8 @@ def of_method(settings: Sequence[RunSetting], method: str) -> list[RunSetting]:
 def comparison(settings: Iterable[RunSetting], axis: str, *, methods: Sequence[str]) -> list[RunSetting]:
     """Settings of ``methods`` that differ in ``axis`` alone, by method and value; empty if none takes two values.
 
-    Everything outside the method's block is equal for all of them, and that block equal within a method. Of several
-    such groups it is the one in which most methods take two values, then the one with most values, then most runs.
+    All keys outside the method's block are equal, and within a method that block is equal too. If there are several
+    such groups, the one in which most methods take two values is taken, then the one with most values, then most runs.
     """
     other = INNER_UPDATES if axis == LR else LR
     best: list[RunSetting] = []
@@ -105,7 +105,7 @@ def comparison(settings: Iterable[RunSetting], axis: str, *, methods: Sequence[s
 
 
 def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable]) -> list[list[RunSetting]]:
-    """Settings with equal keys together, in order of their first."""
+    """Groups of settings with equal keys, in order of their first members."""
     groups: dict[Hashable, list[RunSetting]] = {}
     for setting in settings:
         groups.setdefault(key(setting), []).append(setting)
@@ -139,9 +139,9 @@ def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
 def draw_setting(
     axis: Axes, setting: RunSetting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int] = (0, 1)
 ) -> None:
-    """The mean over seeds with a band; a lone run with its unsmoothed values, faint.
+    """The mean over seeds with a band. A single run has its unsmoothed values, faint, instead.
 
-    ``place`` is the curve's number and how many there are: their markers stand at different steps.
+    ``place`` is the curve's number and the number of curves, so that their markers stand at different steps.
     """
     curve = mean_curve(setting.runs, metric)
     if not curve.steps:
@@ -194,7 +194,7 @@ def fixed_text(setting: RunSetting, axis: str) -> str:
 
 
 def reading(settings: Sequence[RunSetting]) -> str:
-    """What a line and its band are."""
+    """Says what a line and its band mean."""
     counts = sorted({len(setting.runs) for setting in settings})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     band = "band: smallest to largest seed" if counts[-1] > 1 else "faint: every step"
@@ -202,7 +202,7 @@ def reading(settings: Sequence[RunSetting]) -> str:
 
 
 def add_foot(figure: Figure, text: str) -> None:
-    """``text`` in small at the foot, or over the keys of the figure's legend if it has one."""
+    """Small ``text`` at the foot, or above the keys of the figure's legend if it has one."""
     for legend in figure.legends:
         head_legend(legend, text)
     if not figure.legends:
@@ -210,7 +210,7 @@ def add_foot(figure: Figure, text: str) -> None:
 
 
 def head_legend(legend: Legend, text: str) -> None:
-    """``text`` in small over the keys of ``legend``."""
+    """Small ``text`` above the keys of ``legend``."""
     legend.set_title(text)
     legend.set_alignment("left")
     legend.get_title().set(fontsize=7, color=GREY)

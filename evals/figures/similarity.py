@@ -22,12 +22,12 @@ _CUT = 0.005
 
 
 def similarity_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
-    """A panel for each benchmark and similarity, labels over one another; dashed: medians, grey: default threshold.
+    """A panel of histograms for each benchmark and similarity. Dashed: medians; grey: default threshold.
 
     ``rows_of`` are the rows of `similarity_result` by label.
 
     Raises:
-        DataError: there is no such row, or a row's histogram is none.
+        DataError: there is no such row, or a row has no histogram.
     """
     rows = {label: [row for row in found if row.metric == METRIC] for label, found in rows_of.items()}
     everyone = [row for found in rows.values() for row in found]

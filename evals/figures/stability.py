@@ -40,7 +40,7 @@ _Part = tuple[str, str, tuple[Metric, Metric], list[RunSetting], list[tuple[str,
 
 
 def entropy_figure(settings: Sequence[RunSetting]) -> Drawn:
-    """Token entropy over steps: QUATRO, a curve a delta, and GSPO, with all keys outside the method's block equal.
+    """Token entropy over steps: a curve for each delta of QUATRO, and GSPO. Keys outside the method's block are equal.
 
     Raises:
         DataError: there is no QUATRO run with the log-ratio term, or no run has an entropy.
@@ -72,10 +72,10 @@ def entropy_figure(settings: Sequence[RunSetting]) -> Drawn:
 def stability_figure(settings: Sequence[RunSetting]) -> Drawn:
     """(a) over K and (b) over the learning rate: reward and entropy; (c) the log-ratio term: reward and KL.
 
-    The colour is the method, the dash and marker the value. A part whose ingredients are missing is left out, noted.
+    The colour stands for the method, dash and marker for the value. A part without runs is left out and noted.
 
     Raises:
-        DataError: no part can be drawn; all that is missing is named.
+        DataError: no part can be drawn; the message names what is missing.
     """
     stable = [one for one in settings if one.log_ratio != NO_LOG_RATIO]
     parts: list[_Part] = []
@@ -140,9 +140,10 @@ def _looks(found: Sequence[RunSetting], axis: str) -> list[tuple[str, dict[str, 
 
 
 def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
-    """QUATRO settings that differ in log_ratio alone, `none` last; empty where `none` or its counterpart is missing.
+    """QUATRO settings that differ in log_ratio alone, `none` last; empty if `none` or the others are missing.
 
-    Of several such groups the largest, then the one with most runs, then the paper's own (delta .1, K 2).
+    If there are several such groups, the largest is taken, then the one with most runs, then the paper's own (delta
+    0.1, K 2).
     """
 
     def score(group: Sequence[RunSetting]) -> tuple[int, int, bool]:
@@ -157,7 +158,7 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
 
 
 def _named(setting: RunSetting) -> str:
-    """The setting's label as if it had the log-ratio term."""
+    """The setting's label without the words about the log-ratio term."""
     return replace(setting, log_ratio=None).label
 
 

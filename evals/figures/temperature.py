@@ -1,4 +1,4 @@
-"""UCR and pass@1 of several sets of samples side by side, one bar a set."""
+"""UCR and pass@1 of several sets of samples side by side, one bar for each set."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     for label, rows in rows_of.items():
         names = [row.benchmark for row in rows if row.metric == "ucr"]
         if not names:
-            raise DataError(f"{label}: no UCR in it; make it with `quatro eval side-by-side` or `quatro eval ucc`")
+            raise DataError(f"{label} holds no UCR; make it with `quatro eval side-by-side` or `quatro eval ucc`")
         if len(names) > len(set(names)):
-            raise DataError(f"{label}: several UCR of {names[0]} in it; draw one similarity and threshold at a time")
+            raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]
     benchmarks = list(dict.fromkeys(row.benchmark for row in everyone))
     if len(benchmarks) == 2 and AVERAGE in benchmarks:  # the average of one benchmark is that benchmark

@@ -1,4 +1,4 @@
-"""Training curves: metrics of several runs over steps, a panel a metric."""
+"""Training curves: metrics of several runs over steps, a panel for each metric."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _Placed = tuple[int, TrainingRun]
 
 
 def training_figure(runs: Sequence[TrainingRun]) -> Figure:
-    """Curves over steps, one colour and marker a run: faint every step, bold the running mean.
+    """Curves over steps, a colour and marker for each run: every step faint, the running mean bold.
 
-    On a logarithmic axis it is the geometric mean. A panel that no run has numbers for is left out. Dashed horizontal
-    lines in the KL panel are the runs' delta.
+    On a logarithmic axis the mean is geometric. A panel is left out if no run has numbers for it. Dashed lines across
+    the KL panel are the runs' delta.
 
     Raises:
         DataError: a run has no rows, or no panel has a single finite number.
@@ -111,7 +111,7 @@ def _draw_curve(axis: Axes, panel: Metric, rows: Rows, place: int) -> None:
 
 
 def _draw_radii(axis: Axes, placed: Sequence[_Placed]) -> None:
-    """A dashed line at each delta; in the run's colour where only one run has it, else in grey."""
+    """A dashed line at each delta, in the run's colour; grey if several runs have that delta."""
     colors: dict[float, str] = {}
     for place, run in placed:
         if run.delta is not None:
@@ -133,7 +133,7 @@ def _draw_radii(axis: Axes, placed: Sequence[_Placed]) -> None:
 
 
 def _draw_legend(figure: Figure, free_cell: Axes | None, placed: Sequence[_Placed], num_columns: int) -> None:
-    """Below the panels, or in the cell that no panel needs."""
+    """The legend, below the panels or in a cell that no panel needs."""
     keys = [_key(place) for place, _ in placed]
     labels = [legible(run.label) for _, run in placed]
     if free_cell is not None:

@@ -21,7 +21,7 @@ def csv_text(text: str) -> str:
 
 
 def csv_cell(value: object) -> str:
-    """As `csv_text`; numbers stay numbers, negative ones too, and unknown is an empty cell."""
+    """`csv_text` of a text, a number as it is (negative ones too), and an empty cell for None."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, float):

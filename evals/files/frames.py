@@ -1,4 +1,4 @@
-"""Tidy rows as pandas data frames, and data frames as CSV or Parquet files. pandas loads when the first one is made."""
+"""Tidy rows as pandas data frames, and data frames as CSV or Parquet files. pandas is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAME_SUFFIXES = (".csv", ".parquet")
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> DataFrame:
-    """One row for each of ``rows``, one column of the given dtype for each name in ``dtypes``; what is absent is NA."""
+    """A data frame with a row for each of ``rows`` and a column for each name in ``dtypes``; what is absent is NA."""
     import pandas as pd
 
     columns = {}
@@ -30,7 +30,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str]) -> Da
 
 
 def other_columns(rows: Sequence[Mapping[str, Any]], known: Mapping[str, str]) -> dict[str, str]:
-    """Names and dtypes of the texts and numbers in ``rows`` that ``known`` lacks, by first appearance."""
+    """Names and dtypes of the texts and numbers in ``rows`` that are not ``known``, by first appearance."""
     values: dict[str, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
@@ -52,7 +52,7 @@ def write_frame(frame: DataFrame, path: str | Path) -> None:
     apostrophe. Parquet keeps texts and dtypes as they are.
 
     Raises:
-        UsageError: another suffix, or a path that is no file's.
+        UsageError: the suffix is another one, or ``path`` cannot be a file.
         MissingError: Parquet without pyarrow.
         OSError: names the file; what stood there before still does.
     """

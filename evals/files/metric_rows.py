@@ -1,4 +1,4 @@
-"""Rows of a training run's metrics.jsonl: read, averaged over the last iterations, as the series of one metric."""
+"""Rows of a training run's metrics.jsonl: reading them, their mean over the last iterations, the series of a metric."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST = 1e300  # no measurement is larger, and sums of what is not stay finite
 
 
 def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """``file:line`` and row of each iteration. A last line that is being written is left out.
+    """``file:line`` and row of each iteration. A last line that is still being written is left out.
 
     Raises:
-        DataError: another line is not a JSON object of numbers and nulls with the number of its step; names it.
+        DataError: another line is not a JSON object of numbers and nulls, or has no step; the message names the line.
     """
     for number, line, is_whole in read_lines(file):
         at = f"{file}:{number}"
@@ -49,7 +49,7 @@ def metric_dtypes(rows: Rows) -> dict[str, str]:
 
 
 def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    """The mean of ``metric`` over the last rows; None where one of them lacks it or has it null.
+    """The mean of ``metric`` over the last rows; None if a row lacks it or has null there.
 
     A mean over the others would hide that an iteration went wrong.
     """
@@ -66,7 +66,7 @@ def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
 
 
 def running_mean(values: Sequence[float], width: int) -> list[float]:
-    """Mean of the ``width`` (odd) values around each one, of those that exist at the ends."""
+    """Mean of the ``width`` (odd) values around each value; at the ends, of those that exist."""
     half = width // 2
     windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
     return [math.fsum(window) / len(window) for window in windows]

@@ -75,7 +75,7 @@ def parse_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, A
             refuse(at, f"expected one JSON object, found more after column {error.pos} (two writers on one file?)")
         if may_be_torn:
             return None
-        refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one object a line")
+        refuse(at, f"not JSON: {error.msg} at column {error.colno}; expected one JSON object on each line")
     except RecursionError:
         refuse(at, _TOO_DEEP)
     except ValueError as error:
@@ -160,7 +160,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {shown(twice)} stands twice in one object")
+        raise ValueError(f"key {shown(twice)} occurs twice in one object")
     return row
 
 
@@ -200,4 +200,5 @@ def shown(value: object) -> str:
 
 
 def refuse(at: str, why: str) -> NoReturn:
+    """Raises DataError for what stands at ``at``, a `file:line`."""
     raise DataError(f"{at}: {why}")

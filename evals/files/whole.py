@@ -1,4 +1,4 @@
-"""Files that are the old one or the new one, never half: temporary name, fsync, rename, fsync of the folder."""
+"""Writing files so that readers see the old or the new one, never half: temporary name, fsync, rename, fsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def naming(path: Path, *, temporary: Path | None = None) -> Iterator[None]:
-    """Give the file's name to I/O errors that lack one, or that name ``temporary``: a full disk does not say where."""
+    """Names the file in I/O errors that name none or ``temporary``, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -52,7 +52,7 @@ def write_bytes(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
-    """`write_bytes` to a file that a user has named: makes missing folders, and of a link replaces what it points to.
+    """`write_bytes` to a file that a user has named. Missing folders are made, and links are followed.
 
     Raises:
         UsageError: ``path`` is a folder, a device or a pipe: a rename would take its place.
@@ -99,7 +99,7 @@ def finite(value: Any) -> Any:
 
 
 def file_digest(path: Path, num_bytes: int | None = None) -> hashlib._Hash:
-    """SHA-256 of a file, or of its first ``num_bytes``; more can be added to it."""
+    """SHA-256 of a file or of its first ``num_bytes``, as an object that takes more bytes."""
     digest = hashlib.sha256()
     left = path.stat().st_size if num_bytes is None else num_bytes
     with path.open("rb") as stream:
@@ -126,7 +126,7 @@ def fsync_directory(path: Path) -> None:
 
 
 def file_stem(name: str) -> str:
-    """``name`` where it is a safe file name, else a slug of it with a short hash."""
+    """``name`` if it is a safe file name, else a slug of it with a short hash."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:60]
     if slug and slug == name:
         return name

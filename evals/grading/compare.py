@@ -34,6 +34,8 @@ Oracle = Callable[[Item, Item], bool]
 
 
 class Equality(NamedTuple):
+    """Whether two answers are equal (None: neither proved nor refuted), and the stage that found it."""
+
     is_equal: bool | None
     stage: Literal["string", "exact", "undecided"]
 

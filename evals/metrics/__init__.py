@@ -1,1 +1,1 @@
-"""From samples with grades to numbers: counts, estimates, comparisons."""
+"""From graded samples to numbers: counts, Pass@k and UCC@k, comparisons, flips."""

@@ -26,7 +26,7 @@ def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
         raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
     outside = [tau for tau in taus if not 0 <= tau <= 1]
     if outside:
-        raise UsageError(f"tau is the share of correct draws asked for, in [0, 1]; found {outside[0]}")
+        raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
 
 
 def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) -> None:

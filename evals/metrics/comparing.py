@@ -1,7 +1,7 @@
-"""Two sets of samples of the same problems: by how much does the second do better, and could that be chance?
+"""How much better one set of samples does than another on the same problems, and whether that could be chance.
 
-Differences are taken problem by problem before anything is averaged: most of the spread between problems (some are
-easy, some are not) is common to both and cancels.
+Differences are taken problem by problem before anything is averaged. Most of the spread between problems is common
+to both sets (some problems are easy, some are not) and cancels.
 """
 
 # Axes: P problems, K values of k.
@@ -82,7 +82,7 @@ def compare_ucc(
 
 
 def check_comparable(a: Sequence[GradedProblem], b: Sequence[GradedProblem], *, names: tuple[str, str]) -> None:
-    """Raises DataError naming the first problem that only one side has, or that has another n on the other side."""
+    """Raises DataError, which names the first problem that only one side has, or whose n differs."""
     n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
     n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
     for here, there, (name, other) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):

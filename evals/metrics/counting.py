@@ -1,4 +1,4 @@
-"""From graded samples to counts: all that the estimators need of a problem, whatever the texts were."""
+"""From graded samples to counts, which are all that the estimators need of a problem."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ LARGEST_DEFAULT_K = 256
 
 
 class Counts(NamedTuple):
-    """One problem: ``sizes`` of its clusters (None before clustering), ``wrong`` votes (see `evals.metrics.beside`),
-    ``num_ties`` as in `Partition`."""
+    """The counts of one problem.
+
+    ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`, and
+    ``num_ties`` is that of `Partition`.
+    """
 
     benchmark: str
     id: str
@@ -51,7 +54,7 @@ def resolve_ks(problems: Sequence[GradedProblem], ks: Sequence[int] | None) -> l
         raise UsageError("no k given; expected a list such as --k 1,2,4")
     for k in ks:
         if k < 1:
-            raise UsageError(f"k = {k}: k is a number of draws, at least 1")
+            raise UsageError(f"k = {k}: k is a number of draws and must be at least 1")
     largest = max(ks)
     short = next((problem for problem in problems if problem.n < largest), None)
     if short is not None:
@@ -77,7 +80,7 @@ def clustering_settings(
     linkage: str,
     tokens: str,
 ) -> list[Setting]:
-    """Every combination asked for, with defaults resolved for ``benchmark``; raises UsageError as `cluster` does.
+    """Every combination that was asked for, with the defaults of ``benchmark``; raises UsageError as `cluster` does.
 
     ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default.
     """
@@ -89,8 +92,8 @@ def clustering_settings(
             raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
-                f"{benchmark} is clustered by `exact` unless told otherwise, which has no threshold (found "
-                f"{thresholds[0]}); add --similarity tfidf or leave --threshold out"
+                f"{benchmark} is clustered by `exact`, which has no threshold (found "
+                f"{thresholds[0]}); add --similarity tfidf, or leave --threshold out"
             )
         resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
         for threshold in resolved or [resolve_threshold(similarity, None)]:
@@ -99,7 +102,7 @@ def clustering_settings(
 
 
 def solutions(problem: GradedProblem) -> Distinct:
-    """The correct completions of a problem, as they are compared with one another."""
+    """The distinct correct completions of a problem."""
     texts = problem.completions
     if is_countdown(problem.benchmark):  # white space around a chain is not another solution
         texts = [text.strip() for text in texts]
@@ -123,7 +126,7 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
 
 
 class Partition(NamedTuple):
-    """The cluster of each text, and how many pairs are so close to the threshold that rounding decides (if counted)."""
+    """The cluster of each text, and how many pairs are within rounding of the threshold (if counted)."""
 
     labels: list[int]
     num_ties: int = 0
@@ -145,7 +148,7 @@ FAST = Backend(similarity_of_distinct, _partitions)
 
 
 def backend_named(name: str) -> Backend:
-    """What computes similarities and clusters; raises UsageError for an unknown ``name``."""
+    """The backend that is called ``name``; raises UsageError for an unknown one."""
     if name not in BACKENDS:
         raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
     if name == "reference":
@@ -180,7 +183,7 @@ def cluster_counts(
 
 
 def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backend) -> dict[tuple[str, str], float]:
-    """By similarity and tokens, which are all that it depends on."""
+    """Vendi scores by similarity and tokens, the only parts of a setting that change them."""
     return {
         (name, tokens): vendi_score(backend.similarity(name, unique, tokens=tokens), unique.count_U.tolist())
         for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)

@@ -1,4 +1,4 @@
-"""Which problems training turned: the base policy failed on them, the tuned one succeeds. By difficulty.
+"""Flips: problems that the base policy failed and the tuned one solves, by difficulty.
 
 A problem's difficulty is the base policy's number of correct samples c0; the tuned policy has c1 of as many. The
 paper's flip rate can mean two things, and both are measured:
@@ -66,7 +66,7 @@ class Pair(NamedTuple):
 
 
 def bucket_of(n: int, correct: int) -> str:
-    """The bucket of a problem by the base's count; for n other than 256 by its share: hard is 1/32 < c/n <= 1/8.
+    """The bucket of a problem by the base's count c of n. It goes by the share: hard is 1/32 < c/n <= 1/8.
 
     Raises:
         ValueError: ``correct`` is not in 0..n, or n < 1.

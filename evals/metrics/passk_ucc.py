@@ -45,11 +45,11 @@ def passk_result(
     per_problem: bool = False,
     **about: Unpack[About],
 ) -> Result:
-    """Pass@k of every benchmark and their average, and what ``also`` names: maj (maj@k), and at each of ``taus`` g-pass
-    (G-Pass@k) and cover (Cover@tau).
+    """Pass@k of every benchmark, their average, and the metrics that ``also`` names.
 
-    ``ks`` None means 1, 2, 4, ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with
-    ``seed``. ``about`` goes into the document's head: see `About`.
+    These are maj (maj@k), and at each of ``taus`` g-pass (G-Pass@k) and cover (Cover@tau). ``ks`` None means 1, 2, 4,
+    ..., 256 up to the smallest n. ``ci`` adds 95 % bootstrap intervals over problems with ``seed``. ``about`` goes into
+    the document's head: see `About`.
 
     Raises:
         UsageError: a k is larger than some problem's n; an unknown name in ``also``; a tau outside [0, 1].
@@ -82,11 +82,11 @@ def ucc_result(
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
-    """UCC@k, UCR, clusters and their effective number under every setting (similarity x threshold), and averages.
+    """UCC@k, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
     ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
-    ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the rules as they are stated.
+    ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the plain rules.
     ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are
     those of `passk_result`.
 
@@ -132,8 +132,8 @@ def passk_counts(samples: Samples, graded: Sequence[GradedProblem], *, also: Seq
 class Estimate(NamedTuple):
     """A metric of every problem: ``values`` holds a (P, K) array and ``groups`` its P problems for each benchmark.
 
-    ``ks`` is [None] where the metric has no k; ``extra`` goes into every row. ``is_averaged`` False: a mean over the
-    benchmarks that happen to be here would pass for the mean over all.
+    ``ks`` is [None] if the metric has no k; ``extra`` goes into every row. ``is_averaged`` is False if a benchmark is
+    missing here, since a mean over the others would pass for the mean over all.
     """
 
     metric: str
@@ -168,8 +168,7 @@ def passk_estimates(
 def ucc_estimates(
     counts: Mapping[Setting, Sequence[Counts]], ks: Sequence[int], *, also: Sequence[str] = ()
 ) -> list[Estimate]:
-    """Under each setting UCC@k and what cluster sizes say besides (UCR, number of clusters, Hill's effective number of
-    order 1), then what ``also`` names."""
+    """Under each setting UCC@k, UCR, number and effective number of clusters, then what ``also`` names."""
     num_benchmarks = len({problem.benchmark for group in counts.values() for problem in group})
     estimates: list[Estimate] = []
     with_vendi: set[tuple[str, str]] = set()

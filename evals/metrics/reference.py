@@ -1,4 +1,4 @@
-"""The slow way that everybody can check: similarities by scikit-learn and rouge_score, clusters by their definitions.
+"""A slow way that everybody can check: similarities by scikit-learn and rouge_score, clusters by definition.
 
 `quatro eval ucc --backend reference` computes with this module what `evals.similarity` and `evals.clustering`
 compute fast. Every pair of texts is compared, and every rule is written as it is stated.
@@ -153,7 +153,7 @@ REFERENCE = Backend(similarities, partitions_by_setting)
 
 
 class Agreement(NamedTuple):
-    """How far the fast way and this one are apart over ``num_pairs`` pairs of texts and ``num_partitions`` partitions.
+    """How far the fast way and this one differ over ``num_pairs`` pairs of texts and ``num_partitions`` partitions.
 
     ``num_ties`` pairs lie within `TOLERANCE` of their threshold, where rounding may decide; ``num_tied`` partitions
     differ and have such a pair, ``num_wrong`` differ and have none.

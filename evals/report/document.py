@@ -1,4 +1,4 @@
-"""A report as plain JSON values, small enough for a page: long curves are thinned, numbers rounded, all counted."""
+"""A report as plain JSON values, small enough for a page: long curves are thinned and numbers rounded."""
 
 # Axes: S seeds, P problems.
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVAL_COUNTS = ("eval/problems", "eval/n")
 
 
 class Document(NamedTuple):
-    """JSON values of a page, and notes on what they leave out (they stand in the page too)."""
+    """JSON values of a page, and notes on what they leave out. The page shows the notes too."""
 
     values: Json
     notes: list[str]
@@ -61,7 +61,7 @@ def document(report: Report, *, num_problems: int | None = None) -> Document:
 
 
 def rounded(value: object) -> float | int | None:
-    """Five significant digits; None for what is no finite number."""
+    """``value`` with five significant digits; None if it is no finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     short = float(f"{value:.5g}")
@@ -95,7 +95,7 @@ def _run(run: ReportRun, groups: Sequence[str]) -> Json:
 
 
 def _config_table(runs: Sequence[ReportRun]) -> Json:
-    """Keys on which two runs disagree, each with a value a run (None: the run has no such key), and all other keys."""
+    """The keys in which runs differ, with each run's value (None: the run has no such key), and the other keys."""
     known = [(index, run) for index, run in enumerate(runs) if run.config]
     keys = dict.fromkeys(key for _, run in known for key in run.config)
     differing = [key for key in keys if len({run.config.get(key) for _, run in known}) > 1]
@@ -222,7 +222,7 @@ def _samples_of(run: ReportRun, sampling: str) -> ReportSamples:
 
 
 def _values_SPK(several: Iterable[ReportSamples], head: Json, ks: Sequence[int]) -> np.ndarray | None:
-    """The metric of every problem by seed, problem and k; None where seeds were not sampled on the same problems."""
+    """The metric of every problem by seed, problem and k; None if seeds were sampled on different problems."""
     tables, ids = [], []
     for samples in several:
         view = next((view for view in samples.views if _name(view.benchmark) == head["benchmark"]), None)
@@ -239,5 +239,5 @@ def _values_SPK(several: Iterable[ReportSamples], head: Json, ks: Sequence[int])
 
 
 def size_text(num_bytes: int) -> str:
-    """`1.2 MB`."""
+    """``num_bytes`` for people, such as `1.2 MB`."""
     return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.0f} kB"

@@ -1,4 +1,4 @@
-"""What a report is made of: runs with their metrics and configurations, and what their samples hold. Data only.
+"""The data of a report: runs with their metrics and configurations, and what their samples hold.
 
 `evals.report.document` turns it into plain JSON values and `evals.report.page` those into a page.
 """
@@ -17,9 +17,9 @@ BASE_CELL = "base"
 
 @dataclass(frozen=True)
 class ReportSamples:
-    """What one run was sampled to under one setting of the sampler, which ``sampling`` says in words.
+    """The samples of one run under one setting of the sampler, which ``sampling`` says in words.
 
-    ``rows`` are Pass@k and UCC@k. ``views`` is empty where a result file is all there is.
+    ``rows`` are Pass@k and UCC@k. ``views`` is empty if there is only a result file.
     """
 
     sampling: str
@@ -55,7 +55,7 @@ class ReportRun:
 
 @dataclass(frozen=True)
 class Report:
-    """``notes`` are said on the page: what could not be read, and why. ``hints`` are the commands that fill sections.
+    """``notes`` stand on the page: what could not be read, and why. ``hints`` are commands that fill empty sections.
 
     The keys of ``hints`` are `training` and `samples`.
     """

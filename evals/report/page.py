@@ -1,4 +1,4 @@
-"""The page of a report: one file that needs nothing else, may load nothing else, and never takes data for markup.
+"""The page of a report: one file that needs and may load nothing else, and never takes data for markup.
 
 Everything that runs did travels as JSON in a script element that no browser executes; the page's own script puts it on
 screen as text nodes. The content security policy names that script by its hash and forbids every other one, every

@@ -1,4 +1,4 @@
-"""The problems of a report as JSON values: counts of all of them, answers of a spread of them that fits the page."""
+"""The problems of a report as JSON values: counts of all, and answers of as many as fit the page."""
 
 # Axes: P problems of a benchmark under one sampling, S runs that were sampled on it.
 from __future__ import annotations
@@ -31,8 +31,8 @@ class _Sampled(NamedTuple):
 def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json], list[str]]:
     """One entry for each sampling and benchmark, and notes on what was left out.
 
-    Answers are embedded for ``num_problems`` of each, or for up to `DEFAULT_PROBLEMS` while all of them together stay
-    below `ANSWER_BYTES`. Those are spread evenly over the problems from the hardest to the easiest.
+    Answers are embedded for ``num_problems`` of each, or for up to `DEFAULT_PROBLEMS` as long as all answers together
+    stay below `ANSWER_BYTES`. These problems are spread evenly from the hardest to the easiest.
     """
     groups: dict[tuple[str, str], list[_Sampled]] = {}
     for index, run in enumerate(report.runs):
@@ -98,7 +98,7 @@ def _problem_set(
 
 
 def spread(difficulty: Sequence[float]) -> list[int]:
-    """Positions in an order of which every beginning is spread evenly over the values (bit-reversed ranks)."""
+    """Positions in such an order that the first of them, however many, are spread evenly over the values."""
     by_value = sorted(range(len(difficulty)), key=lambda position: (difficulty[position], position))
     num_bits = max(1, (len(by_value) - 1).bit_length())
     ranks = (int(f"{rank:0{num_bits}b}"[::-1], 2) for rank in range(2**num_bits))

@@ -1,6 +1,6 @@
-"""What a report shows of one samples file: counts of every problem, its largest clusters, its commonest wrong answers.
+"""What a report shows of one samples file: each problem's counts, largest clusters and commonest wrong answers.
 
-Completions are model output: they are cut to a length and legible (no control or direction characters) from here on.
+Completions are model output, so they are cut to a length, and control and direction characters are spelled out.
 """
 
 from __future__ import annotations
@@ -127,5 +127,5 @@ def _ks(smallest_n: int) -> list[int]:
 
 
 def setting_text(setting: Setting | None) -> str:
-    """`tfidf ≥ 0.9, components, math tokens`; empty where nothing was clustered."""
+    """`tfidf ≥ 0.9, components, math tokens`; empty if nothing was clustered."""
     return "" if setting is None else visible(setting.words("≥"))

@@ -1,4 +1,4 @@
-"""What `quatro eval compare` writes: how much better the second samples do, row by row, and if it may be chance."""
+"""The document of `quatro eval compare`: how much better the second samples do, and whether that may be chance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DifferenceRow(Document):
 
 
 class Comparison(FileDocument):
-    """What `quatro eval compare A B --json` prints."""
+    """What `quatro eval compare --json` prints."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
@@ -59,7 +59,7 @@ class Comparison(FileDocument):
 
 
 def read_comparison(path: Path) -> Comparison | None:
-    """The document of `quatro eval compare` in ``path``; None if it holds another, or none at all."""
+    """The comparison in ``path``; None if the file holds something else."""
     try:
         document = read_document(path)
         return Comparison.model_validate(document) if "bootstrap_seed" in document else None

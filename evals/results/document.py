@@ -72,7 +72,7 @@ class FileDocument(Document):
 
 
 class SamplingInfo(Document):
-    """How the samples were drawn; null is unknown."""
+    """How the samples were drawn; null means unknown."""
 
     n: int | None = Field(None, description="samples per problem")
     temperature: float | None = Field(None, description="softmax temperature")
@@ -83,14 +83,14 @@ class SamplingInfo(Document):
 
 
 class GraderInfo(Document):
-    """Who said which sample is correct; null where the rows came with `correct`."""
+    """Who graded the samples; null if the rows came with `correct`."""
 
     version: str | None = Field(None, description="version of the grader")
     policy: str | None = Field(None, description="strict or simko")
 
 
 class About(TypedDict, total=False):
-    """The head of a result, for whoever makes one; `sample_seed` becomes the document's `seed`."""
+    """What is known for the head of a result; `sample_seed` becomes the document's `seed`."""
 
     label: str | None
     model: str | None

@@ -1,8 +1,7 @@
-"""What tables show of one policy: its label, its model and its numbers, from result files, runs or the paper.
+"""The entries of tables: the label, model and numbers of one policy, from result files, runs or the paper.
 
-An entry is everything that carries the same label and model. Files that hold different benchmarks complete one
-another; files that hold the same numbers again are several seeds, if their label was given on purpose, and are
-averaged; otherwise they are refused.
+An entry is everything with the same label and model. Files with different benchmarks complete one another. Files with
+the same benchmarks are several seeds and are averaged, if their label was given on purpose; otherwise they are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
 
 
 class Key(NamedTuple):
-    """Which number; ``setting`` says what counted as the same solution, which tau or which bucket; else empty."""
+    """Which number it is. ``setting`` says what counted as the same solution, or names the tau or bucket."""
 
     metric: str
     benchmark: str | None
@@ -44,7 +43,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A share, a count or nats, as result documents hold them; ``misprint`` says what is wrong with a printed one."""
+    """A share, a count or nats, as in result documents. ``misprint`` says what is wrong with a number of the paper."""
 
     value: float
     low: float | None = None
@@ -74,7 +73,7 @@ class Entry:
         return list(dict.fromkeys(name for name in found if name is not None and name != AVERAGE))
 
     def average(self, metric: str, k: int | None, setting: str = "") -> Number | None:
-        """The unweighted mean over the entry's benchmarks; None where one of them lacks this k."""
+        """The unweighted mean over the entry's benchmarks; None if one of them lacks this k."""
         known = self.number(metric, AVERAGE, k, setting)
         if known is not None:
             return known
@@ -100,7 +99,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         elif not any(folder in one.path.parents for folder in (*sources.runs, *sources.sweeps)):
             held = ", ".join(map(visible, dict.fromkeys(row.metric for row in one.result.rows)))
             raise DataError(
-                f"{one.path}: no {metric} in it, only {held or 'no row at all'}; leave it out of this table"
+                f"{one.path}: it holds no {metric}, only {held or 'no row at all'}; leave it out of this table"
             )
     entries = [_merged(label, model, group, metric) for (label, model), group in groups.items()]
     warnings = [
@@ -160,7 +159,7 @@ def _merged(label: str, model: str | None, group: Sequence[Labelled], metric: st
 
 
 def _num_results(label: str, group: Sequence[Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
-    """How many files hold each number: the same for all of them, or the files do not belong together."""
+    """The number of files that hold each number; raises DataError if it is not the same for all of them."""
     most, least = max(holders, key=lambda key: len(holders[key])), min(holders, key=lambda key: len(holders[key]))
     num_most, num_least = len(holders[most]), len(holders[least])
     if num_most > 1:
@@ -173,7 +172,7 @@ def _num_results(label: str, group: Sequence[Labelled], holders: Mapping[Key, Se
     if num_most != num_least:
         raise DataError(
             f"the files labelled {shown(label)} do not match: {num_most} hold {_named(most)}, but {num_least} hold "
-            f"{_named(least)}; a mean over seeds needs the same numbers in every file, other files another --label"
+            f"{_named(least)}; a mean over seeds needs the same numbers in every file; give other files another --label"
         )
     return num_most
 
@@ -190,7 +189,7 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
         if key in numbers and row.similarity is not None and numbers[key].value == row.value:
             continue
         if key in numbers:
-            raise DataError(f"{one.path}: {_named(key)} stands twice in it")
+            raise DataError(f"{one.path}: it holds {_named(key)} twice")
         limit = _limit(row)
         if row.value < 0 or (limit is not None and row.value > limit):
             raise DataError(f"{one.path}: {_named(key)} is {row.value}, expected a number in [0, {limit}]")
@@ -199,7 +198,7 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
 
 
 def _limit(row: Row) -> int | None:
-    """The largest value that a row can hold; shares are the rule."""
+    """The largest value that a row can hold, usually that of a share."""
     if row.metric == ENTROPY:
         return MOST_ENTROPY
     if row.metric in COUNTS_OF_K:
@@ -215,7 +214,7 @@ def _mean(numbers: Sequence[Number]) -> Number:
 
 
 def setting_of(row: Row | DifferenceRow) -> str:
-    """What counted as the same solution, which tau or which bucket of difficulty, as tables say it; often empty."""
+    """What counted as the same solution, or the tau or bucket of difficulty, in the words of tables; often empty."""
     setting = Setting.of(row)
     if setting is not None:
         return visible(str(setting))
@@ -234,7 +233,7 @@ def _is_ours(label: str, method: str | None) -> bool:
 
 
 def _model(model: str | None) -> str | None:
-    """A path or Hub id of one of the paper's models as the paper calls it; others as they are."""
+    """The paper's name for the path or Hub id of one of its models; other models as they are."""
     if model is None:
         return None
     last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
@@ -251,7 +250,7 @@ def _final_entropy(run: Path) -> tuple[Number, list[str]]:
     for at, row in metric_rows(file):
         last.append((at, row.get(ENTROPY_METRIC)))
     if not last:
-        raise DataError(f"{file}: no iteration in it yet")
+        raise DataError(f"{file}: it has no iteration yet")
     values = []
     for at, value in last:
         if not (isinstance(value, (int, float)) and 0 <= value <= MOST_ENTROPY):

@@ -9,14 +9,15 @@ from evals.errors import UsageError
 
 
 def labels_of(paths: Sequence[Path], given: Sequence[str] = ()) -> list[str]:
-    """A name for each path: those ``given``, else the part in which the paths differ (`base`, `tuned` of
-    ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``).
+    """A name for each path: the one ``given``, else the part in which the paths differ.
+
+    These parts are `base` and `tuned` for ``base/samples/math500.jsonl`` and ``tuned/samples/math500.jsonl``.
 
     Raises:
-        UsageError: other names than paths were given, one of them twice, or a path stands twice.
+        UsageError: the number of names is not that of the paths, or a name or path occurs twice.
     """
     if given and len(given) != len(paths):
-        raise UsageError(f"{len(given)} --label for {len(paths)} files; give one for each, in their order")
+        raise UsageError(f"{len(given)} --label for {len(paths)} files; give one for each file, in the same order")
     for names in (given, [str(path.resolve()) for path in paths]):
         twice = [name for name in names if list(names).count(name) > 1]
         if twice:

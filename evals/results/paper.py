@@ -1,4 +1,4 @@
-"""The paper's published numbers, with what is known to be wrong in them (`paper_results.json`).
+"""The paper's published numbers and its known misprints (`paper_results.json`).
 
 Every value stands as printed: Pass@k in percent, UCC@k as a count. Tables are named by their LaTeX label.
 """
@@ -18,7 +18,7 @@ BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """What is wrong with some values of a `Series`: the number (``expected`` instead), or only its bold print.
+    """A misprint in some values of a `Series`: the number (``expected`` was meant), or only its bold print.
 
     An `inconsistent` value contradicts another table of the paper; which of the two is wrong is not known.
     """
@@ -34,8 +34,8 @@ class Flag:
 class Series:
     """One method's values over k in one table.
 
-    ``benchmark`` is a name of the registry or `average`; it, ``model`` and ``delta`` are None where the paper does
-    not say; ``k`` is (None,) for the final entropy.
+    ``benchmark`` is a name of the registry or `average`. ``benchmark``, ``model`` and ``delta`` are None if the paper
+    does not state them; ``k`` is (None,) for the final entropy.
     """
 
     table: str
@@ -62,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """All published series; ``remarks`` are about whole tables: label -> what to know before comparing with it."""
+    """All published series. ``remarks`` by table's label say what to know before comparing with it."""
 
     series: tuple[Series, ...]
     remarks: Mapping[str, tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""Results as they are given to tables and figures: result documents, and run and sweep directories that hold some."""
+"""Reading what tables and figures are given: result documents, or run and sweep directories that hold some."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunHead(NamedTuple):
 
 @dataclass(frozen=True)
 class Labelled:
-    """A result and its label. ``was_given``: the label stands in the document, it was not made of a file name."""
+    """A result and its label. ``was_given``: the label stands in the document and was not made from a file name."""
 
     result: Result
     label: str
@@ -36,7 +36,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Sources:
-    """Result documents and run directories, before it is known which of their numbers are wanted."""
+    """Result documents and run directories, with all of their numbers."""
 
     results: Sequence[Labelled]
     runs: Sequence[Path]
@@ -76,8 +76,8 @@ def read_sources(
 ) -> Sources:
     """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
 
-    ``describe`` reads a run's configuration, which this package cannot; ``expand`` the labelled results of a sweep
-    and the files that they come from.
+    ``describe`` reads a run's configuration, which this package cannot do. ``expand`` finds the labelled results of a
+    sweep and their files.
 
     Raises:
         UsageError: a path stands twice.
@@ -87,7 +87,7 @@ def read_sources(
     counts = Counter(path.resolve() for path in paths)
     for path in paths:
         if counts[path.resolve()] > 1:
-            raise UsageError(f"{path} is given {counts[path.resolve()]} times; give it once")
+            raise UsageError(f"{path} was given {counts[path.resolve()]} times; give it once")
         if not path.is_dir():
             results += _labelled(read_result(path), path.stem, path)
             continue
@@ -105,7 +105,7 @@ def read_sources(
 
 
 def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:
-    """The result under its label or else ``name``; one for each label of its rows where those have their own."""
+    """The result under its label or else ``name``; if its rows have labels of their own, one result for each."""
     labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
     if not any(isinstance(label, str) for label in labels):
         return [Labelled(result, result.label or name, result.label is not None, path)]

@@ -1,1 +1,1 @@
-"""Samples: their records, reading, writing, importing, and the grade on each."""
+"""Samples: their types, reading, writing, importing and grading."""

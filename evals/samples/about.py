@@ -16,10 +16,9 @@ from evals.samples.types import Samples
 
 
 def about_samples(files: Sequence[Path]) -> About:
-    """What every `sampling.json` beside ``files`` says (of graded copies in a run: beside its samples); nothing where a
-    folder has none.
+    """What all `sampling.json` files beside ``files`` say; nothing if a folder has none.
 
-    What two of them say differently is unknown.
+    For graded copies in a run they lie beside its samples. A value on which two of them differ is unknown.
 
     Raises:
         DataError: a `sampling.json` is not JSON, or a value in it has the wrong type.
@@ -45,7 +44,7 @@ def about_samples(files: Sequence[Path]) -> About:
 
 
 def _sampling_file(folder: Path) -> Path:
-    """Where `sampling.json` about the samples in ``folder`` is; of graded copies in RUN/graded, in RUN/samples."""
+    """The `sampling.json` about the samples in ``folder``; for a folder in RUN/graded it lies in RUN/samples."""
     beside = folder / "sampling.json"
     whole = folder.resolve()
     run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
@@ -66,9 +65,9 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def head_of(about: About, samples: Samples) -> dict[str, Any]:
-    """Keyword arguments of `Result` for its head; what nobody said is None, n is counted where it is the same for all.
+    """Keyword arguments of `Result` for its head. Unknown values are None; n is counted if all problems have the same.
 
-    ``about`` is what `about_samples` found, and a label.
+    ``about`` is what `about_samples` found, with a label and the grader.
     """
     sampling = about.get("sampling", SamplingInfo())
     counts = {len(problem.samples) for problem in samples.problems()}
@@ -85,8 +84,7 @@ def head_of(about: About, samples: Samples) -> dict[str, Any]:
 
 
 def warnings_of(samples: Samples) -> list[str]:
-    """What whoever reads numbers about ``samples`` must know: what was found while reading them, and each benchmark of
-    which they hold only a part."""
+    """What a reader of numbers about ``samples`` must know: their own warnings, and benchmarks that are incomplete."""
     warnings = list(samples.warnings)
     ids: dict[str, set[str]] = {}
     for row in samples.rows:
@@ -95,5 +93,5 @@ def warnings_of(samples: Samples) -> list[str]:
         known = registry().get(name)
         usable = known.count - known.num_empty if known is not None else 0
         if usable > len(present):
-            warnings.append(f"{name} has {usable} problems, the samples hold {len(present)} of them")
+            warnings.append(f"{name} has {usable} problems, but the samples hold only {len(present)} of them")
     return warnings

@@ -1,4 +1,4 @@
-"""Rows of result files by label, for the figures that need more of a row than its number."""
+"""Rows of result files by label, for figures that need whole rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def rows_by_label(
     made_by: str,
     expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of ``metrics`` in ``paths`` by label: a row's own, the document's, or the file's name.
+    """The rows of ``metrics`` in ``paths`` by label. The label is a row's own, the document's, or the file's name.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
     command that makes the files, for messages; ``expand`` reads a sweep, as `read_sources` has it.
 
     Raises:
-        UsageError: two files have the same label, or a path stands twice.
+        UsageError: two files have the same label, or a path occurs twice.
         DataError: a file is no result document or holds none of ``metrics``.
     """
     sources = read_sources(paths, expand=expand)
@@ -36,7 +36,7 @@ def rows_by_label(
         if not found and any(run in one.path.parents for run in sources.runs):
             continue
         if not found:
-            raise DataError(f"{one.path}: no {' or '.join(metrics)} in it; make it with `{made_by}`")
+            raise DataError(f"{one.path}: it holds no {' or '.join(metrics)}; make it with `{made_by}`")
         for row in found:
             label = visible(str((row.model_extra or {}).get("label") or one.label))
             if from_file.setdefault(label, one.path) != one.path:

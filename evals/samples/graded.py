@@ -1,6 +1,6 @@
-"""Samples with a grade on each, and who gave it: a graded copy of the file, the rows themselves, or a grader here.
+"""Samples, each with its grade, which comes from a graded copy of the file, from the rows, or from a grader here.
 
-A file of a run is replaced by its graded copy (`quatro eval grade RUN`) wherever that copy was made of these samples.
+A file of a run is replaced by its graded copy (`quatro eval grade RUN`) if that copy was made from these samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evals.samples.types import Sample, Samples
 
 @dataclass(frozen=True)
 class Asked:
-    """How to grade; None: as graded copies were, else the default. ``regrade``: whatever copies and rows say."""
+    """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades."""
 
     policy: Policy | None = None
     extraction: ExtractionPolicy | None = None
@@ -46,7 +46,7 @@ class Asked:
         return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader)
 
     def differs_from(self, grader: Mapping[str, str | None]) -> str:
-        """The first setting asked for that ``grader`` had otherwise, in words; empty where there is none."""
+        """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""
         for name, value in self.given().items():
             if grader.get(name) != value:
                 return f"{name} {grader.get(name) or 'by benchmark'}, not {value}"
@@ -61,12 +61,12 @@ def read_graded(
     id: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Samples, GraderInfo]:
-    """Samples with `correct` in every row, and who said so: unknown (None) where the rows came with it.
+    """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
 
     ``id`` leaves the rows of other problems ungraded; ``on_progress(done, total)`` counts what computer algebra grades.
 
     Raises:
-        UsageError: ``asked`` names a setting although no row is left to grade; or as `read_samples`.
+        UsageError: ``asked`` names a setting, but no row is left to grade; or as `read_samples`.
         DataError: files were graded by different graders, a sample cannot be graded; or as `read_samples`.
     """
     asked = asked or Asked()
@@ -96,7 +96,7 @@ def read_graded(
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
-    """The one grader of all files (by name); those of whom it is unknown are passed over.
+    """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
 
     Raises:
         DataError: two differ; both files and what they say are named.
@@ -120,7 +120,7 @@ def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path
     for file in dict.fromkeys(file for path in paths for file in sample_files(Path(path))):
         own = note_of(file)
         if own is not None and own.stale:
-            warnings.append(f"{file} {own.stale}: what its rows say is used, and who graded them is unknown")
+            warnings.append(f"{file} {own.stale}: the grades in its rows are used, and their grader is unknown")
         elif own is not None:
             notes.append(own)
         copy = graded_copy(file)
@@ -129,7 +129,7 @@ def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path
         difference = asked.differs_from(copy.grader)
         if copy.stale or difference:
             reason = copy.stale or f"was graded with {difference}"
-            warnings.append(f"{copy.file} {reason}: it is left aside, and {file} is graded anew")
+            warnings.append(f"{copy.file} {reason}: it is ignored, and {file} is graded anew")
         else:
             copies[file] = copy.file
             notes.append(copy)
@@ -137,7 +137,7 @@ def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path
 
 
 def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) -> None:
-    """Raises UsageError if settings were asked for that nothing here was or will be graded by."""
+    """Raises UsageError if settings were asked for that would be ignored."""
     if not asked.given():
         return
     options = " ".join(f"--{name} {value}" for name, value in asked.given().items())
@@ -163,7 +163,7 @@ def _with_grade(row: Sample, found: Grade) -> Sample:
 
 
 def _info(grader: Mapping[str, str | None]) -> GraderInfo:
-    """The head's entry: what is not the default stands there besides version and policy."""
+    """The head's entry: version, policy, and the settings that are not the default."""
     defaults = {"extraction": "boxed", "grader": None}
     unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
     return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)

@@ -1,4 +1,4 @@
-"""Graded files: samples with `correct` and `outcome`, beside a note that says what made them.
+"""Graded files: samples with `correct` and `outcome`, beside a note that says how they were made.
 
 A file is graded again only if its samples, the grader or its settings have changed since.
 """
@@ -46,7 +46,7 @@ def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
         DataError: a path does not exist or holds no samples.
     """
     if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"-o {out}: that is a file; graded files go to a folder, one for each samples file")
+        raise UsageError(f"-o {out} is a file; name a folder, which will hold a graded file for each samples file")
     targets: dict[Path, Path] = {}
     for path in paths:
         for source in sample_files(path):
@@ -54,7 +54,9 @@ def plan(paths: Sequence[Path], out: Path | None) -> list[tuple[Path, Path]]:
             if target.resolve() == source.resolve():
                 raise UsageError(f"{source} would be overwritten by its graded copy; choose another folder with -o DIR")
             if target in targets and targets[target] != source:
-                raise UsageError(f"{targets[target]} and {source} would both become {target}; grade them apart")
+                raise UsageError(
+                    f"{targets[target]} and {source} would both become {target}; grade them into different folders"
+                )
             targets[target] = source
     return [(source, target) for target, source in targets.items()]
 
@@ -99,9 +101,9 @@ def grade_file(
 
 
 class Note(NamedTuple):
-    """What the note beside a graded file says; ``stale`` says why it is not believed, empty where it is.
+    """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
 
-    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) that graded.
+    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) of the grading.
     """
 
     file: Path
@@ -110,7 +112,7 @@ class Note(NamedTuple):
 
 
 def note_of(graded: Path) -> Note | None:
-    """The note of a graded file, compared with the file; None where it has none."""
+    """The note of a graded file, compared with the file; None if there is no note."""
     path = _note_path(graded)
     if not path.is_file():
         return None
@@ -124,7 +126,7 @@ def note_of(graded: Path) -> Note | None:
 
 
 def graded_copy(source: Path) -> Note | None:
-    """The graded copy in a run of one of its samples files, stale if ``source`` has changed since; None without one."""
+    """The graded copy of a run's samples file, stale if ``source`` has changed since; None if there is none."""
     run = _run_of(source)
     target = _target(source, None) if run is not None else None
     if target is None or not target.is_file():
@@ -146,7 +148,7 @@ def _target(source: Path, out: Path | None) -> Path:
     run = _run_of(source)
     if run is None:
         if out is None:
-            raise UsageError(f"{source} is in no run directory; say where graded files go with -o DIR")
+            raise UsageError(f"{source} is in no run directory; name a folder for graded files with -o DIR")
         return out / name
     return (out or run / "graded") / source.parent.resolve().relative_to((run / "samples").resolve()) / name
 

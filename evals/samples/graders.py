@@ -1,4 +1,4 @@
-"""The grader of each benchmark, and what it says of samples."""
+"""The grader of each benchmark, and the grades that it gives to samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GradingSettings:
-    """``grader`` None: the registry's choice for each benchmark."""
+    """How to grade. ``grader`` None means the registry's choice for each benchmark."""
 
     policy: Policy = "strict"
     extraction: ExtractionPolicy = "boxed"
@@ -42,7 +42,7 @@ def grade_rows(
 
     Raises:
         UsageError: there is no such grader.
-        DataError: a row is code, or no countdown problem.
+        DataError: a row is code, or is not the countdown problem that its benchmark says.
     """
     _check_grader(grader)
     kinds = {name: grader or grader_name(name) for name in {row.benchmark for row in rows}}
@@ -55,8 +55,8 @@ def grade_rows(
         elif kind == "math" and row.answer is not None:
             if not str(row.answer).strip():
                 raise DataError(
-                    f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be right or wrong; "
-                    "give it one, or leave the problem out"
+                    f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "
+                    "add the answer, or leave the problem out"
                 )
             maths.append(index)
         else:
@@ -82,7 +82,7 @@ def _grade_countdown(row: Sample) -> Grade:
 
 
 def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:
-    """What to try where more than half of the graded samples hold no box; None where that is not so."""
+    """What to try if more than half of the graded samples hold no box; else None."""
     num_rows = sum(outcomes.values())
     missing = outcomes.get("no_answer", 0)
     if extraction != "boxed" or 2 * missing <= num_rows:
@@ -110,7 +110,7 @@ def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
 
 
 def log_failures(grades: Sequence[Grade]) -> None:
-    """A warning in the log where the grader gave up on samples: they count as wrong."""
+    """Logs a warning if the grader gave up on samples, which then count as wrong."""
     counts = Counter(grade.outcome for grade in grades)
     failed = {name: counts[name] for name in ("timeout", "error", "infra_error") if counts[name]}
     if failed:
@@ -132,4 +132,5 @@ def grader_name(benchmark: str) -> str:
 
 
 def is_countdown(benchmark: str) -> bool:
+    """Whether ``benchmark`` is countdown, or one of its variants by name."""
     return benchmark == "countdown" or benchmark.startswith("countdown-")

@@ -1,4 +1,4 @@
-"""Samples of other tools as ours: lm-evaluation-harness, evalplus, verl, and tables whose columns one names.
+"""Converting samples of other tools: lm-evaluation-harness, evalplus, verl, and tables with named columns.
 
     tool      written by                               completion            answer       id           benchmark
     lm-eval   --log_samples, samples_TASK_TIME.jsonl   resps, every repeat   target       doc_id       TASK
@@ -10,8 +10,8 @@
 Parquet of verl's main_generation needs no names: `responses`, `reward_model.ground_truth`, `extra_info.index` and
 `data_source` stand for the last four. verl's dumps carry no ids: problems are told apart by their `input`.
 
-Sample indices count the samples of a problem in file order. A tool's own scores are kept under `source_scores` and
-decide nothing, since graders disagree: name one with ``columns={"correct": FIELD}`` to take its word.
+Sample indices count the samples of a problem in file order. A tool's own scores are kept under `source_scores` but
+not used, since graders disagree. ``columns={"correct": FIELD}`` takes one of them as the grade.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BATCH_ROWS = 256
 
 
 class Imported(NamedTuple):
-    """``notes`` say what was left out or made up, for the caller to print."""
+    """What was imported. The caller prints ``notes``, which say what was left out or made up."""
 
     path: Path
     num_samples: int
@@ -56,7 +56,7 @@ def import_samples(
 ) -> Imported:
     """Writes the samples of ``file`` to ``out``, whole or not at all.
 
-    ``columns`` names a field for any of `FIELDS`, dots going into objects (`answer=doc.gold`), before the tool's own.
+    ``columns`` names a field for any of `FIELDS`, in place of the tool's own; dots go into objects (`answer=doc.gold`).
     ``answer_after``: the reference answer is what follows the last of these in its field (GSM8K's `####`).
 
     Raises:
@@ -71,7 +71,7 @@ def import_samples(
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; a sample has {', '.join(FIELDS)}")
     if benchmark is not None and "benchmark" in columns:
-        raise UsageError("the benchmark is named twice: leave either --benchmark or --column benchmark= out")
+        raise UsageError("the benchmark is given twice; leave out --benchmark or --column benchmark=")
     if out.suffix != ".jsonl":
         raise UsageError(f"{out}: samples are written to a .jsonl file")
     if out.exists():
@@ -85,8 +85,10 @@ def import_samples(
 
 @dataclass(frozen=True)
 class Layout:
-    """How one tool writes a row: what a row must have, and what becomes of it. ``read`` may return lists, all of one
-    problem. ``default_benchmark`` is made of the file's name."""
+    """How one tool writes a row: the keys that it must have, and the function that reads it.
+
+    ``read`` may return lists, all of one problem. ``default_benchmark`` is made from the file's name.
+    """
 
     tool: str
     required: tuple[tuple[str, ...], ...]
@@ -143,7 +145,7 @@ class _Conversion:
         self.check_step(row, at)
         name = self.benchmark or fields.get("benchmark") or self.default_benchmark
         if name is None:
-            raise UsageError(f"{at}: nothing says which benchmark this is; name it with --benchmark")
+            raise UsageError(f"{at}: the benchmark is unknown; name it with --benchmark")
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
         prompt = _prompt_text(fields.get("prompt"))
         id = self.id(fields.get("id"), str(name), prompt, at)
@@ -178,7 +180,7 @@ class _Conversion:
         return answer.strip()
 
     def id(self, given: Any, benchmark: str, prompt: str | None, at: str) -> str:
-        """The row's id, or for rows without one the number of its prompt in order of appearance."""
+        """The row's id; rows without one get the number of their prompt in order of appearance."""
         if given is not None:
             if type(given) not in (str, int):
                 refuse(at, f"the id must be a string or an integer, found {shown(given)}")
@@ -188,7 +190,7 @@ class _Conversion:
         return self.id_of_prompt.setdefault((benchmark, prompt), str(len(self.id_of_prompt)))
 
     def is_other_filter(self, row: Fields, fields: Fields) -> bool:
-        """lm-eval repeats a row for each filter of a task; the responses are the same, so one of them is enough."""
+        """Whether the row repeats another: lm-eval writes a row for each filter of a task, with the same responses."""
         if self.layout.tool != "lm-eval" or "filter" not in row:
             return False
         first = self.filter_of.setdefault(str(fields.get("id")), str(row["filter"]))
@@ -202,7 +204,10 @@ class _Conversion:
         if self.step is None:
             self.step = row["step"]
         if row["step"] != self.step:
-            refuse(at, f"step {shown(row['step'])} after {shown(self.step)}: other weights; import one file a step")
+            refuse(
+                at,
+                f"step {shown(row['step'])} after {shown(self.step)}: other weights; import one file for each step",
+            )
 
     def is_code(self, benchmark: str) -> bool:
         return self.layout.tool == "evalplus" or benchmark.lower().startswith(("humaneval", "mbpp", "apps"))
@@ -210,7 +215,7 @@ class _Conversion:
     def notes(self) -> list[str]:
         notes = []
         if self.num_other_filters:
-            notes.append(f"{self.num_other_filters} rows repeat responses under another filter and were left out")
+            notes.append(f"{self.num_other_filters} rows were left out: they repeat responses under another filter")
         if self.id_of_prompt:
             notes.append(f"ids number the {len(self.id_of_prompt)} different prompts in order of appearance")
         return notes
@@ -365,7 +370,7 @@ def _grade(value: Any, field: str, at: str) -> bool:
     if type(value) not in (bool, int, float) or value not in (0, 1):
         refuse(
             at,
-            f"{field} must be true, false, 0, 1, pass or fail: is the sample correct? found {shown(value)}",
+            f"{field} must say whether the sample is correct (true, false, 0, 1, pass or fail), found {shown(value)}",
         )
     return bool(value)
 

@@ -31,8 +31,8 @@ def read_samples(
 ) -> Samples:
     """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
 
-    ``benchmarks`` keeps only those, and `Samples.files` the files that hold them. ``keep_extra`` False forgets the
-    unknown keys of a row, which saves memory. ``instead`` maps a samples file to the one to be read in its place.
+    ``benchmarks`` keeps only those, and `Samples.files` only the files that hold them. ``keep_extra`` False forgets the
+    unknown keys of rows, which saves memory. ``instead`` maps a samples file to the file that is read in its place.
 
     Raises:
         DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message).
@@ -91,7 +91,9 @@ def _reader_warnings(reader: SamplesReader) -> list[str]:
     warnings = []
     if reader.invisible:
         count, first_at = len(reader.invisible), reader.invisible[0]
-        warnings.append(f"{count} id(s) hold an invisible character, first {first_at}: one problem under two ids?")
+        warnings.append(
+            f"{count} id(s) hold an invisible character, the first at {first_at}: is one problem there under two ids?"
+        )
     gaps = [problem for problem in reader.problems.values() if problem.kept and max(problem.where) + 1 != problem.kept]
     if gaps:
         first = gaps[0]
@@ -110,7 +112,7 @@ def _reader_warnings(reader: SamplesReader) -> list[str]:
 
 
 class _Seen:
-    """What was read of one problem so far: its reference answer, its prompt, and where each index stands."""
+    """What was read of one problem so far: its reference answer, its prompt, and the place of each index."""
 
     __slots__ = ("answer", "answer_at", "benchmark", "id", "kept", "prompt", "prompt_at", "where")
 
@@ -141,7 +143,7 @@ class SamplesReader:
         self.invisible: list[str] = []
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
-        """Takes in a file; raises DataError with file:line, or without where there is no row at all."""
+        """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
         self.found[file] = names = set()
         for number, line, ends_in_newline in read_lines(file):
             row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
@@ -176,7 +178,7 @@ class SamplesReader:
             refuse(
                 at,
                 f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; each (benchmark, "
-                "id, sample_index) may stand once (two tags of one run? name the files of one)",
+                "id, sample_index) may occur once (if a run has two tags, name the files of one)",
             )
         extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
         # The strings of the problem, not of the row: one copy of a prompt for all of its samples.
@@ -215,7 +217,7 @@ class SamplesReader:
 def _check_fields(row: dict[str, Any], at: str) -> None:
     for name in REQUIRED_FIELDS:
         if name not in row:
-            refuse(at, f"lacks {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
+            refuse(at, f"has no {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
     for name in ("benchmark", "id", "completion"):
         if type(row[name]) is not str:
             refuse(at, f"{name} must be a string, found {shown(row[name])}")
@@ -257,5 +259,5 @@ def _natural_order(id: str) -> tuple[Any, ...]:
 
 
 def torn_line_warning(file: Path, number: int) -> str:
-    """What is said of a last line that a crash cut off."""
+    """The warning about a last line that a crash cut off."""
     return f"{file}:{number}: the last line is cut off (a crash while writing?) and was dropped"

@@ -1,4 +1,4 @@
-"""Samples: one response, all responses to a problem, and those of many problems."""
+"""The types of samples: one response, all responses to a problem, and those of many problems."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
 
 
 class GradedProblem(NamedTuple):
-    """A problem with ``n`` samples, and the completions of the ``correct`` ones by ascending sample index."""
+    """A problem with ``n`` samples. ``completions`` are those of the correct ones by ascending sample index."""
 
     benchmark: str
     id: str
@@ -86,7 +86,7 @@ class Samples:
         return [Problem(benchmark, id, list(rows)) for (benchmark, id), rows in groups]
 
     def graded(self) -> list[GradedProblem]:
-        """Every problem with its correct completions, as `evals.samples.graded.read_graded` left it.
+        """Every problem with its correct completions; the samples come from `evals.samples.graded.read_graded`.
 
         Raises:
             DataError: a row has no grade.

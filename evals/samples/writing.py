@@ -15,7 +15,7 @@ from evals.samples.types import Sample
 
 
 class SampleWriter:
-    """Appends rows to one `.jsonl` file; what is already there is in ``present``, so that sampling draws the rest.
+    """Appends rows to one `.jsonl` file. ``present`` has the rows already there, so that sampling draws the rest.
 
     Opening takes a lock on the file, checks every row in it as `read_samples` would, and cuts off a last line torn by
     a crash (named in ``warnings``). Each `append` reaches the disk whole, or is taken back before OSError is raised.
@@ -72,7 +72,9 @@ class SampleWriter:
         keys = [(sample.id, sample.sample_index) for sample in rows]
         twice = [key for key in keys if key in self.present or keys.count(key) > 1]
         if twice:
-            raise ValueError(f"sample {twice[0]} stands in {self.path} already; draw only what `present` lacks")
+            raise ValueError(
+                f"sample {twice[0]} is in {self.path} already; draw only samples that are not in `present`"
+            )
         self._size += self._write(b"".join(sample.to_json_line() for sample in rows), self._size)
         self.present.update(keys)
 

@@ -1,4 +1,4 @@
-"""How alike two responses are: five measures, each a function texts -> symmetric matrix with values in [0, 1].
+"""Five measures of how alike two responses are: functions from texts to a symmetric matrix with values in [0, 1].
 
 Equal strings are 1.0 by every measure, and a text without tokens is 0.0 to any other. Every value is ONE division of
 exact integers where the measure allows (2l / (a+b), |A & B| / |A | B|, (max - distance) / max), so that a pair that
@@ -72,12 +72,15 @@ class Distinct:
 
 
 def distinct(texts: Sequence[str]) -> Distinct:
+    """The distinct texts among ``texts``."""
     position = {text: place for place, text in enumerate(sorted(set(texts)))}
     which_N = np.array([position[text] for text in texts], dtype=np.int64)
     return Distinct(list(position), which_N, np.bincount(which_N, minlength=len(position)))
 
 
 class Similarity(Protocol):
+    """A measure: texts -> symmetric matrix."""
+
     def __call__(self, texts: Sequence[str], *, tokens: str = "math") -> Floats: ...
 
 

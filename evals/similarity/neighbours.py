@@ -6,7 +6,7 @@ ROUGE-L and edit align two texts, at a cost that grows with the product of their
 - what is left unmatched is a distance: a text far from p is far from all that is close to p, and
 - rapidfuzz gives up on a pair as soon as the threshold is out of reach.
 
-The decisions are those of the full matrices in `evals.similarity.measures`, ties included.
+The results are those of the full matrices in `evals.similarity.measures`, ties included.
 """
 
 # Axes: U distinct texts, M of them asked about, R remembered rows, A classes of characters.

@@ -1,4 +1,4 @@
-"""A setting of the clustering, and how it is said everywhere."""
+"""A setting of the clustering, and its words in tables, figures and messages."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ def rouge_tokens(text: str) -> list[str]:
 
 
 def check_tokens(tokens: str) -> None:
+    """Raises UsageError for an unknown tokeniser."""
     if tokens not in TOKENISERS:
         raise UsageError(f"unknown tokens {tokens!r}; choose from {', '.join(TOKENISERS)}")
 

@@ -1,1 +1,1 @@
-"""What can be asked of samples beside their metrics."""
+"""Studies of samples beside their metrics: clusters, heatmaps, similarities, partition bias."""

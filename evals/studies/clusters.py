@@ -1,4 +1,4 @@
-"""What the clusters of one problem look like: a text that stands for each of the largest."""
+"""The clusters of one problem, with a text that stands for each of the largest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evals.similarity.setting import Setting
 
 
 class Cluster(NamedTuple):
-    """``text`` is the completion that occurs most often in the cluster (the first such), ``times`` how often."""
+    """``text`` is the commonest completion in the cluster, and ``times`` says how often it occurs."""
 
     size: int
     num_distinct: int
@@ -31,7 +31,7 @@ class Clusters(NamedTuple):
     clusters: list[Cluster]
 
     def document(self, *, largest: int) -> dict[str, Any]:
-        """Plain JSON values; ``largest`` clusters are described, the sizes are all there."""
+        """Plain JSON values: all sizes, and descriptions of the ``largest`` clusters."""
         return {
             "benchmark": self.benchmark,
             "id": self.id,
@@ -52,7 +52,7 @@ def clusters_of_problem(
     linkage: str = "components",
     tokens: str = "math",
 ) -> list[Clusters]:
-    """The clusters of the problem called ``id`` (in every benchmark that has one) under each setting, as `ucc_result`.
+    """The clusters of the problem called ``id``, in every benchmark that has one, under each setting of `ucc_result`.
 
     Raises:
         UsageError: no problem has that id (similar ones are named), or as `ucc_result`.

@@ -1,4 +1,4 @@
-"""Which answers to one problem resemble which: the matrix of similarities, answers of a cluster side by side."""
+"""Heatmaps: the similarities of all answers to one problem, with the answers of a cluster side by side."""
 
 # Axes: C correct answers.
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evals.similarity.tokens import Integers
 
 
 class Heatmap(NamedTuple):
-    """``similarity_CC`` of the correct answers of n, the largest cluster first; ``sizes`` of the clusters in order.
+    """``similarity_CC`` of the correct answers among n, largest cluster first, and the ``sizes`` of the clusters.
 
     ``order_C`` says which correct answer (by sample index) stands where.
     """
@@ -47,7 +47,7 @@ def heatmap_of(
     """The heatmap of the problem called ``id``.
 
     Raises:
-        UsageError: no problem or several benchmarks' have that id, or a name or number is none that `cluster` takes.
+        UsageError: no problem has that id, or several benchmarks have one; or `cluster` refuses the setting.
         DataError: the problem has no two correct answers, or a sample of it has no grade.
     """
     samples = samples.of_problem(id)
@@ -82,14 +82,14 @@ def heatmap_of(
 
 
 def _ordered(similarity_UU: Floats, which_C: Integers, label_C: Integers) -> Integers:
-    """Answers by cluster, the largest first (the older of equals), inside it by the leaves of average linkage."""
+    """Answers by cluster, the largest first; inside a cluster in the order of the leaves of average linkage."""
     size = np.bincount(label_C)
     leaf_U = np.argsort(_leaves(similarity_UU))
     return np.lexsort((np.arange(len(which_C)), leaf_U[which_C], label_C, -size[label_C]))
 
 
 def _leaves(similarity_UU: Floats) -> Integers:
-    """Distinct texts in an order that has similar ones as neighbours."""
+    """Distinct texts in an order in which similar ones are neighbours."""
     if len(similarity_UU) < 3:
         return np.arange(len(similarity_UU))
     distance_UU = 1.0 - similarity_UU

@@ -1,7 +1,7 @@
-"""How far UCC@k depends on the threshold, and on clustering n answers rather than k: the numbers behind two figures.
+"""How far UCC@k depends on clustering n answers rather than k.
 
-UCC@k is unbiased given the partition, but the partition is made of all n answers: more answers bridge more gaps
-(components chain), and TF-IDF weighs words by all texts. Clustering k drawn answers afresh shows the size of that.
+UCC@k is unbiased given the partition, but the partition is made from all n answers: more answers bridge more gaps
+(components chain), and TF-IDF weighs words by all texts. Clustering k drawn answers afresh shows the size of this.
 """
 
 # Axes: P problems, K values of k, U distinct texts.
@@ -39,10 +39,9 @@ def reclustered_result(
 ) -> Result:
     """UCC@k by the estimator (metric `ucc@k`) and by clustering k drawn samples afresh (`ucc@k reclustered`).
 
-    The latter draws k of a problem's n samples without replacement, clusters the correct ones among them, TF-IDF being
-    fitted on those alone, and counts; the mean over ``num_draws`` draws stands in the row. At k = n the two agree. The
-    draws of a problem depend on ``seed``, the problem and k only.
-    ``on_progress(done, total)`` counts problems.
+    The latter draws k of a problem's n samples without replacement and counts the clusters of the correct ones, with
+    TF-IDF fitted on those alone. The row holds the mean over ``num_draws`` draws, which depend on ``seed``, the problem
+    and k only. At k = n the two agree. ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.

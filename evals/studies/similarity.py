@@ -1,8 +1,8 @@
-"""How alike the correct answers to a problem are: the distribution of the similarity of pairs, benchmark by benchmark.
+"""How alike the correct answers to a problem are: the distribution of pairwise similarity in each benchmark.
 
 A pair is two correct samples of one problem; samples with the same text make pairs of similarity 1. A problem with
-256 correct samples has 32,640 pairs: where there are more than ``max_pairs``, so many are drawn from them without
-replacement, with a generator that depends on the seed and the problem only. Problems are pooled pair by pair.
+256 correct samples has 32,640 pairs. If there are more than ``max_pairs``, that many are drawn without replacement,
+by a generator that depends on the seed and the problem only. Problems are pooled pair by pair.
 """
 
 # Axes: M pairs, U distinct texts.
@@ -56,7 +56,9 @@ def similarity_result(
     """
     check_study(similarities, tokens)
     if max_pairs < 1:
-        raise UsageError(f"max_pairs is a number of pairs of a problem, at least 1; found {max_pairs}")
+        raise UsageError(
+            f"max_pairs is the number of pairs compared per problem and must be at least 1; found {max_pairs}"
+        )
     groups: dict[str, list[GradedProblem]] = {}
     for problem in samples.graded():
         groups.setdefault(problem.benchmark, []).append(problem)
@@ -85,7 +87,7 @@ def check_study(similarities: Sequence[str], tokens: str) -> None:
 
 
 def problem_key(problem: GradedProblem) -> int:
-    """What tells a problem's random stream from that of any other, whatever stands beside it in the file."""
+    """The number of a problem's random stream, which depends on its benchmark and id only."""
     return zlib.crc32(f"{problem.benchmark}\0{problem.id}".encode("utf-8", "surrogatepass"))
 
 

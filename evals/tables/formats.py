@@ -16,9 +16,9 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
 
 
 def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
-    """One table with a header line; lines of several tables with the same name are joined, absent values are empty.
+    """One CSV table for all ``tables``. Lines with the same name are joined; absent values are empty.
 
-    Leading columns say which table and section, where there are several. Intervals have columns of their own.
+    If there are several tables or sections, leading columns name them. Intervals have columns of their own.
     """
     named = len({table.name for table in tables}) > 1
     titled = any(section.title for table in tables for section in table.sections)
@@ -63,7 +63,7 @@ def markdown_text(text: str) -> str:
 
 
 def to_markdown(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
-    """A title, a table padded to line up in a terminal, and its notes; the best in bold, a misprint with a dagger."""
+    """A title, a table that lines up in a terminal, and its notes. The best is bold, a misprint has a dagger."""
     blocks = []
     for table in tables:
         parts = [f"**{markdown_text(table.title)}**"]
@@ -113,7 +113,7 @@ def _pad(text: str, width: int, *, is_left: bool) -> str:
 
 
 def to_json(layout: str, tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
-    """One ASCII document: ``value`` in full precision and the shown unit, ``text`` as the other formats show it."""
+    """One ASCII document: ``value`` in full precision and the unit shown, ``text`` as in the other formats."""
     found = [_table_document(table, digits, with_ci) for table in tables]
     return json.dumps({"schema": 1, "layout": layout, "tables": found}, indent=2, allow_nan=False) + "\n"
 

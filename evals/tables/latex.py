@@ -1,4 +1,4 @@
-"""Tables as LaTeX with booktabs rules. Needs nothing but booktabs; shaded where colortbl (or xcolor[table]) is loaded.
+"""Tables as LaTeX. They need booktabs; rows are shaded if colortbl (or xcolor[table]) is loaded.
 
 Every text is untrusted: it can neither run a command nor break the table, whatever the engine and font encoding.
 """

@@ -1,4 +1,4 @@
-"""The paper's tables as data: which numbers stand where, which are best, what must be said below them.
+"""The paper's tables as data: their numbers, the best of them, and the notes below.
 
 `formats.py` and `latex.py` write them down. Values are in the unit that is shown: Pass@k in percent,
 UCC@k as a count, entropy in nats per token.
@@ -50,7 +50,7 @@ PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
 def build_tables(
     layout: Layout, own: Sequence[Entry], published: Sequence[Entry] = (), *, metric: str, style: Style
 ) -> list[Table]:
-    """The tables of ``layout``; published rows come first, restricted to what they have in common with one's own.
+    """The tables of ``layout``. Published rows come first, limited to the models and benchmarks of one's own.
 
     Raises:
         UsageError: a k of ``style`` is in no entry.
@@ -73,7 +73,7 @@ def build_tables(
 
 
 def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -> list[Entry]:
-    """Published entries of one's own models and benchmarks, or all of them where nothing is in common."""
+    """Published entries of one's own models and benchmarks, or all of them if nothing is in common."""
     models = {entry.model for entry in own} & {entry.model for entry in published}
     kept = [entry for entry in published if entry.model is None or not models or entry.model in models]
     names = {name for entry in own for name in entry.benchmarks(metric)}
@@ -108,7 +108,7 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
         missing = [name for name in names if name not in entry.benchmarks(metric)]
         if missing and entry.benchmarks(metric):
             found = ", ".join(map(title_of, entry.benchmarks(metric)))
-            notes.append(f"{entry.label}: the mean is over {found} only, and not comparable with the others.")
+            notes.append(f"{entry.label}: the mean is over {found} only and cannot be compared with the others.")
     over = f" over {', '.join(map(title_of, names))}" if names else ""
     title = f"Average {_metric_title(metric)} (%){over}"
     return [method_table(title, AVERAGE, entries, ks, average, style, notes)]
@@ -174,9 +174,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
         if any(cells):
             lines.append(Line(title_of(name), tuple(cells)))
     if len(sizes) > 1:
-        notes.append(
-            f"n differs ({min(sizes)} to {max(sizes)} samples a problem): UCC@k is comparable at equal n only."
-        )
+        notes.append(f"n differs ({min(sizes)} to {max(sizes)} samples per problem): compare UCC@k at equal n only.")
     n = f", n = {next(iter(sizes))}" if len(sizes) == 1 else ""
     title = f"UCC@k, the number of distinct correct solutions among k samples{f' ({setting})' if setting else ''}{n}"
     if any(entry.is_published for entry in shown):
@@ -205,7 +203,7 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
 
 
 def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A block a benchmark, one under the other; MBPP and MBPP+ side by side."""
+    """A block for each benchmark, one below the other; MBPP and MBPP+ side by side."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
     names.sort(key=lambda name: list(CODE).index(name) if name in CODE else len(CODE))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]

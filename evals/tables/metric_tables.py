@@ -46,7 +46,7 @@ PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
 
 
 def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A table a benchmark: methods x (k | buckets inside)."""
+    """A table for each benchmark: methods x (k | buckets inside)."""
     ks = ks_of(entries, metric, style)
     keys = [key for entry in entries for key in entry.numbers]
     tables = []
@@ -67,7 +67,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
 
 
 def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """With a k: a table a benchmark and setting, methods x k. Without: a table a setting, datasets x methods."""
+    """Methods x k for each benchmark and setting; if the metric has no k, datasets x methods for each setting."""
     keys = [key for entry in entries for key in entry.numbers]
     tables: list[Table] = []
     for setting in dict.fromkeys(key.setting for key in keys):
@@ -112,7 +112,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 
 def comparison_table(comparison: Comparison) -> list[Table]:
-    """Of `quatro eval compare`: a table a metric and setting, benchmarks and ks down; A, B, difference and p across."""
+    """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
     sides = [Path(comparison.a).stem, Path(comparison.b).stem]
     if sides[0] == sides[1]:
         sides = [comparison.a, comparison.b]

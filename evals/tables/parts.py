@@ -1,4 +1,4 @@
-"""What every table is made of: cells with their best, lines, sections, and methods x k, the commonest table."""
+"""The parts of all tables: cells, lines and sections, and the commonest table, methods x k."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODE = {"humaneval": "HumanEval", "humanevalplus": "HumanEval+", "mbpp": "MBPP",
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Columns next to one another with the same ``group`` stand under it."""
+    """A column's name. Neighbours with the same ``group`` stand under one heading."""
 
     name: str
     group: str = ""
@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value in the unit that is shown; ``is_misprint`` ones are never best."""
+    """A value in the unit that is shown. A misprint is never the best."""
 
     value: float
     low: float | None = None
@@ -41,6 +41,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """One row of a table."""
+
     label: str
     cells: tuple[Cell | None, ...]
     is_ours: bool = False
@@ -57,7 +59,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``name`` tells the tables of one document apart; ``stub`` and ``section_kind`` say what labels and titles are."""
+    """A table. ``name`` is unique in a document; ``stub`` and ``section_kind`` head the labels and section titles."""
 
     title: str
     name: str
@@ -70,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """``digits`` after the point decide which numbers are equal, and so all of them best."""
+    """How numbers are shown. Numbers that are equal after rounding to ``digits`` are equally good."""
 
     digits: int = 2
     ks: Sequence[int] | None = None
@@ -81,7 +83,7 @@ _EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
 
 
 def decimal_text(value: float, digits: int) -> str:
-    """``value`` with this many digits; what is a tie up to float noise is rounded up, as in the paper's means."""
+    """``value`` with this many digits. A tie up to float noise is rounded up, as in the paper's means."""
     exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
     return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
 
@@ -105,7 +107,7 @@ def method_table(
     *,
     is_share: bool = True,
 ) -> Table:
-    """Methods x k in a section a model; the best of each column within its section."""
+    """Methods x k, in a section for each model. The best of each column is that of its section."""
     ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
     columns = tuple(Column(str(k)) for k in ks)
     models = list(dict.fromkeys(entry.model for entry in entries))
@@ -134,7 +136,7 @@ def method_table(
 def cells_of(
     numbers: Sequence[Number | None], digits: int, *, scale: float = 1.0, ours: Sequence[bool] | None = None
 ) -> list[Cell | None]:
-    """Cells that compete with one another: the highest as shown is best, if there are two to compare."""
+    """Cells of which the highest as shown is marked best, if there are at least two."""
     texts = [None if number is None else Decimal(decimal_text(number.value * scale, digits)) for number in numbers]
     rivals = [text for text, number in zip(texts, numbers, strict=True) if text is not None and not is_wrong(number)]
     best = max(rivals) if len(rivals) > 1 else None
@@ -151,6 +153,7 @@ def cells_of(
 
 
 def ks_of(entries: Sequence[Entry], metric: str, style: Style) -> list[int]:
+    """The ks of ``style``, or all that the entries have; raises UsageError for one that no entry has."""
     found = {key.k for entry in entries for key in entry.numbers if key.metric == metric and key.k is not None}
     if style.ks is None:
         return sorted(found)
@@ -172,9 +175,11 @@ def column_names(entries: Sequence[Entry]) -> list[str]:
 
 
 def is_wrong(number: Number | None) -> bool:
+    """Whether ``number`` is a misprint."""
     return number is not None and number.misprint is not None
 
 
 def misprint_note(where: str, number: Number | None) -> str:
+    """The note below a table about a misprint."""
     assert number is not None
     return f"† {where}: a misprint of the paper, left out of the comparison; {number.misprint}."

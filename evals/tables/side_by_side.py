@@ -1,7 +1,7 @@
-"""The same benchmarks sampled several times, at several temperatures say: how right and how diverse, row by row.
+"""The same benchmarks sampled several times, such as at several temperatures: how right and how diverse they are.
 
-Hotter sampling raises the number of different answers and lowers the number of right ones. UCR, clusters of correct
-answers per sample drawn, counts only what is both.
+Hotter sampling gives more different answers and fewer right ones. UCR, clusters of correct answers per sample, counts
+only answers that are both.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def temperature_result(
     jobs: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """pass@1, UCR, clusters and effective number of each side and benchmark; rows carry ``label``, ``temperature``,
-    ``top_p`` and ``top_k`` besides, null where unknown. Options as in `ucc_result`.
+    """pass@1, UCR, clusters and effective number of each side and benchmark.
 
+    Rows also have ``label``, ``temperature``, ``top_p`` and ``top_k``, null if unknown. Options are as in `ucc_result`.
     The head names the grader that all sides share. UCR falls as n grows, so a warning names sides with unequal n, and
     sides that hold different problems.
 
@@ -85,7 +85,9 @@ def _differences(sides: Sequence[Side]) -> list[str]:
     first, warnings = n_of[0], []
     for side, found in zip(sides[1:], n_of[1:], strict=True):
         if found.keys() != first.keys():
-            warnings.append(f"{side.label} and {sides[0].label} hold different problems: their rows do not compare")
+            warnings.append(
+                f"{side.label} and {sides[0].label} hold different problems, so their rows cannot be compared"
+            )
         elif found != first:
             warnings.append(f"{side.label} and {sides[0].label} have unequal n, and UCR falls as n grows: draw equal n")
     return warnings

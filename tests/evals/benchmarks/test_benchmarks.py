@@ -101,7 +101,7 @@ def test_gzip_files_are_read_and_named_after_their_stem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"answer": "1"}, "lacks the problem"),
+        ({"answer": "1"}, "has no problem"),
         ({"problem": "", "answer": "1"}, "problem is empty"),
         ({"problem": " \n", "answer": "1"}, "problem is empty"),
         ({"problem": ["x"], "answer": "1"}, "problem must be a string"),
@@ -208,9 +208,9 @@ def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[mine]", r"\[mine\]: says nowhere where its problems"),
-        ('[mine]\nfile = "a"\nhub = [{ id = "b" }]', "both a `file` and a `hub`"),
-        ('[mine]\nfile = "a"\nanswer_field = "b"\nsolution_field = "c"', "both an `answer_field`"),
+        ("[mine]", r"\[mine\]: has no source"),
+        ('[mine]\nfile = "a"\nhub = [{ id = "b" }]', "both `file` and `hub`"),
+        ('[mine]\nfile = "a"\nanswer_field = "b"\nsolution_field = "c"', "both `answer_field`"),
         ('[mine]\nfile = "a"\nquestion = "b"', "unknown key 'question'.*problem_field"),
         ('[mine]\nfile = "a"\nverified = true', "unknown key 'verified'"),
         ('[mine]\nfile = "a"\ncount = "3"', r"\[mine\] count: .*found '3'"),
@@ -218,9 +218,9 @@ def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkey
         ('[mine]\nfile = "a"\ngrader = "code"', r"\[mine\] grader"),
         ('[mine]\nfile = "a"\ntemplate = "nothing"', "qwen-boxed"),
         ('[mine]\nhub = [{ id = "a", revision = "b" }]', r"hub\.0\.revision"),
-        ('["a,b"]\nfile = "a"', "no comma"),
-        ('["a.jsonl"]\nfile = "a"', "no .jsonl"),
-        ('[Math500]\nfile = "a"', "exists already"),
+        ('["a,b"]\nfile = "a"', "not hold a comma"),
+        ('["a.jsonl"]\nfile = "a"', "end in .jsonl"),
+        ('[Math500]\nfile = "a"', "already a benchmark"),
         ("mine = 3", "expected a table"),
         ("[mine", "not readable as TOML"),
     ],

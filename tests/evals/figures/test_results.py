@@ -214,5 +214,5 @@ def test_the_estimator_is_solid_and_clustering_afresh_is_dashed_in_one_colour():
     assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
     assert solid.get_color() == dashed.get_color() == PALETTE[0]
     assert LINES[1] != "solid"
-    with pytest.raises(DataError, match="not both"):
+    with pytest.raises(DataError, match="needs UCC@k"):
         bias_figure({"ours": [one for one in bias() if one.metric == "ucc@k"]})

@@ -304,7 +304,10 @@ def test_problems_missing_from_a_known_benchmark_are_warned_of():
 
 
 def test_problems_without_a_reference_answer_are_not_missed():
-    for count, expected in ((7498, []), (7497, ["math_train has 7498 problems, the samples hold 7497 of them"])):
+    for count, expected in (
+        (7498, []),
+        (7497, ["math_train has 7498 problems, but the samples hold only 7497 of them"]),
+    ):
         whole = samples(*(("math_train", f"p{number}", ["ok"]) for number in range(count)))
         assert passk_result(whole, ks=[1]).warnings == expected
 

@@ -283,7 +283,7 @@ def test_a_number_that_cannot_be_is_refused(write, metric, value, limit):
 
 
 def test_a_file_of_another_metric_is_refused(write):
-    with pytest.raises(DataError, match=r"no pass@k in it, only ucc@k"):
+    with pytest.raises(DataError, match=r"holds no pass@k, only ucc@k"):
         tables("benchmarks", [write("x", [row("a", 1, 0.1)]), write("y", [ucc_row("a", 8, 1.0)])])
 
 

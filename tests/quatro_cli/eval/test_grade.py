@@ -183,14 +183,14 @@ def test_two_files_of_one_name_are_refused(samples, tmp_path):
     other = write_rows(tmp_path / "other" / "toy.jsonl", {"a": ["\\boxed{1}"]})
     result = grade(samples, other, "-o", tmp_path / "out")
     assert result.exit_code == 2
-    assert "apart" in result.stderr
+    assert "different folders" in result.stderr
 
 
 def test_out_must_be_a_folder(samples):
     before = samples.read_bytes()
     result = grade(samples, "-o", samples)
     assert result.exit_code == 2
-    assert f"-o {samples}: that is a file" in result.stderr
+    assert f"-o {samples} is a file" in result.stderr
     assert samples.read_bytes() == before
 
 

@@ -107,7 +107,9 @@ def test_a_part_of_a_benchmark_is_warned_of_by_every_study(files, tmp_path, monk
     tuned = files["tuned"]
     studies = [["passk", tuned], ["bias", tuned, "--draws", "1"], ["similarity", tuned], ["side-by-side", tuned]]
     for arguments in [*studies, ["flips", files["base"], tuned]]:
-        assert invoke("eval", *arguments).stderr.count("toy has 30 problems, the samples hold 2") == 1, arguments
+        assert invoke("eval", *arguments).stderr.count("toy has 30 problems, but the samples hold only 2") == 1, (
+            arguments
+        )
 
 
 def test_the_draws_of_a_problem_do_not_depend_on_what_stands_beside_it(tmp_path):
