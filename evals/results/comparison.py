@@ -42,7 +42,7 @@ class DifferenceRow(Document):
 
 
 class Comparison(FileDocument):
-    """What `quatro eval compare --json` prints."""
+    """What `quatro eval compare A B --json` prints."""
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
