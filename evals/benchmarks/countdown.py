@@ -55,6 +55,7 @@ class CountdownProblem(NamedTuple):
 
 
 def format_prompt(digits: Sequence[int], target: int) -> str:
+    """The prompt of six digits and a target."""
     return f"{' '.join(map(str, digits))} -> {target}"
 
 
