@@ -31,10 +31,10 @@ from evals.estimators import Floats
 from evals.results.document import Result, read_result
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
 from quatro.methods import METHODS
-from quatro.run import Observer, launch
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
+from quatro.train_run import Observer, train_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -109,7 +109,7 @@ def fine_tune(
         describe(prepared)  # whatever the run can be refused for is refused before it has a folder
         run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, wanted, argv=sys.argv)
         with run, StopRequest(notify=logger.warning) as stop:
-            launch(run, observer=observer, stop=stop, prepared=prepared)
+            train_run(run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
         raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
     return describe_run(path)

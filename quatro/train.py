@@ -66,7 +66,7 @@ def train(
 
 
 def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: RunDir) -> Metrics:
-    """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1, lines 3 to 11).
+    """pi_old <- pi_theta; o ~ pi_old; R; lam*, mu*, A; K passes of updates (paper, Alg. 1, lines 3 to 9).
 
     After a stop inside an iteration, what ``position.iteration`` holds is not done again.
 

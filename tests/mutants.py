@@ -130,7 +130,7 @@ MUTANTS = [
     Mutant("overlong penalty also rewards", DRAW, "factor, 0.0)", "factor, 1.0)"),
     Mutant("KL to the reference left out", OBJECTIVE, "if kl.beta > 0:", "if False:"),
     Mutant("log pi_old taken anew at each step", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=True"),
-    Mutant("log pi_old of the minibatch after a step taken anew", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=progress.epoch == 0"),
+    Mutant("log pi_old of the minibatch after a step taken anew", INNER, "use_own_logp=progress.num_applied == 0", "use_own_logp=progress.num_passes == 0"),
     Mutant("gradients not clipped", LOCAL, "clip_grad_norm_(self.trained, self.max_grad_norm)", "clip_grad_norm_(self.trained, torch.inf)"),
     Mutant("no weight decay", LOCAL, "weight_decay=settings.weight_decay", "weight_decay=0.0"),
     Mutant("gradients of the step before not forgotten", LOCAL, "self.optimizer.zero_grad(set_to_none=True)", "pass"),

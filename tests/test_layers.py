@@ -46,7 +46,7 @@ FLOORS = {
         ["loop", "sample", "export"],
         ["launch", "sweep"],
         ["train"],
-        ["run"],
+        ["train_run"],
         ["api"],
     ],
 }

@@ -124,7 +124,7 @@ class Config(Block):
     inner_updates: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_passes)] = Field(
         1,
         description="passes over each batch of rollouts (K); auto (experimental, not in the paper) makes passes until "
-        "the realised KL reaches the method's radius, and takes back the part of a pass that overshoots it",
+        "the realised KL comes to 0.8 of the method's radius, and takes back the part of a pass that overshoots it",
     )
     max_inner_updates: int = Field(20, ge=1, description="the most passes that inner_updates auto makes")
     microbatch_tokens: int = Field(

@@ -1,4 +1,4 @@
-"""The schema of a configuration for people (text) and for editors (JSON schema)."""
+"""Shows the keys to people (text) and editors (JSON). They are defined in model.py, blocks.py and quatro/methods/."""
 
 from collections.abc import Iterator
 from typing import Any

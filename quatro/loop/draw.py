@@ -91,10 +91,10 @@ def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
     prompts = parts.stream.next(config.prompts_per_step)
     keys = [f"{number}/{i}" if number else str(i) for i in range(len(prompts))]
     seeds = [[rollout_seed(config.seed, step, key, j) for j in range(config.rollouts_per_prompt)] for key in keys]
-    return sample(parts, prompts, seeds, parts.sampling, parts.reward)
+    return draw_and_grade(parts, prompts, seeds, parts.sampling, parts.reward)
 
 
-def sample(
+def draw_and_grade(
     parts: Parts,
     prompts: Sequence[Prompt],
     seeds: Sequence[Sequence[int]],

@@ -9,7 +9,7 @@ import numpy as np
 
 from evals.estimators import pass_at_k, ucc_at_k
 from evals.samples.graders import grader_name
-from quatro.loop.draw import sample
+from quatro.loop.draw import draw_and_grade
 from quatro.loop.parts import Parts
 from quatro.rewards import Reward, make_reward
 from quatro.rollout.streams import sample_seed
@@ -58,7 +58,7 @@ class Evaluation:
             return {}
         n = config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        drawn = sample(self.parts, self.prompts, seeds, self.sampling, self.grader)
+        drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, self.grader)
         passed_1, passed_n, distinct = [], [], []
         for group, correct in zip(drawn.groups, drawn.scored.correct, strict=True):
             texts = Counter(rollout.text for rollout, is_right in zip(group, correct, strict=True) if is_right)

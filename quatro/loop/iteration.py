@@ -1,7 +1,7 @@
-"""The iteration under way, filled as the loop proceeds.
+"""What a stop saves of the iteration under way; the steps themselves are `iteration` in quatro/train.py.
 
-It is consistent at every line of the loop, so a stop at any line saves it as it is. Advantages, padding and reference
-log-probabilities follow from the rollouts; after a stop they are computed again.
+It is filled as the loop proceeds and is consistent at every line, so a stop at any line saves it as it is. Advantages,
+padding and reference log-probabilities follow from the rollouts; after a stop they are computed again.
 """
 
 # Axes: B rows (rollouts).

@@ -1,4 +1,4 @@
-"""`inner_updates: auto`: passes are made until the realised KL reaches delta, and no further.
+"""`inner_updates: auto`: passes are made until the realised KL comes to 0.8 of delta, and no further than delta.
 
 It is experimental. In the paper K is chosen, and nothing bounds the realised KL by delta.
 """

@@ -1,4 +1,7 @@
-"""The K passes of updates over one batch of rollouts (paper, Alg. 1, lines 8 to 10)."""
+"""The K passes of updates over one batch of rollouts (paper, Alg. 1, line 9).
+
+The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends it early is in kl_budget.py.
+"""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -76,7 +79,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
             minibatch,
             objective,
             use_own_logp=progress.num_applied == 0,
-            need_entropy=it.needs_entropy and progress.epoch == 0,
+            need_entropy=it.needs_entropy and progress.num_passes == 0,
         )
         _note(progress, update, minibatch, index, engine_logp_BT, learner.source, policy.world)
         _refuse_non_finite(it.step, update, minibatch, learner, parts)

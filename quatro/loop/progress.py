@@ -1,4 +1,4 @@
-"""How far the K passes of an iteration have come, between two optimiser steps: what a stop must save."""
+"""The loop of the K passes (`InnerProgress.steps_left`), and how far it has come: what a stop must save."""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -17,12 +17,12 @@ from quatro.policy.rows import Rows
 from quatro.processes.world import World
 from quatro.types import Metric
 
-COUNTS = ("epoch", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
+COUNTS = ("num_passes", "num_minibatches", "num_applied", "num_applied_before", "num_skipped")
 
 
 @dataclass
 class InnerProgress:
-    """``num_minibatches`` of pass number ``epoch`` (from 0) are done; the other fields hold what they have shown.
+    """``num_passes`` passes and ``num_minibatches`` of the next one are done; other fields hold what they have shown.
 
     ``old_logp_BT`` is log pi_old of every token, ``entropy_BT`` the entropy at pi_old if the engine gave none; both
     are NaN where they are unknown. ``before`` holds metrics of the noise before the first optimiser step.
@@ -30,7 +30,7 @@ class InnerProgress:
 
     old_logp_BT: Tensor
     entropy_BT: Tensor
-    epoch: int = 0
+    num_passes: int = 0
     num_minibatches: int = 0
     num_applied: int = 0
     num_applied_before: int = 0  # before this pass
@@ -48,12 +48,12 @@ class InnerProgress:
         return cls(old_logp_BT.where(is_known_BT, torch.nan), torch.full_like(old_logp_BT, torch.nan))
 
     def steps_left(
-        self, minibatches: Sequence[Tensor], num_passes: int, is_enough: Callable[[], bool]
+        self, minibatches: Sequence[Tensor], most_passes: int, is_enough: Callable[[], bool]
     ) -> Iterator[Tensor]:
         """The K passes: the rows of each minibatch that is still to be learnt from, pass after pass.
 
         A minibatch counts as done when the next one is asked for, so a minibatch that a stop interrupts is done again.
-        After each pass ``is_enough()`` says whether it was the last; at most ``num_passes`` are made.
+        After each pass ``is_enough()`` says whether it was the last; at most ``most_passes`` are made.
         """
         while not self.is_done:
             if self.num_minibatches == 0:
@@ -61,8 +61,8 @@ class InnerProgress:
             for index in minibatches[self.num_minibatches :]:
                 yield index
                 self.num_minibatches += 1
-            self.epoch, self.num_minibatches = self.epoch + 1, 0
-            self.is_done = is_enough() or self.epoch == num_passes
+            self.num_passes, self.num_minibatches = self.num_passes + 1, 0
+            self.is_done = is_enough() or self.num_passes == most_passes
 
     def record(self, index: Tensor, forward: Forward, mask_BT: Tensor, *, is_old_policy: bool) -> None:
         """Keep log-probabilities and entropies of pi_old from a pass over the rows ``index``, if they are finite."""
@@ -82,7 +82,7 @@ class InnerProgress:
             "grad/skipped_steps": float(self.num_skipped),
             "grad/zero_steps": float(len(self.grad_norms) - self.num_skipped - self.num_applied),
             "optimizer_steps": float(self.num_applied),
-            "inner/passes": float(self.epoch),
+            "inner/passes": float(self.num_passes),
             "staleness/steps_max": float(max(0, self.num_applied - 1)),
             "ratio/ess_share_min": min(filter(math.isfinite, self.ess_shares), default=math.nan),
         }

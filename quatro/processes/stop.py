@@ -2,7 +2,8 @@
 
 `StopRequest` catches the signal. The loop asks `StopCheck`, which raises `Stopped` on all ranks: between optimiser
 steps (`loop/learn.py`) and while responses are drawn (`loop/draw.py`). `quatro/train.py` catches `Stopped` and saves
-by `launch/saving.py`; a resume goes on from there.
+by `launch/saving.py`; a resume goes on from there. `quatro/train_run.py` writes `interrupted` to status.json, and
+`quatro_cli/commands/train.py`, which opened the `StopRequest`, exits with its ``exit_code``.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ class Transformers(EngineKind):
     def open(recipe: Recipe, tokenizer: Any, policy: Policy | None = None) -> Engine:
         import torch
 
-        from quatro.rollout.following import FollowingEngine
         from quatro.rollout.transformers import TransformersEngine
+        from quatro.rollout.transformers_copy import CopyEngine
 
         if policy is None:
             model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
             return TransformersEngine(model, tokenizer, eos_ids=stop_ids(tokenizer, model), collect_entropy=False)
         sampled = policy.sampling_model
-        engine = TransformersEngine if sampled is policy.model else FollowingEngine
+        engine = TransformersEngine if sampled is policy.model else CopyEngine
         return engine(sampled, tokenizer, eos_ids=stop_ids(tokenizer, policy.model), compute=policy.computing)
 
 
@@ -65,7 +65,7 @@ class Vllm(EngineKind):
         model = _shape(recipe.weights) if policy is None else policy.model
         settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "collect_logp": False}
         if policy is not None:
-            settings = _following(recipe, tokenizer, policy)
+            settings = _vllm_that_follows(recipe, tokenizer, policy)
         return VllmEngine(
             recipe.weights,
             tokenizer,
@@ -77,7 +77,7 @@ class Vllm(EngineKind):
         )
 
 
-def _following(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[str, Any]:
+def _vllm_that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[str, Any]:
     """What a `VllmEngine` needs to take over the weights of ``policy``, and to have room for the probe of them."""
     from quatro.rollout.probe import make_probe, num_probe_tokens, policy_score, probe_vocabulary
 

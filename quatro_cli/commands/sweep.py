@@ -154,7 +154,7 @@ def _run(
     for model in dict.fromkeys(point.config.model for point in unfinished):
         if model.startswith("embedded:"):
             ensure_model(model)  # once, before points that would wait for each other start
-    command = [sys.executable, "-m", "quatro_cli.app"]
+    command = [sys.executable, "-m", "quatro_cli"]
     with StopRequest(notify=output.warn) as stop, ExitStack() as stack:
         progress, board = _reporters(plan, folder, points, stack)
         outcomes = run_sweep(

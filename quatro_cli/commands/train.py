@@ -169,8 +169,8 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
     import sys
 
     from quatro.processes.stop import StopRequest
-    from quatro.run import launch
     from quatro.runs.directory import RunDir
+    from quatro.train_run import train_run
     from quatro_cli.training_view import TrainingView
 
     config = prepared.config
@@ -184,7 +184,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
             def show(metrics: Mapping[str, float]) -> None:
                 screen.update(view.panel(metrics))
 
-            return stop, launch(run, observer=show, stop=stop, world=world, prepared=prepared)
+            return stop, train_run(run, observer=show, stop=stop, world=world, prepared=prepared)
 
 
 def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:

@@ -19,8 +19,6 @@ from typing import Any
 import torch
 import transformers.models.qwen2.modeling_qwen2  # noqa: F401
 
-import quatro.run
-import quatro.train  # noqa: F401
 from quatro_cli.app import main
 
 

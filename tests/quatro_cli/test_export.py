@@ -17,12 +17,12 @@ runner = CliRunner()
 
 @pytest.fixture
 def run(tmp_path: Path, tiny_config: Callable[..., Config]) -> Path:
-    from quatro.run import launch
     from quatro.runs.directory import RunDir
+    from quatro.train_run import train_run
 
     path = tmp_path / "run"
     with RunDir.create(path, tiny_config("steps=2")) as opened:
-        launch(opened)
+        train_run(opened)
     return path
 
 

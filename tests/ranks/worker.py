@@ -26,10 +26,10 @@ from quatro.processes.launcher import joined, launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
 from quatro.rollout.transformers import TransformersEngine
-from quatro.run import launch
 from quatro.runs.directory import RunDir
 from quatro.runs.followed import FollowedRun
 from quatro.train import train
+from quatro.train_run import train_run
 from quatro_cli import errors
 
 deepspeed.WHOLE_ELEMENTS = 0
@@ -83,7 +83,7 @@ def work(job: Mapping[str, Any], world: World) -> None:
         if world.is_first:
             with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:
                 world.barrier("the run directory")
-                launch(run, observer=watch, stop=None if is_deaf else stop, world=world)
+                train_run(run, observer=watch, stop=None if is_deaf else stop, world=world)
         else:
             world.barrier("the run directory")
             train(config, FollowedRun(path, config), stop=stop, world=world)

@@ -1,4 +1,4 @@
-"""`launch` trains a run directory from its first status to its last one: `quatro train` calls it."""
+"""`train_run` trains a run directory from its first status to its last one: `quatro train` calls it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Observer = Callable[[Mapping[str, float]], None]
 
 
-def launch(
+def train_run(
     run: RunDir,
     *,
     observer: Observer | None = None,

@@ -10,7 +10,7 @@ from torch import Tensor
 from quatro.rollout.transformers import TransformersEngine
 
 
-class FollowingEngine(TransformersEngine):
+class CopyEngine(TransformersEngine):
     """Samples from ``model``, a copy that takes over the policy's weights at every `sync`."""
 
     @torch.no_grad()
