@@ -1,7 +1,8 @@
 """The one table of training metrics: what each number of metrics.jsonl means, and where a reader meets it.
 
 Figures, the report, the live view, a sweep's summary, model cards and docs/metrics.md read it. A new metric is
-computed in `quatro.loop` and described here in one entry. Entries stand in the order of docs/metrics.md.
+computed in `quatro/loop` (those of the rollouts in metrics.py there) and described here in one entry; then
+`python docs/generate.py` writes docs/metrics.md, in the order of the entries.
 """
 
 from __future__ import annotations

@@ -112,6 +112,7 @@ def _listen_to_logs() -> None:
 
 
 def main() -> None:
+    """The command `quatro`, with output that is the same in every locale."""
     for stream in (sys.stdout, sys.stderr):
         # Identical output in every locale; what UTF-8 cannot hold (lone surrogates) is spelled out.
         if hasattr(stream, "reconfigure"):

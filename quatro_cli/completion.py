@@ -25,6 +25,7 @@ def benchmarks(incomplete: str) -> list[str]:
 
 
 def methods() -> list[str]:
+    """Methods by name."""
     from quatro.methods import METHODS
 
     return list(METHODS)
@@ -52,4 +53,5 @@ def runs() -> list[str]:
 
 
 def configs_and_runs() -> list[str]:
+    """What `quatro train` takes."""
     return [*configs(), *runs()]

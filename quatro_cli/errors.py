@@ -64,6 +64,7 @@ def report(error: BaseException) -> int:
 
 
 def missing_package(module: str) -> str:
+    """What to say where ``module`` cannot be imported."""
     package = module.split(".")[0]
     extra = EXTRAS.get(package)
     wanted = f"quatro[{extra}]" if extra else "quatro"

@@ -40,11 +40,15 @@ class App(typer.Typer):
 
 
 class Command(TyperCommand):
+    """A command whose help says what goes where, without names of types."""
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
 
 
 class Group(TyperGroup):
+    """A group of commands, with the help of `Command`."""
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)

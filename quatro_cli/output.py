@@ -61,10 +61,14 @@ class Panel:
 
 
 class Bar(Protocol):
+    """A progress bar."""
+
     def update(self, done: int, note: str = "") -> None: ...
 
 
 class View(Protocol):
+    """What shows a training run while it goes on."""
+
     def update(self, panel: Panel) -> None: ...
 
 

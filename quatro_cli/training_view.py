@@ -81,6 +81,7 @@ def sparkline(values: deque[float] | list[float]) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
+    """A number for a narrow column; a dash where it is unknown."""
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) >= 1000:
@@ -89,10 +90,12 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def percent(value: float | None) -> str:
+    """A share as percent; a dash where it is unknown."""
     return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
 
 
 def clock(seconds: float) -> str:
+    """``1:02:03``, or ``2:03`` within an hour."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

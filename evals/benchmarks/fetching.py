@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class Lock(BaseModel):
-    """What the first fetch found. ``commit`` is null for a local file; ``same_as_registry`` is null if the registry has
-    no hash."""
+    """What the first fetch found.
+
+    ``commit`` is null for a local file; ``same_as_registry`` is null if the registry has no hash.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 

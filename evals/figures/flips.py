@@ -99,8 +99,8 @@ def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bou
 
 
 def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "data", ha: str = "center") -> None:
-    """One line of text under the axis. Not one tick label of three lines: its first would stand higher where it has no
-    tall letters."""
+    """Writes one line of text under the axis."""
+    # One tick label of three lines would not do: its first line would stand higher where it has no tall letters.
     axis.annotate(
         text,
         xy=(x, 0),

@@ -71,8 +71,10 @@ def read_chain(text: str, split: Split) -> Said:
 
 
 def _exact_side(text: str) -> str | None:
-    r"""What stands before the last `\approx` of two numbers, empty if the second is no rounding of the first; a name
-    before it has the value behind it."""
+    r"""What stands before the last `\approx` of two numbers, empty if the second is no rounding of the first.
+
+    A name before it has the value behind it.
+    """
     exact, _, rounded = text.rpartition("\\approx")
     if _SIMPLE_NAME.fullmatch(canonical(exact)):
         return f"{exact} = {rounded}"

@@ -70,8 +70,10 @@ def same_value(found: Any, expected: Any, points: Points) -> bool | None:
 
 
 def _positive_symbols(expected: Any) -> dict[Any, Any]:
-    """The symbols of a reference that stand for positive quantities: of g and l in the root of g/l nobody asks whether
-    both could be negative."""
+    """The symbols of a reference that stand for positive quantities.
+
+    In the root of g/l, for example, nobody asks whether both g and l could be negative.
+    """
     found: set[Any] = set()
     for base in _not_negative([expected]):
         factors = [factor.as_base_exp() for factor in sympy.Mul.make_args(base.doit())]

@@ -28,8 +28,10 @@ Kind = Literal["list", "tuple", "union", "matrix"]
 
 @dataclass(frozen=True)
 class Group:
-    """Several values. The order of a ``list`` (or set) and of a ``union`` does not matter; ``brackets`` of a tuple or
-    interval do."""
+    """Several values.
+
+    The order of a ``list`` (or set) and of a ``union`` does not matter; ``brackets`` of a tuple or interval do.
+    """
 
     kind: Kind
     items: tuple[Item, ...]
@@ -136,8 +138,10 @@ def identity_reading(text: str) -> Item | None:
 
 
 def choice_readings(text: str) -> list[Item]:
-    """`(C) 12` as the choice C and as the value 12; empty where no such letter begins the answer, or where another
-    letter may be meant: `(A) B`, `(A) or (C)`."""
+    """`(C) 12` as the choice C and as the value 12.
+
+    Empty where no such letter begins the answer, or where another letter may be meant: `(A) B`, `(A) or (C)`.
+    """
     if len(text) > MAX_PARSED_CHARS:
         return []
     text = _strip_braces(_without_preamble(clean(text)))

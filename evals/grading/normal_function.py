@@ -29,8 +29,10 @@ _ANGLES = (sympy.asin, sympy.acos, sympy.atan)
 
 
 def vanishes(function: Any, *, is_real: bool) -> bool:
-    """Whether ``function`` is proved to be zero: over the reals, wherever all of it has a value, or as sympy's complex
-    one."""
+    """Whether ``function`` is proved to be zero.
+
+    ``is_real``: over the reals, wherever all of it has a value; else as sympy's complex function.
+    """
     if function == 0 or _is_zero_for_all_signs(_Normal(function, is_real)()):
         return True
     if not function.free_symbols:

@@ -97,8 +97,10 @@ def _only_element(parsed: Any) -> Any:
 
 
 def _same_relations(found: Any, expected: Any, points: Points) -> bool | None:
-    """Whether one relation between the same symbols says what the other does: its sides are, or their difference is a
-    multiple, or the numerator of that is."""
+    """Whether one relation between the same symbols says what the other does.
+
+    It does if its sides are the other's, or if their difference, or the numerator of that, is a multiple.
+    """
     if type(found) in _MIRRORED:
         found = _MIRRORED[type(found)](found.rhs, found.lhs, evaluate=False)
     if type(expected) in _MIRRORED:

@@ -133,8 +133,11 @@ class Partition(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """Who computes: ``similarity(name, unique, tokens=...)`` returns a (U, U) matrix, ``partitions(unique, settings)``
-    the clusters under each setting. `FAST` is ours, `evals.metrics.reference.REFERENCE` checks it."""
+    """Who computes similarities and clusters: `FAST` is ours, `evals.metrics.reference.REFERENCE` checks it.
+
+    ``similarity(name, unique, tokens=...)`` returns a (U, U) matrix, ``partitions(unique, settings)`` the clusters
+    under each setting.
+    """
 
     similarity: Callable[..., Floats]
     partitions: Callable[[Distinct, Sequence[Setting]], Mapping[Setting, Partition]]

@@ -11,13 +11,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from evals.errors import DataError, UsageError
-from evals.grading import GRADER_VERSION
+from evals.grading import GRADER_VERSION, Grade
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
 from evals.results.document import GraderInfo
 from evals.samples.graded_copies import Note, graded_copy, note_of
 from evals.samples.graders import (
-    Grade,
     GradingSettings,
     grade_rows,
     log_failures,

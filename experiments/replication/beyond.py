@@ -8,8 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.estimators import Floats
-from experiments.replication.cells import ALL, FACTOR, NUCLEUS, REALISED_KL, K, within_factor
-from experiments.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
+from experiments.replication.cells import FACTOR, REALISED_KL, K, within_factor
+from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
+    Measure,
+    Results,
+    Run,
+    last,
+    log_of,
+    mean_of,
+    passed,
+    table,
+    unique,
+)
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, estimate_of
 
 PERCENT = Unit(1, "", scale=100.0, is_signed=False)

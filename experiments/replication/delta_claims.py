@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.replication.cells import (
-    ALL,
     CELLS,
     COUNT,
     DELTAS,
     FACTOR,
     NATS,
-    NUCLEUS,
     POINTS,
     REALISED_KL,
     SHARE,
@@ -22,7 +20,19 @@ from experiments.replication.cells import (
     within,
     within_factor,
 )
-from experiments.replication.results import Measure, Results, Run, last, log_of, mean_of, passed, table, unique
+from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
+    Measure,
+    Results,
+    Run,
+    last,
+    log_of,
+    mean_of,
+    passed,
+    table,
+    unique,
+)
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, exact
 from quatro.runs.series import positive_advantages
 

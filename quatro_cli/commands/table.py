@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class Layout(StrEnum):
+    """The layouts of `quatro table`."""
+
     average = "average"
     benchmarks = "benchmarks"
     ucc = "ucc"
@@ -34,6 +36,8 @@ class Layout(StrEnum):
 
 
 class Format(StrEnum):
+    """The formats of `quatro table`."""
+
     csv = "csv"
     latex = "latex"
     markdown = "markdown"

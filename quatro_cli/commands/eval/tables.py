@@ -111,6 +111,7 @@ def _show(title: str, rows: list[Row]) -> None:
 
 
 def number_cell(row: Row) -> str:
+    """The value of a row and, where it has one, its interval."""
     text = _scaled(row.value, row.metric)
     if row.ci_low is None or row.ci_high is None:
         return text

@@ -239,6 +239,7 @@ def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: floa
 
 
 def save(figure: Figure, out: Path | None, name: str) -> None:
+    """Writes a figure to ``out``, or to NAME.png, and prints the path."""
     from evals.figures.style import save_figure
 
     path = out or Path(f"{name}.png")
