@@ -1,1 +1,0 @@
-"""Measures what language models answer: grading, Pass@k, UCC@k, tables and figures. No torch."""
