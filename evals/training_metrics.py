@@ -28,9 +28,13 @@ class Metric:
 
     ``title`` and ``unit`` head its panel, which has a logarithmic axis (``is_log``), or one that begins at 0
     (``is_share``; as text a share is a percentage). ``lines`` are dashed lines across the panel: at the delta of each
-    run, or at 1. The other fields say where the metric is shown: ``panel`` is its place among the report's panels,
-    ``column`` its title in the report's table of runs, ``card`` its words in a model card. 0, "" and None mean
-    that the metric is not shown there.
+    run, or at 1. The other fields say where the metric is shown: ``panel`` is its place among the report's panels, of
+    which `quatro plot training` draws those with ``is_in_figure``; ``is_in_summary`` makes it a column of a sweep's
+    summary.csv, ``column`` is its title in the report's table of runs, ``card`` its words in a model card. 0, "" and
+    None mean that the metric is not shown there.
+
+    Raises:
+        ValueError: ``is_in_figure`` without a ``panel``.
     """
 
     name: str
@@ -47,6 +51,10 @@ class Metric:
     column: str = ""
     card: str = ""
     view: View | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_in_figure and not self.panel:
+            raise ValueError(f"{self.name}: is_in_figure needs a panel")
 
 
 TRAINING_METRICS = (

@@ -37,7 +37,7 @@ FLOORS = {
         ["report"],
     ],
     "quatro": [
-        ["dual", "tables", "types"],
+        ["dual", "registry", "types"],
         ["ops", "processes", "rewards"],
         ["methods"],
         ["config"],
@@ -53,7 +53,7 @@ FLOORS = {
 MOST_ROOMS = 20
 # What no room of these may import besides: folder -> rooms.
 NEVER = {
-    "quatro/methods": {"data", "processes", "rewards", "tables"},  # a method is mathematics
+    "quatro/methods": {"data", "processes", "rewards", "registry"},  # a method is mathematics
     "quatro/policy": {"runs"},  # weights know nothing of folders of runs
     "quatro/sweep": {"launch", "loop", "policy", "train"},  # it starts processes that do
 }
@@ -67,7 +67,7 @@ WITHOUT_TORCH = (
     "quatro/methods",
     "quatro/rewards",
     "quatro/types.py",
-    "quatro/tables.py",
+    "quatro/registry.py",
     "quatro/processes/stop.py",
     "quatro/launch/preflight.py",
     "quatro/launch/prepare.py",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from evals.errors import DataError, UsageError
-from evals.figures.methods import places
+from evals.figures.method_looks import places
 from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
 from evals.results.document import AVERAGE
 from evals.results.entries import Entry

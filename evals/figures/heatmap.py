@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evals.errors import DataError
-from evals.figures.methods import PALETTE
+from evals.figures.method_looks import PALETTE
 from evals.figures.panels import GREY, new_grid, shortened, styled
 from evals.studies.heatmap import Heatmap
 

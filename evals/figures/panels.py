@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from evals.errors import DataError, UsageError
-from evals.figures.methods import MARKERS, PALETTE, places
+from evals.figures.method_looks import MARKERS, PALETTE, places
 from evals.figures.style import STYLE, legible
 
 if TYPE_CHECKING:

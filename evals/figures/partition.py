@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
 from evals.figures.curves import draw_over_k, finish_k_axis
-from evals.figures.methods import places
+from evals.figures.method_looks import places
 from evals.figures.panels import (
     GREY,
     LINES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
-from evals.figures.methods import PALETTE, places
+from evals.figures.method_looks import PALETTE, places
 from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, small_title, styled
 from evals.results.document import Row
 from evals.studies.similarity import METRIC

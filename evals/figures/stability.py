@@ -8,7 +8,7 @@ from typing import Any
 
 from evals.errors import DataError
 from evals.figures.delta_lambda import widest_by_delta
-from evals.figures.methods import MARKERS, METHOD_LOOKS, PALETTE, places
+from evals.figures.method_looks import MARKERS, METHOD_LOOKS, PALETTE, places
 from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, styled
 from evals.figures.run_settings import (
     AXES,

@@ -1,4 +1,4 @@
-"""The one style of all figures, and how they are written to files. Colours of methods are in methods.py.
+"""The one style of all figures, and how they are written to files. Colours of methods are in method_looks.py.
 
 matplotlib is imported inside the functions (extra `plot`). The same numbers give the same bytes: no dates, no ids.
 """

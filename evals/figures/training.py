@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from evals.errors import DataError
-from evals.figures.methods import MARKERS, PALETTE, places
+from evals.figures.method_looks import MARKERS, PALETTE, places
 from evals.figures.style import STYLE, legible, make_logarithmic
 from evals.files.metric_rows import Rows, is_finite, running_mean, series
 from evals.training_metrics import PANELS, Metric

@@ -15,7 +15,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from evals.figures.methods import PALETTE
+from evals.figures.method_looks import PALETTE
 from evals.report.document import Document
 
 SCRIPTS = ("report_base.js", "report_charts.js", "report_tables.js", "report_problems.js", "report.js")

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.prompts import TEMPLATES
 from quatro.methods.base import Aggregate
-from quatro.tables import ENGINES, POLICIES
+from quatro.registry import ENGINES, POLICIES
 from quatro.types import KlEstimator
 
 

@@ -28,7 +28,7 @@ from quatro.config.blocks import (
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
-from quatro.tables import ENGINES, POLICIES, REWARDS
+from quatro.registry import ENGINES, POLICIES, REWARDS
 
 if TYPE_CHECKING:
     Method = MethodBase

@@ -20,8 +20,8 @@ from quatro.policy.kinds import PolicyKind
 from quatro.policy.loading import context_limit, load_model, load_tokenizer
 from quatro.processes.stop import StopCheck, StopRequest
 from quatro.processes.world import World
+from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.engine import Engine, EngineKind, Recipe
-from quatro.tables import ENGINES, POLICIES
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from quatro.launch.health import startup_warnings
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.kinds import FLOAT32_BYTES, PolicyKind
-from quatro.tables import ENGINES, POLICIES
+from quatro.registry import ENGINES, POLICIES
 from quatro.types import Prompt
 
 LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients

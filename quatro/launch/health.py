@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from quatro.config import Config
 from quatro.methods.scheduled import min_kl_radius
-from quatro.tables import ENGINES
+from quatro.registry import ENGINES
 
 logger = logging.getLogger(__name__)
 

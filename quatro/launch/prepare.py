@@ -21,9 +21,9 @@ from quatro.policy import embedded
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
 from quatro.processes.launcher import Launch
+from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, check_prompts, make_reward
 from quatro.runs.trackers import require_trackers
-from quatro.tables import ENGINES, POLICIES
 
 if TYPE_CHECKING:
     import torch

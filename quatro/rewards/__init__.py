@@ -1,6 +1,6 @@
 """Rewards by name: what grades responses during training. Imports no torch, because worker processes import it too.
 
-To add a reward, write a file here as countdown.py is, and a line in `quatro/tables.py`. A function of your own needs no
+To add a reward, write a file here as countdown.py is, and a line in `quatro/registry.py`. A function of your own needs no
 change here (`reward: module:function`).
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
+from quatro.registry import REWARDS
 from quatro.rewards.base import Reward, Scored
-from quatro.tables import REWARDS
 from quatro.types import Prompt
 
 if TYPE_CHECKING:

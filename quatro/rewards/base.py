@@ -1,4 +1,4 @@
-"""The interface of a reward: `score`, and for a line in `quatro/tables.py` also `check` and `open`."""
+"""The interface of a reward: `score`, and for a line in `quatro/registry.py` also `check` and `open`."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
+from quatro.registry import ENGINES
 from quatro.rollout.engine import EngineKind, Recipe
-from quatro.tables import ENGINES
 
 if TYPE_CHECKING:
     from quatro.rollout.engine import Engine, Sampler

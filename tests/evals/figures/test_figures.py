@@ -5,7 +5,7 @@ import math
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.figures.methods import PALETTE
+from evals.figures.method_looks import PALETTE
 from evals.figures.style import save_figure
 from evals.figures.training import TrainingRun, training_figure
 from evals.files.metric_rows import running_mean, series

@@ -7,7 +7,7 @@ from evals.errors import DataError, UsageError
 from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure
 from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
-from evals.figures.methods import METHOD_LOOKS, PALETTE, places
+from evals.figures.method_looks import METHOD_LOOKS, PALETTE, places
 from evals.figures.panels import LINES, bar_look, line_look, shortened
 from evals.figures.partition import bias_figure, largest_common_k, threshold_figure
 from evals.figures.similarity import similarity_figure

@@ -9,7 +9,7 @@ from quatro.launch.dry_run import batch_arithmetic, describe
 from quatro.launch.prepare import prepare
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
-from quatro.tables import POLICIES
+from quatro.registry import POLICIES
 
 
 def test_the_batch_in_words(tiny_config):

@@ -12,13 +12,13 @@ import pytest
 from evals.errors import DataError, UsageError
 from quatro.launch.prepare import prepare
 from quatro.policy.kinds import Local
+from quatro.registry import ENGINES, POLICIES, REWARDS
 from quatro.rewards import make_reward
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.engine import EngineKind
 from quatro.rollout.replay import ReplayEngine
 from quatro.runs.directory import RunDir
 from quatro.sample import draw_samples
-from quatro.tables import ENGINES, POLICIES, REWARDS
 from quatro.train import train
 from quatro.types import Prompt, Rollout
 
