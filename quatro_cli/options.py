@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
 from quatro_cli import completion
+
+if TYPE_CHECKING:
+    from evals.results.document import Result
 
 Number = TypeVar("Number", int, float)
 
@@ -54,6 +58,23 @@ Config = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+SweepTopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p", metavar="P", help="Use a sweep's samples at this top_p. Default: the only one.", show_default=False
+    ),
+]
+SweepCell = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False),
+]
+
+
+def usage_error(message: str) -> Exception:
+    """The UsageError to raise; `evals` is imported late, since another project's may be in its place."""
+    from evals.errors import UsageError
+
+    return UsageError(message)
 
 
 def split(values: list[str], option: str = "") -> list[str]:
@@ -62,12 +83,10 @@ def split(values: list[str], option: str = "") -> list[str]:
     Raises:
         UsageError: a part between commas is empty, and ``option``, which has the values, is named.
     """
-    from evals.errors import UsageError
-
     parts = [(part.strip(), value) for value in values for part in value.split(",")]
     for part, value in parts:
         if option and not part:
-            raise UsageError(f"{option} {value!r}: expected names separated by commas, none of them empty")
+            raise usage_error(f"{option} {value!r}: expected names separated by commas, none of them empty")
     return [part for part, _ in parts if part]
 
 
@@ -78,8 +97,6 @@ def names(text: str | None, option: str) -> list[str] | None:
 
 def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] | None:
     """``"1,2,4"`` as numbers, None where the option was not given; raises UsageError naming it for anything else."""
-    from evals.errors import UsageError
-
     if text is None:
         return None
     try:
@@ -89,5 +106,28 @@ def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] |
     if not found or not all(math.isfinite(number) for number in found):
         example = "1,2,4" if kind is int else "0.8,0.9"
         shown = text if text.strip() else repr(text)
-        raise UsageError(f"{option} {shown}: expected numbers separated by commas, such as {example}")
+        raise usage_error(f"{option} {shown}: expected numbers separated by commas, such as {example}")
     return found
+
+
+def expander(
+    paths: Sequence[Path],
+    top_p: float | None,
+    cell: str | None,
+    *,
+    kind: Literal["curves", "flips", "temperature"] = "curves",
+) -> Callable[[Path], Sequence[tuple[Result, Path]]]:
+    """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
+    from quatro.sweep import is_sweep, labelled_results
+
+    ignored = [name for name, value in (("--top-p", top_p), ("--cell", cell)) if value is not None]
+    if ignored and not any(is_sweep(path) for path in paths):
+        raise usage_error(
+            f"{' and '.join(ignored)}: none of the paths is a sweep (a folder with sweep.yaml); leave it out"
+        )
+    if kind == "curves":
+        return lambda folder: labelled_results(folder, top_p=top_p, cell=cell)
+    from quatro.sweep import flip_results, temperature_results
+
+    averaged = flip_results if kind == "flips" else temperature_results
+    return lambda folder: averaged(folder, top_p=top_p, cell=cell)

@@ -122,11 +122,13 @@ class Output:
 
     # ---- stderr: everything else
 
-    def info(self, message: str) -> None:
-        self._say("", "", message)
+    def info(self, *messages: str) -> None:
+        for message in messages:
+            self._say("", "", message)
 
-    def warn(self, message: str) -> None:
-        self._say("warning: ", "bold yellow", message)
+    def warn(self, *messages: str) -> None:
+        for message in messages:
+            self._say("warning: ", "bold yellow", message)
 
     def error(self, message: str) -> None:
         self._say("error: ", "bold red", message, is_error=True)

@@ -9,7 +9,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.help import App
-from quatro_cli.options import Json
+from quatro_cli.options import Json, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -133,15 +133,14 @@ def fetch(
     """
     from evals.benchmarks import fetching
     from evals.benchmarks.catalogue import HubSource
-    from evals.errors import UsageError
 
     entry = _find(name)
     if file is not None and (hub or config or split):
-        raise UsageError("--from takes the rows of a file; leave --hub, --config and --split out")
+        raise usage_error("--from takes the rows of a file; leave --hub, --config and --split out")
     source = None
     if hub or config or split:
         if not hub and not entry.hub:
-            raise UsageError(f"{name} is not from the Hub; leave --config and --split out")
+            raise usage_error(f"{name} is not from the Hub; leave --config and --split out")
         base = HubSource(id=hub) if hub else entry.hub[0]
         source = HubSource(id=base.id, config=config or base.config, split=split or base.split)
     fetched = fetching.fetch(entry, file=file, hub=source, accept_count=accept_count)
@@ -155,10 +154,9 @@ def fetch(
 
 def _find(name: str) -> Benchmark:
     from evals.benchmarks.catalogue import registry
-    from evals.errors import UsageError
 
     if name not in registry():
-        raise UsageError(f"unknown benchmark {name!r}; there are {', '.join(registry())}")
+        raise usage_error(f"unknown benchmark {name!r}; there are {', '.join(registry())}")
     return registry()[name]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quatro_cli.options import usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -85,12 +86,11 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
     assert arm.run is not None
     option = f" -m {arm.method}" if arm.method else ""
     if (arm.run / "config.yaml").is_file():
-        from evals.errors import UsageError
         from quatro.config import load_config
         from quatro.runs.status import read_status
 
         if (found := load_config(arm.run).steps) != steps:
-            raise UsageError(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
+            raise usage_error(f"{arm.run} has {found} iterations, not {steps}; choose another place with -o DIR")
         if read_status(arm.run).get("status") == "done":
             output.info(f"{arm.run} is done already")
             return

@@ -9,6 +9,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.commands.eval.options import check_out, progress
+from quatro_cli.options import usage_error
 from quatro_cli.output import output
 
 
@@ -48,21 +49,19 @@ def report(
       quatro report sweeps/delta -o delta.html
       quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
     """
-    from evals.errors import UsageError
     from evals.files.whole import write_whole
     from evals.report.document import document, size_text
     from evals.report.page import report_page
     from quatro.runs.report import gather_report
 
     if out.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")
+        raise usage_error(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")
     check_out(out)
     with progress("reading samples files") as tell:
         found = gather_report(paths, num_answers=answers, progress=tell)
     made = document(found, num_problems=problems)
     page = report_page(made).encode("utf-8")
     write_whole(out, [page])
-    for note in made.notes:
-        output.warn(note)
+    output.warn(*made.notes)
     output.info(f"{len(found.runs)} runs, {size_text(len(page))}")
     output.data(str(out))

@@ -140,8 +140,7 @@ def sample(
         gpus=gpus,
         grade=grade,
     )
-    for line in plan.notes:
-        output.info(line)
+    output.info(*plan.notes)
     if dry_run:
         _describe(plan)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import DryRun, Json, Set, numbers, split
+from quatro_cli.options import DryRun, Json, Set, numbers, split, usage_error
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
@@ -102,11 +102,10 @@ def sweep(
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
       quatro sweep paper-small --jobs 2 --dry-run
     """
-    from evals.errors import UsageError
     from quatro.sweep import all_points, status_of
 
     if submit not in (None, "slurm", "commands"):
-        raise UsageError(f"--submit {submit}: expected slurm or commands")
+        raise usage_error(f"--submit {submit}: expected slurm or commands")
     gpu_list = _gpus(gpus, jobs)
     evaluation = _evaluation(evaluate, eval_n, eval_top_p)
     plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
@@ -126,18 +125,17 @@ def sweep(
 
 
 def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> SweepPlan:
-    from evals.errors import UsageError
     from quatro.sweep import find_sweep, load_sweep, parse_axis, plan_sweep
 
     path = find_sweep(config)
     if path is None:
         if not grid and not seeds:
-            raise UsageError(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
+            raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
         axes = [parse_axis(text) for text in grid]
         return plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
     ignored = [name for name, value in (("-g", grid), ("--seeds", seeds), ("-m", method)) if value]
     if ignored:
-        raise UsageError(f"{path} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
+        raise usage_error(f"{path} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
     return load_sweep(path, overrides=settings)
 
 
@@ -202,38 +200,33 @@ def _submit(
 
 
 def _gpus(text: str, jobs: int | None) -> list[str]:
-    from evals.errors import UsageError
-
     found = split([text])
     if not found:
         return []
     if jobs is not None:
-        raise UsageError("--gpus runs one point on each GPU, so --jobs would be ignored; leave it out")
+        raise usage_error("--gpus runs one point on each GPU, so --jobs would be ignored; leave it out")
     if len(set(found)) < len(found):
-        raise UsageError(f"--gpus {text}: a GPU is named twice")
+        raise usage_error(f"--gpus {text}: a GPU is named twice")
     return found
 
 
 def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> SweepEvaluation | None:
-    from evals.errors import UsageError
     from quatro.sweep import SweepEvaluation
 
     if benchmark is None:
         ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]
         if ignored:
-            raise UsageError(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
+            raise usage_error(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
         return None
     top_ps = numbers(top_p, "--eval-top-p", float)
     return SweepEvaluation(benchmark, 256 if n is None else n, tuple(top_ps or (1.0,)))
 
 
 def _seeds(text: str) -> list[int]:
-    from evals.errors import UsageError
-
     try:
         return [int(part) for part in split([text])]
     except ValueError:
-        raise UsageError(f"--seeds {text}: expected whole numbers such as 0,1,2") from None
+        raise usage_error(f"--seeds {text}: expected whole numbers such as 0,1,2") from None
 
 
 def _reporters(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from quatro_cli import completion
-from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
-from quatro_cli.options import numbers
+from quatro_cli.options import SweepCell, SweepTopP, expander, numbers, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -111,7 +110,6 @@ def table(
       quatro table ucc-*.json --layout tidy -o ucc.parquet
       quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
     """
-    from evals.errors import UsageError
     from evals.results.reading import read_sources
     from evals.tables.metric_tables import comparison_table
 
@@ -122,7 +120,7 @@ def table(
         return
     format = _of_paper(format)
     if standalone and format is not Format.latex:
-        raise UsageError(f"--standalone is for --format latex, found {format.value}")
+        raise usage_error(f"--standalone is for --format latex, found {format.value}")
     ks = numbers(k, "--k", int)
     comparison = _comparison(paths)
     if comparison is not None:
@@ -148,43 +146,37 @@ def _tables(
     digits: int,
 ) -> tuple[str, list[Table]]:
     """The layout, as asked for or as it suits the metric, and its tables."""
-    from evals.errors import UsageError
     from evals.results.entries import own_entries, published_entries
     from evals.tables.layouts import PAPER_TABLES, build_tables
     from evals.tables.parts import Style
 
     chosen, metric = _layout(sources, layout, metric, average=average)
     if with_paper and not PAPER_TABLES[chosen]:
-        raise UsageError(f"--with-paper: the paper has no table of {metric}; leave it out")
+        raise usage_error(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
     if ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
-        raise UsageError("--ci: no file has intervals; `quatro eval passk FILE --ci -o RESULT.json` makes them")
+        raise usage_error("--ci: no file has intervals; `quatro eval passk FILE --ci -o RESULT.json` makes them")
     published = published_entries(metric, tables=PAPER_TABLES[chosen]) if with_paper else []
     if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
-        raise UsageError(f"--k: {metric} has no k")
+        raise usage_error(f"--k: {metric} has no k")
     style = Style(digits=digits, ks=ks, with_average=average)
     tables = build_tables(chosen, own, published, metric=metric, style=style)
-    for warning in warnings:
-        output.warn(warning)
+    output.warn(*warnings)
     return chosen, tables
 
 
 def _of_paper(format: Format | None) -> Format:
     """The format of a table as in the paper."""
-    from evals.errors import UsageError
-
     if format is Format.parquet:
-        raise UsageError("--format parquet is for the layout tidy; add --layout tidy")
+        raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
     return format or Format.markdown
 
 
 def _refuse(options: Mapping[str, object], what: str) -> None:
     """Raises UsageError for an option that was given."""
-    from evals.errors import UsageError
-
     for option, value in options.items():
         if value:
-            raise UsageError(f"{option} has no effect on {what}; leave it out")
+            raise usage_error(f"{option} has no effect on {what}; leave it out")
 
 
 def _write_tidy(
@@ -195,17 +187,16 @@ def _write_tidy(
     expand: Callable[[Path], Sequence[tuple[Result, Path]]],
 ) -> None:
     """The rows of result files, or the metrics of runs, as they are."""
-    from evals.errors import UsageError
     from evals.files.frames import check_frame_file, csv_of, write_frame
     from evals.results.reading import read_sources
 
     if format not in (None, Format.csv, Format.parquet):
-        raise UsageError(f"the layout tidy is written as csv or parquet, found --format {format.value}")
+        raise usage_error(f"the layout tidy is written as csv or parquet, found --format {format.value}")
     if format is Format.parquet and out is None:
-        raise UsageError("--format parquet is not text; name a file with -o FILE.parquet")
+        raise usage_error("--format parquet is not text; name a file with -o FILE.parquet")
     if out is not None:
         if format is not None and out.suffix != f".{format.value}":
-            raise UsageError(f"-o {out} is no {format.value} file; end its name in .{format.value}")
+            raise usage_error(f"-o {out} is no {format.value} file; end its name in .{format.value}")
         check_frame_file(out)
     comparison = _comparison(paths)
     frame = comparison.frame() if comparison is not None else read_sources(paths, expand=expand).frame()
@@ -241,39 +232,39 @@ def _finish(
 
 def _comparison(paths: list[Path]) -> Comparison | None:
     """What `quatro eval compare` wrote, if ``paths`` name such a document."""
-    from evals.errors import UsageError
     from evals.results.comparison import read_comparison
 
     for path in paths:
         found = read_comparison(path) if path.is_file() else None
         if found is not None:
             if len(paths) > 1:
-                raise UsageError(f"{path} is of `quatro eval compare` and is a table of its own; name no other file")
+                raise usage_error(f"{path} is of `quatro eval compare` and is a table of its own; name no other file")
             return found
     return None
 
 
 def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, average: bool) -> tuple[LayoutName, str]:
     """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
-    from evals.errors import UsageError
     from evals.tables.parts import CODE
 
     if wanted is not None and wanted is not Layout.metric:
         if average and wanted not in (Layout.average, Layout.ucc):
-            raise UsageError(f"--average is for the layouts average and ucc, found --layout {wanted.value}")
+            raise usage_error(f"--average is for the layouts average and ucc, found --layout {wanted.value}")
         shown = METRIC_OF.get(wanted.value, "pass@k")
         if metric not in (None, shown):
-            raise UsageError(f"the layout {wanted.value} shows {shown}, found --metric {metric}; leave one of them out")
+            raise usage_error(
+                f"the layout {wanted.value} shows {shown}, found --metric {metric}; leave one of them out"
+            )
         return cast("LayoutName", wanted.value), shown
     if metric is None:
         metrics = sources.metrics or ["entropy"]
         if sources.sweeps and "pass@k" in metrics:  # it holds everything; this comes first
             metrics = ["pass@k"]
         if len(metrics) > 1:
-            raise UsageError(f"the files hold {', '.join(metrics)}: choose one with --metric {'|'.join(metrics)}")
+            raise usage_error(f"the files hold {', '.join(metrics)}: choose one with --metric {'|'.join(metrics)}")
         metric = metrics[0]
     if average and metric not in ("pass@k", "ucc@k"):
-        raise UsageError(f"--average is for pass@k and ucc@k, found {metric}")
+        raise usage_error(f"--average is for pass@k and ucc@k, found {metric}")
     if wanted is Layout.metric:
         return "metric", metric
     if metric == "pass@k":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import DryRun, Json, Method, Set
+from quatro_cli.options import DryRun, Json, Method, Set, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -90,12 +90,11 @@ def train(
 
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
-    from evals.errors import UsageError
     from quatro.config import resolve_config, with_absolute_paths
     from quatro.runs.directory import default_run_path
 
     if (Path(source) / "config.yaml").is_file():
-        raise UsageError(
+        raise usage_error(
             f"{source} is a run: continue it with `quatro train {source} --resume`, or begin a new one with its "
             f"configuration by `quatro train {source}/config.yaml`"
         )
@@ -105,18 +104,17 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
-    from evals.errors import UsageError
     from quatro.config import load_config
 
     ignored = [name for name, value in (("-s", settings), ("-m", method), ("-o", out)) if value]
     if ignored:
-        raise UsageError(
+        raise usage_error(
             f"--resume goes on with the run's own configuration, so {' and '.join(ignored)} would be ignored; "
             "leave it out, or begin a new run from RUN/config.yaml"
         )
     run = Path(source)
     if not (run / "config.yaml").is_file():
-        raise UsageError(
+        raise usage_error(
             f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`"
         )
     return load_config(run), run

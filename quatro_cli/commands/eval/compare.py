@@ -32,7 +32,7 @@ from quatro_cli.commands.eval.options import (
     say_and_write,
     two_graded_samples,
 )
-from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.options import Benchmarks, Json, numbers, usage_error
 
 
 def compare(
@@ -66,12 +66,11 @@ def compare(
       quatro eval compare base.jsonl tuned.jsonl --k 1,256
       quatro eval compare base.jsonl tuned.jsonl --metric ucc@k --k 256 -o difference.json
     """
-    from evals.errors import UsageError
     from evals.metrics.comparing import compare_passk, compare_ucc
     from quatro_cli.commands.eval.tables import show_comparison
 
     if metric not in ("pass@k", "ucc@k"):
-        raise UsageError(f"--metric {metric}: expected pass@k or ucc@k")
+        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
     if metric == "pass@k":
         chosen = {"linkage": linkage != "components", "tokens": tokens != "math", "jobs": jobs != 1}
         refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quatro_cli.commands.eval.options import asked_for
-from quatro_cli.options import DryRun, Json
+from quatro_cli.options import DryRun, Json, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -58,14 +58,12 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    from evals.errors import UsageError
-
     settings = asked_for(policy, extraction, grader, regrade=True).settings()
     if id is not None and not explain:
-        raise UsageError("--id goes with --explain: grading writes whole files")
+        raise usage_error("--id goes with --explain: grading writes whole files")
     if explain:
         if out is not None or dry_run:
-            raise UsageError("--explain writes nothing: leave out -o and --dry-run")
+            raise usage_error("--explain writes nothing: leave out -o and --dry-run")
         _explain(files, settings, id, json=json)
         return
     _grade(files, out, settings, dry_run=dry_run, json=json)
@@ -86,8 +84,7 @@ def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dr
         with output.progress(source.name, 100) as bar:
             found = grade_file(source, target, settings, on_progress=lambda at, total: bar.update(100 * at // total))
         hint = missing_box_hint(found.outcomes, settings.extraction)
-        for warning in [*found.warnings, *([f"{source}: {hint}"] if hint else [])]:
-            output.warn(warning)
+        output.warn(*found.warnings, *([f"{source}: {hint}"] if hint else []))
         output.info(f"{'done already' if found.was_done else 'written'}: {target}")
         done.append(found)
     _show_files(done, settings, json=json)
@@ -113,14 +110,13 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
 def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, json: bool) -> None:
     from dataclasses import asdict
 
-    from evals.errors import UsageError
     from evals.files.strict_json import shown
     from evals.samples.graders import grade_rows
     from evals.samples.reading import read_samples
 
     rows = [row for row in read_samples(files).rows if id is None or row.id == id]
     if not rows:
-        raise UsageError(f"no sample has id {shown(id)}; `--explain` alone shows all")
+        raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
     grades = grade_rows(rows, **asdict(settings))
     entries = [_entry(row, found) for row, found in zip(rows, grades, strict=True)]
     if json:

@@ -9,6 +9,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.help import App
+from quatro_cli.options import usage_error
 from quatro_cli.output import output
 
 
@@ -61,18 +62,16 @@ def import_(
       quatro eval import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
       quatro eval import --from parquet out.parquet --column answer=gold -b mine -o mine.jsonl
     """
-    from evals.errors import UsageError
     from evals.samples.importing import import_samples
 
     mapping: dict[str, str] = {}
     for column in columns:
         name, equals, field = column.partition("=")
         if not equals or not name or not field or name in mapping:
-            raise UsageError(f"--column {column!r}: expected NAME=FIELD, each NAME once")
+            raise usage_error(f"--column {column!r}: expected NAME=FIELD, each NAME once")
         mapping[name] = field
     imported = import_samples(file, out, tool=tool, benchmark=benchmark, columns=mapping, answer_after=answer_after)
-    for note in imported.notes:
-        output.info(note)
+    output.info(*imported.notes)
     output.info(
         f"{imported.num_samples} samples of {imported.num_problems} problems of {', '.join(imported.benchmarks)}"
     )

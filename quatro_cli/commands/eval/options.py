@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
-from quatro_cli.options import names, numbers, split
+from quatro_cli.options import names, numbers, split, usage_error
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
@@ -130,12 +130,13 @@ def clustering(similarity: str | None, threshold: str | None, linkage: str, toke
 
 def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[float]]:
     """The metrics beside Pass@k and their taus; raises UsageError for an unknown one, or for taus without a use."""
-    from evals.errors import UsageError
     from evals.metrics.beside import check_beside_pass
 
     metrics = names(also, "--also") or []
     if tau is not None and not {"g-pass", "cover"} & set(metrics):
-        raise UsageError(f"--tau {tau} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out")
+        raise usage_error(
+            f"--tau {tau} is for G-Pass@k and Cover@tau; add --also g-pass (or cover), or leave --tau out"
+        )
     taus = numbers(tau, "--tau", float) or [0.5]
     check_beside_pass(metrics, taus)
     return metrics, taus
@@ -143,7 +144,6 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
 
 def asked_for(policy: str | None, extraction: str | None, grader: str | None, *, regrade: bool) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
-    from evals.errors import UsageError
     from evals.samples.graded import Asked
     from evals.samples.graders import GRADERS
 
@@ -153,16 +153,14 @@ def asked_for(policy: str | None, extraction: str | None, grader: str | None, *,
         ("--grader", grader, GRADERS),
     ):
         if value is not None and value not in known:
-            raise UsageError(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+            raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade)
 
 
 def require(files: list[Path]) -> None:
     """Raises UsageError if there are no files."""
-    from evals.errors import UsageError
-
     if not files:
-        raise UsageError("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
+        raise usage_error("no samples given; name .jsonl files or run directories, such as runs/quickstart-quatro-0")
 
 
 def graded_samples(
@@ -213,29 +211,25 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
 
 def check_out(out: Path | None) -> None:
     """Raises, before anything is computed, UsageError for a folder and MissingError for .parquet without pyarrow."""
-    from evals.errors import UsageError
     from evals.files.frames import FRAME_SUFFIXES, check_frame_file
 
     if out is not None and out.is_dir():
-        raise UsageError(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
+        raise usage_error(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
     if out is not None and out.suffix in FRAME_SUFFIXES:
         check_frame_file(out)
 
 
 def refuse_beside(option: str, **others: object) -> None:
     """Raises UsageError if one of ``others`` was given: it would be ignored."""
-    from evals.errors import UsageError
-
     for name, value in others.items():
         if value:
             given = "FILE" if name == "files" else f"--{name.replace('_', '-')}"
-            raise UsageError(f"{given} has no effect beside {option}; leave one of them out")
+            raise usage_error(f"{given} has no effect beside {option}; leave one of them out")
 
 
 def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
     """Warnings to stderr, the document to ``out`` and, with ``json``, to stdout."""
-    for warning in result.warnings:
-        output.warn(warning)
+    output.warn(*result.warnings)
     if out is not None:
         result.write(out)
         output.info(f"written: {out}")

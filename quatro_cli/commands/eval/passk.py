@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,15 +25,11 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     beside_pass,
     check_out,
-    progress,
+    graded_samples,
     refuse_beside,
-    require,
     say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, numbers, split
-
-if TYPE_CHECKING:
-    from evals.results.document import About
+from quatro_cli.options import Benchmarks, Json, numbers
 
 
 def passk(
@@ -64,8 +60,6 @@ def passk(
       quatro eval passk runs/quickstart-quatro-0 -b countdown --also maj --json
     """
     from evals.metrics.passk_ucc import passk_result
-    from evals.samples.about import about_samples
-    from evals.samples.graded import read_graded
     from quatro_cli.commands.eval.tables import show_rows
 
     if sides is not None:
@@ -77,10 +71,7 @@ def passk(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    require(files)
-    with progress("grading") as tell:
-        samples, said_by = read_graded(files, benchmarks=split(benchmarks, "-b") or None, asked=asked, on_progress=tell)
-    about: About = {**about_samples(samples.files), "label": label, "grader": said_by}
+    samples, about = graded_samples(files, benchmarks, asked=asked, label=label)
     result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
     say_and_write(result, json=json, out=out)
     if not json:

@@ -27,7 +27,7 @@ from quatro_cli.commands.eval.options import (
     progress,
     say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, names, numbers
+from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -182,14 +182,13 @@ def _setting(
     benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
 ) -> Setting:
     """The one setting that the options mean for all of ``benchmarks``; raises UsageError where they mean several."""
-    from evals.errors import UsageError
     from evals.metrics.counting import clustering_settings
 
     thresholds = [threshold] if threshold is not None else None
     found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
     if len(found) != 1:
         used = ", ".join(sorted({one.similarity for one in found}))
-        raise UsageError(f"one similarity at a time, found {used}; choose with --similarity, or a benchmark with -b")
+        raise usage_error(f"one similarity at a time, found {used}; choose with --similarity, or a benchmark with -b")
     return found.pop()
 
 

@@ -10,7 +10,7 @@ import typer
 from quatro_cli import completion
 from quatro_cli.commands.plot import results, runs
 from quatro_cli.help import App
-from quatro_cli.output import output
+from quatro_cli.options import usage_error
 
 app = App()
 
@@ -47,23 +47,19 @@ def training(
       quatro plot training runs/quickstart-quatro-0
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
-    from evals.errors import UsageError
-    from evals.figures.style import save_figure
     from evals.figures.training import TrainingRun, training_figure
     from quatro.config import load_config
     from quatro.runs.metrics import read_metrics
 
     if out is None and len(runs) > 1:
-        raise UsageError(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
+        raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
     for run in runs:
         if not (run / "config.yaml").is_file():
-            raise UsageError(f"{run} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
+            raise usage_error(f"{run} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
     drawn = [
         TrainingRun(run.resolve().name, list(read_metrics(run)), load_config(run).method.kl_radius) for run in runs
     ]
-    path = out or runs[0] / "figures" / "training.png"
-    save_figure(training_figure(drawn), path)
-    output.data(str(path))
+    results.save(training_figure(drawn), out or runs[0] / "figures" / "training.png", "training")
 
 
 app.add("training", training)

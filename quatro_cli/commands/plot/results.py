@@ -19,8 +19,7 @@ from quatro_cli.commands.eval.options import (
     graded_samples,
     require,
 )
-from quatro_cli.commands.sweep_options import SweepCell, SweepTopP, expander
-from quatro_cli.options import Benchmarks, split
+from quatro_cli.options import Benchmarks, SweepCell, SweepTopP, expander, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -219,8 +218,7 @@ def heatmap(
     found = {}
     for path, name in zip(files, labels_of(files, label), strict=True):
         samples, _ = graded_samples([path], benchmarks, id=id)
-        for warning in samples.warnings:
-            output.warn(warning)
+        output.warn(*samples.warnings)
         found[name] = heatmap_of(
             samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
         )
@@ -233,8 +231,7 @@ def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: floa
     from evals.results.reading import read_sources
 
     entries, warnings = own_entries(read_sources(results, expand=expander(results, top_p, cell)), metric)
-    for warning in warnings:
-        output.warn(warning)
+    output.warn(*warnings)
     return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks, "-b")))
 
 

@@ -88,9 +88,7 @@ def _draw(figure_of: Callable[[Sequence[RunSetting]], Drawn], runs: list[Path], 
     from quatro.runs.series import read_settings
 
     found = read_settings(runs)
-    for warning in found.warnings:
-        output.warn(warning)
+    output.warn(*found.warnings)
     drawn = figure_of(found.settings)
-    for note in drawn.notes:
-        output.warn(note)
+    output.warn(*drawn.notes)
     save(drawn.figure, out, name)
