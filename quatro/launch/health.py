@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from quatro.config import Config
 from quatro.methods.scheduled import min_kl_radius
@@ -64,48 +64,46 @@ class Watch:
                 logger.warning("iteration %d: %s", int(step), message)
 
 
-def problems(metrics: Mapping[str, float], config: Config) -> list[tuple[str, str]]:
+def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:
     """Warnings about the metrics of an iteration, as pairs of kind and message."""
-    found = []
     ratio = metrics.get("kl/ratio_to_delta", 0.0)
     if ratio > MAX_KL_OVER_DELTA:
-        found.append(
+        yield (
+            "kl",
             (
-                "kl",
                 f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
                 f"delta {metrics['kl/new_old'] / ratio:.2g}); a delta below the optimiser's noise cannot be kept. "
                 "Lower optimizer.lr, raise prompts_per_step, make fewer inner_updates, or set inner_updates to auto, "
-                "which keeps it",
-            )
+                "which keeps it"
+            ),
         )
     truncated = metrics["length/truncated_share"]
     if truncated > MAX_TRUNCATED_SHARE:
-        found.append(
+        yield (
+            "truncated",
             (
-                "truncated",
                 f"{truncated:.0%} of the responses were cut at {config.rollout.max_new_tokens} tokens; "
-                "raise rollout.max_new_tokens",
-            )
+                "raise rollout.max_new_tokens"
+            ),
         )
     share = metrics["ratio/ess_share_min"]
     if share < MIN_ESS_SHARE:
-        found.append(
+        yield (
+            "ess",
             (
-                "ess",
                 f"few rows dominate a minibatch (effective sample size {share:.1%} of the rows); "
-                "lower optimizer.lr or inner_updates",
-            )
+                "lower optimizer.lr or inner_updates"
+            ),
         )
     noise, radius = metrics["log_ratio/before_max"], min_kl_radius(config.method)
     if noise > min(MAX_NOISE, math.inf if radius is None else MAX_NOISE_SHARE * math.sqrt(2.0 * radius)):
-        found.append(
+        yield (
+            "noise",
             (
-                "noise",
                 f"before any update, sequence log-probabilities differ by up to {noise:.2g} nats from those of pi_old. "
-                "This noise is as large as the advantages; use dtype float32 or shorter responses",
-            )
+                "This noise is as large as the advantages; use dtype float32 or shorter responses"
+            ),
         )
     failures = metrics["reward/errors"] + metrics["reward/timeouts"]
     if failures > MAX_FAILED_SHARE * metrics["rollouts"]:
-        found.append(("reward", f"the reward failed on {int(failures)} of {int(metrics['rollouts'])} responses"))
-    return found
+        yield "reward", f"the reward failed on {int(failures)} of {int(metrics['rollouts'])} responses"

@@ -1,12 +1,16 @@
 """Saves a run as it is, and restores it bit by bit. `runs/checkpoint.py` writes the files."""
 
+# ruff: noqa: NPY002 (a checkpoint holds the global generator of numpy)
 from __future__ import annotations
 
+import json
 import logging
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +18,7 @@ from evals.errors import DataError
 from quatro.config import Config
 from quatro.launch import shards
 from quatro.launch.assemble import assemble
-from quatro.launch.generators import Generators
-from quatro.launch.preflight import refuse_differing, refuse_other_settings
+from quatro.launch.preflight import refuse_changed, refuse_differing, refuse_other_settings
 from quatro.launch.prepare import Prepared, prepare
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import Learner
@@ -28,7 +31,6 @@ from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
 from quatro.runs.checkpoint import Checkpoint, tidy
 from quatro.runs.directory import RunDir
-from quatro.runs.integrity import refuse_changed
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,43 @@ class Stateful(Protocol):
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None: ...
+
+
+class Generators:
+    """The global random generators of Python, numpy and torch, as one part of a run.
+
+    Nothing in the loop draws from them, but a method of your own may, so a checkpoint holds their states. A reward
+    function runs in other processes: a run repeats only if the function draws no random numbers.
+    """
+
+    @staticmethod
+    def seed(seed: int) -> None:
+        """Seed all three, as every run with this seed begins."""
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {"torch": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            tensors["cuda"] = torch.cuda.get_rng_state()
+        return tensors, {"python": _plain(random.getstate()), "numpy": _plain(np.random.get_state())}
+
+    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        torch.set_rng_state(tensors["torch"])
+        if "cuda" in tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(tensors["cuda"])
+        random.setstate(_tuples(plain["python"]))
+        np.random.set_state(_tuples(plain["numpy"]))
+
+
+def _plain(value: Any) -> Any:
+    """Nested tuples and arrays as lists, which JSON keeps."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
 
 
 def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:

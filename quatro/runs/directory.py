@@ -28,9 +28,8 @@ from evals.files.whole import (
     write_text,
 )
 from quatro.config import Config, config_to_yaml, load_config
-from quatro.runs.environment import changes, collect_environment, now
 from quatro.runs.lock import RunLock, is_locked
-from quatro.runs.status import read_environment, read_status
+from quatro.runs.status import changes, collect_environment, now, read_environment, read_status
 
 logger = logging.getLogger(__name__)
 

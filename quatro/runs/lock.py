@@ -40,15 +40,12 @@ class RunLock:
                 os.ftruncate(self._descriptor, 0)
                 os.pwrite(self._descriptor, f"{owner}\n".encode(), 0)
         except BaseException:
-            self._close_file()
+            self.close()
             raise
         # A forked worker that outlives a killed trainer must not keep the run locked.
-        os.register_at_fork(after_in_child=self._close_file)
+        os.register_at_fork(after_in_child=self.close)
 
     def close(self) -> None:
-        self._close_file()
-
-    def _close_file(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,6 @@ from evals.files.whole import file_stem, write_bytes
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.rollout.streams import sample_seed
-from quatro.sample.progress import DrawProgress
 from quatro.sample.settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 # What one call of an engine draws, and a crash can lose, against how well an engine batches.
 ROWS_PER_CALL = 1024
 TOKENS_PER_CALL = 1 << 18
+
+# (benchmark, samples in its file, samples wanted, tokens drawn by this call)
+DrawProgress = Callable[[str, int, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -183,3 +186,31 @@ def _chunks(
             room -= len(piece)
     if chunk:
         yield chunk
+
+
+class Pace:
+    """How fast samples are drawn: tokens per second and what is left, from what this call has done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = clock()
+        self._first: int | None = None
+
+    def note(self, num_done: int, num_wanted: int, num_tokens: int) -> str:
+        """``812 tokens/s, 3 min left``; what was in the file before counts for nothing."""
+        elapsed_s = self._clock() - self._began_s
+        if self._first is None:
+            self._first = num_done
+        num_new = num_done - self._first
+        if elapsed_s <= 0 or not num_tokens:
+            return ""
+        speed = f"{num_tokens / elapsed_s:,.0f} tokens/s"
+        if not num_new or num_done >= num_wanted:
+            return speed
+        return f"{speed}, {_duration((num_wanted - num_done) * elapsed_s / num_new)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

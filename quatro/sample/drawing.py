@@ -27,9 +27,8 @@ from quatro.rollout.engine import Recipe
 from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
-from quatro.sample.benchmark import SampleFile, refuse_long_prompts, sample_benchmark
+from quatro.sample.benchmark import DrawProgress, SampleFile, refuse_long_prompts, sample_benchmark
 from quatro.sample.model import SampledModel, find_model
-from quatro.sample.progress import DrawProgress
 from quatro.sample.settings import SampleSettings, Source, settings_of
 from quatro.types import Prompt, Sampling
 

@@ -3,11 +3,11 @@
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep
 from quatro.sweep.measure import SweepEvaluation
-from quatro.sweep.outcome import PointOutcome
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
 from quatro.sweep.results import SweptRun, is_sweep, labelled_results, read_sweep
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
 from quatro.sweep.submit import SubmissionKind, write_submission
+from quatro.sweep.summary import PointOutcome
 
 __all__ = [
     "Axis",

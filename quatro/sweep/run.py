@@ -36,9 +36,8 @@ from quatro.sweep.measure import (
     run_folder,
     sample_arguments,
 )
-from quatro.sweep.outcome import PointOutcome
 from quatro.sweep.plan import Point, SweepPlan
-from quatro.sweep.summary import write_summary
+from quatro.sweep.summary import PointOutcome, write_summary
 
 BOARD_S = 0.5
 

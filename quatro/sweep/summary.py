@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evals.files.csv_cells import csv_cell
@@ -15,10 +16,22 @@ from evals.intervals import mean_over_seeds
 from evals.training_metrics import TRAINING_METRICS
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.measure import BASE_CELL
-from quatro.sweep.outcome import PointOutcome
-from quatro.sweep.plan import SEED_AXIS
+from quatro.sweep.plan import SEED_AXIS, Point
 
 SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_in_summary)
+
+
+@dataclass(frozen=True)
+class PointOutcome:
+    """The state of a point: ``status`` as in its status.json, or ``missing``; ``reason`` if it is not done.
+
+    With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.
+    """
+
+    point: Point
+    status: str
+    reason: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:

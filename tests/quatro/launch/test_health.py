@@ -23,7 +23,7 @@ GOOD = {
 
 
 def test_a_healthy_iteration_says_nothing():
-    assert problems(GOOD, load_config("quickstart")) == []
+    assert list(problems(GOOD, load_config("quickstart"))) == []
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
 def test_noise_is_judged_by_the_size_of_the_advantages():
     """Under a radius delta they are about sqrt(2 delta): .045 nats at .001."""
     noisy = {**GOOD, "log_ratio/before_max": 0.03}
-    assert problems(noisy, load_config("quickstart", overrides=["method.delta=0.01"])) == []
+    assert list(problems(noisy, load_config("quickstart", overrides=["method.delta=0.01"]))) == []
     ((kind, _),) = problems(noisy, load_config("quickstart", overrides=["method.delta=0.001"]))
     assert kind == "noise"
-    assert problems(noisy, load_config("quickstart", method="gspo")) == []
+    assert list(problems(noisy, load_config("quickstart", method="gspo"))) == []
 
 
 def test_an_adapter_at_the_rate_of_all_weights_is_announced():

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Reward, make_reward, second_opinion
+from quatro.rewards import Reward, make_reward
+from quatro.rewards import math as math_reward
 from quatro.types import FinishReason, Prompt, Rollout
 
 
@@ -38,7 +39,7 @@ def test_math_judges_the_completion_without_its_prompt() -> None:
 
 
 def test_math_verify_is_asked_about_64_different_pairs_and_may_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(second_opinion, "CPU_LIMIT_S", 0.3)
+    monkeypatch.setattr(math_reward, "CPU_LIMIT_S", 0.3)
     reward = make_reward("math")
     prompts = [prompt("?", str(number), f"p{number}") for number in range(70)]
     boxes = [f"\\boxed{{{number + number % 2}}}" for number in range(70)]

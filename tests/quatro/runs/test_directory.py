@@ -14,11 +14,11 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
+from quatro.launch.preflight import refuse_changed
 from quatro.runs.directory import RunDir, default_run_path
-from quatro.runs.environment import changes
-from quatro.runs.integrity import refuse_changed
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics
+from quatro.runs.status import changes
 from quatro.runs.summary import describe_run, list_runs
 
 
