@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import UsageError
-from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
+from evals.similarity.measures import Distinct, Floats, check_similarity, distinct, similarity_of_distinct
 from evals.similarity.neighbours import connected_components, near_in, neighbours
 from evals.similarity.tokens import check_tokens
 
@@ -98,8 +98,7 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
         if threshold is not None:
             raise UsageError(f"threshold {threshold} has no meaning for similarity 'exact'; leave it out")
         return None
-    if similarity not in SIMILARITIES:
-        raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
+    check_similarity(similarity)
     if threshold is None:
         return DEFAULT_THRESHOLDS[similarity]
     if not 0 < threshold <= 1:  # NaN fails this too

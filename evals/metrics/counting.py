@@ -14,7 +14,7 @@ from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.samples.graders import is_countdown
 from evals.samples.types import GradedProblem
-from evals.similarity.measures import SIMILARITIES, Distinct, Floats, distinct, similarity_of_distinct
+from evals.similarity.measures import Distinct, Floats, distinct, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
 
@@ -88,8 +88,6 @@ def clustering_settings(
     check_tokens(tokens)
     settings: list[Setting] = []
     for similarity in similarities or (["exact"] if is_countdown(benchmark) else ["tfidf"]):
-        if similarity not in SIMILARITIES:
-            raise UsageError(f"unknown similarity {similarity!r}; choose from {', '.join(SIMILARITIES)}")
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "

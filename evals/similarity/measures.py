@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from scipy import sparse
 
 from evals.errors import UsageError
 from evals.similarity.tokens import (
-    TOKENISERS,
     Integers,
     Numbered,
     check_tokens,
@@ -32,8 +30,6 @@ from evals.similarity.tokens import (
     split_words,
     token_counts,
 )
-
-__all__ = ["SIMILARITIES", "TOKENISERS", "Distinct", "distinct", "similarity_of_distinct", "tfidf_of_counts"]
 
 Floats = NDArray[np.float64]
 
@@ -78,72 +74,30 @@ def distinct(texts: Sequence[str]) -> Distinct:
     return Distinct(list(position), which_N, np.bincount(which_N, minlength=len(position)))
 
 
-class Similarity(Protocol):
-    """A measure: texts -> symmetric matrix."""
-
-    def __call__(self, texts: Sequence[str], *, tokens: str = "math") -> Floats: ...
-
-
-def exact(texts: Sequence[str], *, tokens: str = "math") -> Floats:
-    """1.0 for equal strings, 0.0 otherwise."""
-    return _over_all("exact", texts, tokens)
-
-
-def tfidf(texts: Sequence[str], *, tokens: str = "math") -> Floats:
-    """Cosine of TF-IDF vectors fitted on ``texts``: smooth idf, l2 norm, no sublinear tf (sklearn's defaults)."""
-    return _over_all("tfidf", texts, tokens)
-
-
-def rouge_l(texts: Sequence[str], *, tokens: str = "math") -> Floats:
-    """ROUGE-L F1 = 2l / (a + b): l the longest common subsequence of a and b tokens, rouge_score's without stemmer.
-
-    ROUGE has tokens of its own (runs of a-z and 0-9), so ``tokens`` changes nothing.
-    """
-    return _over_all("rouge-l", texts, tokens)
-
-
-def jaccard(texts: Sequence[str], *, tokens: str = "math") -> Floats:
-    """Shared tokens over all tokens of a pair, each token counted once."""
-    return _over_all("jaccard", texts, tokens)
-
-
-def edit(texts: Sequence[str], *, tokens: str = "math") -> Floats:
-    """(max length - Levenshtein distance) / max length, on characters; ``tokens`` changes nothing."""
-    return _over_all("edit", texts, tokens)
-
-
-SIMILARITIES: Mapping[str, Similarity] = {
-    "exact": exact,
-    "tfidf": tfidf,
-    "rouge-l": rouge_l,
-    "jaccard": jaccard,
-    "edit": edit,
-}
-
-
 def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math") -> Floats:
     """The (U, U) matrix of the measure ``name`` over the distinct texts; raises UsageError for an unknown name."""
-    if name not in _MEASURES:
-        raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(_MEASURES)}")
+    check_similarity(name)
     check_tokens(tokens)
     if not unique.texts:
         return np.zeros((0, 0))
-    similarity_UU = _MEASURES[name](unique, tokens)
+    similarity_UU = SIMILARITIES[name](unique, tokens)
     np.fill_diagonal(similarity_UU, 1.0)
     return similarity_UU
 
 
-def _over_all(name: str, texts: Sequence[str], tokens: str) -> Floats:
-    unique = distinct(texts)
-    similarity_UU = similarity_of_distinct(name, unique, tokens=tokens)
-    return similarity_UU[np.ix_(unique.which_N, unique.which_N)]
+def check_similarity(name: str) -> None:
+    """Raises UsageError for an unknown measure ``name``."""
+    if name not in SIMILARITIES:
+        raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
 
 
 def _exact(unique: Distinct, tokens: str) -> Floats:
+    """1.0 for equal strings, 0.0 otherwise."""
     return np.eye(len(unique.texts))
 
 
 def _tfidf(unique: Distinct, tokens: str) -> Floats:
+    """Cosine of TF-IDF vectors fitted on the texts: smooth idf, l2 norm, no sublinear tf (sklearn's defaults)."""
     return tfidf_of_counts(unique.token_counts(tokens), unique.count_U)
 
 
@@ -161,6 +115,7 @@ def tfidf_of_counts(tf_UV: sparse.csr_matrix, count_U: Integers) -> Floats:
 
 
 def _jaccard(unique: Distinct, tokens: str) -> Floats:
+    """Shared tokens over all tokens of a pair, each token counted once."""
     has_UV = (unique.token_counts(tokens) > 0).astype(np.float32)
     size_U = np.asarray(has_UV.sum(axis=1), dtype=np.float64).ravel()
     if has_UV.shape[0] * has_UV.shape[1] <= _LARGEST_DENSE:
@@ -173,6 +128,10 @@ def _jaccard(unique: Distinct, tokens: str) -> Floats:
 
 
 def _rouge_l(unique: Distinct, tokens: str) -> Floats:
+    """ROUGE-L F1 = 2l / (a + b): l the longest common subsequence of a and b tokens, rouge_score's without stemmer.
+
+    ROUGE has tokens of its own (runs of a-z and 0-9), so ``tokens`` changes nothing.
+    """
     coded_U = unique.rouge_strings
     common_UU = cdist(coded_U, coded_U, scorer=LCSseq.similarity, dtype=np.int32).astype(np.float64)
     length_U = np.array([len(coded) for coded in coded_U], dtype=np.float64)
@@ -180,13 +139,14 @@ def _rouge_l(unique: Distinct, tokens: str) -> Floats:
 
 
 def _edit(unique: Distinct, tokens: str) -> Floats:
+    """(max length - Levenshtein distance) / max length, on characters; ``tokens`` changes nothing."""
     distance_UU = cdist(unique.texts, unique.texts, scorer=Levenshtein.distance, dtype=np.int32).astype(np.float64)
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)
     return (longer_UU - distance_UU) / np.maximum(longer_UU, 1.0)
 
 
-_MEASURES: Mapping[str, Callable[[Distinct, str], Floats]] = {
+SIMILARITIES: Mapping[str, Callable[[Distinct, str], Floats]] = {
     "exact": _exact,
     "tfidf": _tfidf,
     "rouge-l": _rouge_l,

@@ -23,7 +23,7 @@ from evals.metrics.counting import solutions
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
-from evals.similarity.measures import SIMILARITIES, Distinct, similarity_of_distinct
+from evals.similarity.measures import Distinct, check_similarity, similarity_of_distinct
 from evals.similarity.tokens import Integers, check_tokens
 
 METRIC = "similarity"
@@ -82,8 +82,7 @@ def check_study(similarities: Sequence[str], tokens: str) -> None:
     """Raises UsageError for a name that is not known."""
     check_tokens(tokens)
     for name in similarities:
-        if name not in SIMILARITIES:
-            raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
+        check_similarity(name)
 
 
 def problem_key(problem: GradedProblem) -> int:
