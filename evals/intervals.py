@@ -51,30 +51,20 @@ def intervals(mean_BK: Floats) -> list[Interval]:
     return [Interval(float(low), float(high)) for low, high in zip(low_K, high_K, strict=True)]
 
 
-def benchmark_intervals(value_PK: Floats, *, seed: int) -> list[Interval]:
-    """Interval of the mean over problems, for each column."""
-    return intervals(resampled_means(value_PK, np.random.default_rng(seed)))
-
-
 def average_intervals(value_by_benchmark: Sequence[Floats], *, seed: int) -> list[Interval]:
-    """Intervals of the unweighted mean over benchmarks, each resampled independently."""
+    """Intervals of each column's unweighted mean over benchmarks, whose problems are resampled independently."""
     rng = np.random.default_rng(seed)
     mean_BK = np.mean([resampled_means(value_PK, rng) for value_PK in value_by_benchmark], axis=0)
     return intervals(mean_BK)
 
 
-def paired_difference(a_P: Sequence[float], b_P: Sequence[float], *, seed: int) -> PairedDifference:
-    """b - a on the same problems: p = 2 min((#{<= 0} + 1), (#{>= 0} + 1)) / (B + 1) over the resampled means."""
-    a_P1, b_P1 = (np.asarray(values, dtype=np.float64)[:, None] for values in (a_P, b_P))
-    return average_paired_differences([a_P1], [b_P1], seed=seed)[0]
-
-
 def average_paired_differences(
     a_by_benchmark: Sequence[Floats], b_by_benchmark: Sequence[Floats], *, seed: int
 ) -> list[PairedDifference]:
-    """`paired_difference` of each column for the unweighted mean over benchmarks, which are resampled independently.
+    """b - a of each column on the same problems, as unweighted means over benchmarks, resampled independently.
 
-    There is a (P, K) array for each benchmark.
+    There is a (P, K) array for each benchmark. p = 2 min((#{<= 0} + 1), (#{>= 0} + 1)) / (B + 1) over the resampled
+    means.
     """
     rng = np.random.default_rng(seed)
     differences = [b_PK - a_PK for a_PK, b_PK in zip(a_by_benchmark, b_by_benchmark, strict=True)]
@@ -100,7 +90,7 @@ class SeedMean(NamedTuple):
 def mean_over_seeds(values: Sequence[float]) -> SeedMean:
     """The mean with its 95 % Student t interval, mean +- t(0.975, S - 1) std / sqrt(S) with ddof = 1.
 
-    It holds the spread between seeds only. `benchmark_intervals` are over problems, and
+    It holds the spread between seeds only. `average_intervals` are over problems, and
     `mean_over_seeds_and_problems` are over both.
 
     Raises:

@@ -13,7 +13,7 @@ import numpy as np
 
 from evals.errors import DataError
 from evals.files.strict_json import shown
-from evals.intervals import PairedDifference, average_paired_differences
+from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counting import clustering_settings, count_clusters, resolve_ks
 from evals.metrics.passk_ucc import Estimate, passk_counts, passk_estimates, ucc_estimates
@@ -134,14 +134,13 @@ def _rows(a: Estimate, b: Estimate, *, seed: int) -> list[DifferenceRow]:
                     k=k,
                     a=float(mean_a),
                     b=float(mean_b),
-                    **_named(difference),
+                    difference=difference.mean,
+                    ci_low=difference.low,
+                    ci_high=difference.high,
+                    p=difference.p,
                     num_problems=len(group),
                     n=min(problem.n for problem in group),
                     **a.extra,
                 )
             )
     return rows
-
-
-def _named(difference: PairedDifference) -> dict[str, float]:
-    return {"difference": difference.mean, "ci_low": difference.low, "ci_high": difference.high, "p": difference.p}

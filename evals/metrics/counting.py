@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -159,11 +161,12 @@ def backend_named(name: str) -> Backend:
     return FAST
 
 
-def cluster_counts(
-    problem: GradedProblem, settings: Sequence[Setting], *, with_vendi: bool = False, backend: Backend = FAST
+def _cluster_counts(
+    problem: GradedProblem, *, settings_of: Mapping[str, Sequence[Setting]], with_vendi: bool, backend: Backend
 ) -> dict[Setting, Counts]:
     """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
+    settings = settings_of[problem.benchmark]
     unique = solutions(problem)
     vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
     for setting, partition in backend.partitions(unique, settings).items():
@@ -201,33 +204,25 @@ def count_clusters(
     with_vendi: bool = False,
     backend: Backend = FAST,
 ) -> dict[Setting, list[Counts]]:
-    """`cluster_counts` of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
+    """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
-    ``on_progress(done, total)`` counts problems.
+    ``with_vendi`` adds Vendi scores; ``on_progress(done, total)`` counts problems.
     """
-    tasks = [(problem, settings_of[problem.benchmark], with_vendi, backend) for problem in problems]
-    tell = on_progress or (lambda done, total: None)
-    found: list[dict[Setting, Counts]] = []
-    if jobs > 1:
-        # A fork would copy the samples into every worker as soon as it counts its references to them.
-        with multiprocessing.get_context("spawn").Pool(min(jobs, max(len(tasks), 1))) as pool:
-            for one in pool.imap(_cluster_counts, tasks, chunksize=4):
-                found.append(one)
-                tell(len(found), len(tasks))
-    else:
-        for task in tasks:
-            found.append(_cluster_counts(task))
-            tell(len(found), len(tasks))
+    count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
     counts: dict[Setting, list[Counts]] = {}
-    for by_setting in found:
-        for setting, count in by_setting.items():
-            counts.setdefault(setting, []).append(count)
+    with ExitStack() as stack:
+        counted: Iterator[dict[Setting, Counts]] = map(count, problems)
+        if jobs > 1:
+            # A fork would copy the samples into every worker as soon as it counts its references to them.
+            context = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(context.Pool(min(jobs, max(len(problems), 1))))
+            counted = pool.imap(count, problems, chunksize=4)
+        for done, by_setting in enumerate(counted, start=1):
+            for setting, one in by_setting.items():
+                counts.setdefault(setting, []).append(one)
+            if on_progress is not None:
+                on_progress(done, len(problems))
     return counts
-
-
-def _cluster_counts(task: tuple[GradedProblem, Sequence[Setting], bool, Backend]) -> dict[Setting, Counts]:
-    problem, settings, with_vendi, backend = task
-    return cluster_counts(problem, settings, with_vendi=with_vendi, backend=backend)
 
 
 def _found_share(problem: GradedProblem, num_found: int) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 
 from evals import estimators
 from evals.estimators import Floats
-from evals.intervals import average_intervals, benchmark_intervals
+from evals.intervals import average_intervals
 from evals.metrics.beside import check_beside_pass, wrong_votes
 from evals.metrics.counting import (
     POSITIVE_SEMIDEFINITE,
@@ -247,19 +247,15 @@ def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:
 
 def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
     """A row for each benchmark and k, and the unweighted mean over benchmarks."""
-    blocks = []
-    for name, group in estimate.groups.items():
-        value_PK = estimate.values[name]
-        interval_K = benchmark_intervals(value_PK, seed=ci_seed) if ci_seed is not None else None
-        blocks.append((name, group, value_PK.mean(axis=0), interval_K))
+    blocks = [(name, [name]) for name in estimate.groups]
     if estimate.is_averaged:
-        everyone = [problem for group in estimate.groups.values() for problem in group]
-        average_K = np.mean([mean_K for _, _, mean_K, _ in blocks], axis=0)
-        values = list(estimate.values.values())
-        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
-        blocks.append((AVERAGE, everyone, average_K, interval_K))
+        blocks.append((AVERAGE, list(estimate.groups)))
     rows = []
-    for name, group, mean_K, interval_K in blocks:
+    for name, members in blocks:
+        group = [problem for member in members for problem in estimate.groups[member]]
+        values = [estimate.values[member] for member in members]
+        mean_K = np.mean([value_PK.mean(axis=0) for value_PK in values], axis=0)
+        interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
         for position, k in enumerate(estimate.ks):
             extra = dict(estimate.extra)
             if interval_K is not None:

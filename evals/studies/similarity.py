@@ -148,44 +148,33 @@ def _rows(
             values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))
         if tell is not None:
             tell(done)
-    total = sum(problem.correct * (problem.correct - 1) // 2 for problem in problems)
-    return [
-        _row(benchmark, problems, name, tokens, np.concatenate(parts), total, max_pairs, seed)
-        for name, parts in values.items()
-    ]
-
-
-def _row(
-    benchmark: str,
-    problems: Sequence[GradedProblem],
-    similarity: str,
-    tokens: str,
-    value_M: Floats,
-    num_pairs_total: int,
-    max_pairs: int,
-    seed: int,
-) -> Row:
-    quantiles = dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True))
-    # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at 0.58.
-    bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
-    distribution = {
-        "mean": float(value_M.mean()),
-        "quantiles": quantiles,
-        "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
-        "equal_share": float((value_M == 1.0).mean()),
-        "num_pairs": len(value_M),
-        "num_pairs_total": num_pairs_total,
-        "max_pairs": max_pairs,
-        "pairs_seed": seed,
-    }
-    return Row(
-        metric=METRIC,
-        benchmark=benchmark,
-        k=None,
-        value=float(np.median(value_M)),
-        num_problems=len(problems),
-        n=min(problem.n for problem in problems),
-        similarity=similarity,
-        tokens=tokens,
-        **distribution,
-    )
+    rows = []
+    for name, parts in values.items():
+        value_M = np.concatenate(parts)
+        # A tenth of a millionth: 0.58 * 50 is a little less than 29 in binary, and belongs to the bin that starts at
+        # 0.58.
+        bin_M = np.minimum((value_M * NUM_BINS + 1e-7).astype(np.int64), NUM_BINS - 1)
+        distribution = {
+            "mean": float(value_M.mean()),
+            "quantiles": dict(zip(map(str, QUANTILES), np.quantile(value_M, QUANTILES).tolist(), strict=True)),
+            "histogram": np.bincount(bin_M, minlength=NUM_BINS).tolist(),
+            "equal_share": float((value_M == 1.0).mean()),
+            "num_pairs": len(value_M),
+            "num_pairs_total": sum(problem.correct * (problem.correct - 1) // 2 for problem in problems),
+            "max_pairs": max_pairs,
+            "pairs_seed": seed,
+        }
+        rows.append(
+            Row(
+                metric=METRIC,
+                benchmark=benchmark,
+                k=None,
+                value=float(np.median(value_M)),
+                num_problems=len(problems),
+                n=min(problem.n for problem in problems),
+                similarity=name,
+                tokens=tokens,
+                **distribution,
+            )
+        )
+    return rows

@@ -91,7 +91,7 @@ def flips(
     """
     from evals.figures.flips import flips_figure
     from evals.metrics.flips import DEFAULT_K, FLIP, FLIP_AT_K
-    from evals.samples.drawn_rows import rows_by_label
+    from evals.results.reading import rows_by_label
 
     rows = rows_by_label(
         results,
@@ -116,7 +116,7 @@ def similarity(results: Results, out: Out = None) -> None:
       quatro plot similarity base-similarity.json ours-similarity.json -o similarity.pdf
     """
     from evals.figures.similarity import similarity_figure
-    from evals.samples.drawn_rows import rows_by_label
+    from evals.results.reading import rows_by_label
     from evals.studies.similarity import METRIC
 
     rows = rows_by_label(results, (METRIC,), made_by="quatro eval similarity FILES -o FILE")
@@ -134,7 +134,7 @@ def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = No
       quatro plot side-by-side gspo-ucc.json ours-ucc.json -o ucr.pdf
     """
     from evals.figures.temperature import temperature_figure
-    from evals.samples.drawn_rows import rows_by_label
+    from evals.results.reading import rows_by_label
 
     rows = rows_by_label(
         results,
@@ -163,7 +163,7 @@ def threshold(
       quatro plot threshold base.json ours.json --k 16
     """
     from evals.figures.partition import UCC, largest_common_k, threshold_figure
-    from evals.samples.drawn_rows import rows_by_label
+    from evals.results.reading import rows_by_label
 
     rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold 0.7,0.8,0.9 -o FILE")
     save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
@@ -180,7 +180,7 @@ def bias(results: Results, out: Out = None) -> None:
       quatro plot bias ours-bias.json
     """
     from evals.figures.partition import UCC, bias_figure
-    from evals.samples.drawn_rows import rows_by_label
+    from evals.results.reading import rows_by_label
     from evals.studies.partition_bias import RECLUSTERED
 
     rows = rows_by_label(results, (UCC, RECLUSTERED), made_by="quatro eval bias FILES -o FILE")
