@@ -7,7 +7,7 @@ Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
@@ -36,6 +36,7 @@ else:
     # At run time any object: the field below builds it from the class that `method.name` names.
     Method = Any
 
+Problems = Iterator[tuple[str, str]]  # key and problem
 EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
 
 
@@ -161,25 +162,24 @@ class Config(Block):
         return self
 
 
-def _check_batch(config: Config) -> list[tuple[str, str]]:
+def _check_batch(config: Config) -> Problems:
     prompts, minibatch = config.prompts_per_step, config.minibatch_prompts
     if minibatch > prompts:
-        return [
+        yield (
+            "minibatch_prompts",
             (
-                "minibatch_prompts",
                 f"found {minibatch}, expected at most prompts_per_step ({prompts}); "
-                f"set minibatch_prompts to {prompts} for one optimiser step per pass",
-            )
-        ]
-    if prompts % minibatch:
-        return [
+                f"set minibatch_prompts to {prompts} for one optimiser step per pass"
+            ),
+        )
+    elif prompts % minibatch:
+        yield (
+            "minibatch_prompts",
             (
-                "minibatch_prompts",
                 f"found {minibatch}, expected a divisor of prompts_per_step ({prompts}), such as "
-                f"{_largest_divisor(prompts, minibatch)}",
-            )
-        ]
-    return []
+                f"{_largest_divisor(prompts, minibatch)}"
+            ),
+        )
 
 
 def _largest_divisor(number: int, limit: int) -> int:
@@ -191,99 +191,84 @@ def _largest_divisor(number: int, limit: int) -> int:
     return found
 
 
-def _check_data(config: Config) -> list[tuple[str, str]]:
-    problems = []
+def _check_data(config: Config) -> Problems:
     data, is_embedded = config.data, config.model in EMBEDDED_MODELS
     if data.prompts == "countdown" and data.template != "plain":
-        problems.append(("data.template", f"found {data.template}, expected plain: countdown prompts take no template"))
+        yield "data.template", f"found {data.template}, expected plain: countdown prompts take no template"
     if data.prompts == "countdown" and config.reward == "math":
-        problems.append(("reward", "found math, expected countdown: the prompts are countdown's"))
+        yield "reward", "found math, expected countdown: the prompts are countdown's"
     if data.prompts == "math_train" and config.reward == "countdown":
-        problems.append(("reward", "found countdown, expected math: the prompts are math_train's"))
+        yield "reward", "found countdown, expected math: the prompts are math_train's"
     if is_embedded and data.prompts == "math_train":
-        problems.append(("data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"))
-    return problems
+        yield "data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"
 
 
-def _check_overlong(config: Config) -> list[tuple[str, str]]:
+def _check_overlong(config: Config) -> Problems:
     needs = getattr(config.method, "needs", None)
     limit = config.rollout.max_new_tokens
     if needs is not None and needs.overlong_buffer is not None and needs.overlong_buffer > limit:
-        return [
-            (
-                "method.overlong_buffer",
-                f"found {needs.overlong_buffer}, expected at most rollout.max_new_tokens ({limit})",
-            )
-        ]
-    return []
+        found = needs.overlong_buffer
+        yield "method.overlong_buffer", f"found {found}, expected at most rollout.max_new_tokens ({limit})"
 
 
-def _check_radius(config: Config) -> list[tuple[str, str]]:
-    problems = []
+def _check_radius(config: Config) -> Problems:
     if config.inner_updates == "auto" and getattr(config.method, "kl_radius", 1.0) is None:
-        problems.append(
+        yield (
+            "inner_updates",
             (
-                "inner_updates",
                 f"found auto, expected a whole number: method {config.method.name} has no KL radius that could end "
-                "the passes; use -m quatro, or set inner_updates to 1",
-            )
+                "the passes; use -m quatro, or set inner_updates to 1"
+            ),
         )
     if needs_audit(config.method) and not config.audit:
-        problems.append(("audit", "found false, expected true: the method steers by the realised KL"))
-    return problems
+        yield "audit", "found false, expected true: the method steers by the realised KL"
 
 
-def _check_recorded(config: Config) -> list[tuple[str, str]]:
+def _check_recorded(config: Config) -> Problems:
     rollout = config.rollout
     engine, evaluations = f"engine {rollout.engine}", config.eval.every
     if not ENGINES[rollout.engine].is_recorded:
-        file = rollout.replay_file
-        unread = ("rollout.replay_file", f"found {file}, expected null: only engine replay reads it")
-        return [] if file is None else [unread]
-    if rollout.replay_file is None:
-        return [("rollout.replay_file", f"missing: {engine} needs a file of recorded responses")]
-    if config.audit_rollouts:
-        return [("audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses")]
-    if evaluations:
-        return [("eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate")]
-    return []
+        if rollout.replay_file is not None:
+            yield "rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it"
+    elif rollout.replay_file is None:
+        yield "rollout.replay_file", f"missing: {engine} needs a file of recorded responses"
+    elif config.audit_rollouts:
+        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses"
+    elif evaluations:
+        yield "eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate"
 
 
-def _check_measuring(config: Config) -> list[tuple[str, str]]:
-    problems = []
+def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
-        problems.append(("eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"))
+        yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
     if config.audit_rollouts and not config.audit:
-        problems.append(("audit_rollouts", f"found {config.audit_rollouts}, expected 0: audit is false"))
-    return problems
+        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: audit is false"
 
 
-def _check_policy(config: Config) -> list[tuple[str, str]]:
+def _check_policy(config: Config) -> Problems:
     if not POLICIES[config.policy.kind].is_sharded:
         if config.policy.offload_optimizer:
-            return [("policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads")]
-        return []
-    problems = []
+            yield "policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads"
+        return
     if config.audit_rollouts:
-        problems.append(
+        yield (
+            "audit_rollouts",
             (
-                "audit_rollouts",
                 f"found {config.audit_rollouts}, expected 0: the audit of fresh rollouts needs the weights before the "
-                "iteration, which policy.kind deepspeed does not keep",
-            )
+                "iteration, which policy.kind deepspeed does not keep"
+            ),
         )
     if config.inner_updates == "auto":
-        problems.append(
+        yield (
+            "inner_updates",
             (
-                "inner_updates",
                 "found auto, expected a whole number: taking back a pass needs the weights before it, which "
-                "policy.kind deepspeed does not keep",
-            )
+                "policy.kind deepspeed does not keep"
+            ),
         )
-    return problems
 
 
-_CHECKS: tuple[Callable[[Config], list[tuple[str, str]]], ...] = (
+_CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_batch,
     _check_data,
     _check_overlong,

@@ -49,11 +49,7 @@ class MathReward:
         self._opinion: SecondOpinion | None = None
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        for prompt in prompts:
-            if not (prompt.answer or "").strip():
-                raise DataError(
-                    f"{prompt.benchmark} {prompt.id!r} has no reference answer, so the reward `math` cannot grade it"
-                )
+        self.check(prompts)
         # The completion alone: a prompt may hold the box of an earlier part.
         grades = grade_many(
             (rollout.text, prompt.answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,13 +30,11 @@ from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, refuse_long_prompts, sample_benchmark
 from quatro.sample.model import SampledModel, find_model
-from quatro.sample.settings import SampleSettings, Source, settings_of
-from quatro.types import Prompt, Sampling
+from quatro.sample.settings import SampleSettings, settings_of
+from quatro.types import Sampling
 
 if TYPE_CHECKING:
     import torch
-
-    from quatro.rollout.engine import Sampler
 
 
 logger = logging.getLogger(__name__)
@@ -248,41 +247,24 @@ def draw_planned(
     files = []
     with engines.open_sampler(recipe, plan.gpus) as sampler:
         for one, rows in pairs:
-            num_rows = engines.rows_per_call(recipe, one.sampling, len(plan.gpus))
-            files.append(_draw_benchmark(plan, one, rows, sampler, source, num_rows=num_rows, progress=progress))
+            with closing(make_reward(one.grader)) if plan.grade else nullcontext() as reward:
+                file = sample_benchmark(
+                    sampler,
+                    rows,
+                    n=plan.n,
+                    sampling=one.sampling,
+                    seed=plan.seed,
+                    template=one.template,
+                    source=source,
+                    folder=plan.folder,
+                    reward=reward,
+                    progress=progress,
+                    num_rows=engines.rows_per_call(recipe, one.sampling, len(plan.gpus)),
+                )
+            files.append(file)
             if finished is not None:
-                finished(files[-1])
+                finished(file)
     return files
-
-
-def _draw_benchmark(
-    plan: SamplePlan,
-    benchmark: BenchmarkPlan,
-    prompts: Sequence[Prompt],
-    sampler: Sampler,
-    source: Source,
-    *,
-    num_rows: int,
-    progress: DrawProgress | None,
-) -> SampleFile:
-    reward = make_reward(benchmark.grader) if plan.grade else None
-    try:
-        return sample_benchmark(
-            sampler,
-            prompts,
-            n=plan.n,
-            sampling=benchmark.sampling,
-            seed=plan.seed,
-            template=benchmark.template,
-            source=source,
-            folder=plan.folder,
-            reward=reward,
-            progress=progress,
-            num_rows=num_rows,
-        )
-    finally:
-        if reward is not None:
-            reward.close()
 
 
 def _device_name(device: torch.device) -> str:
