@@ -23,12 +23,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
     "Train": {"train": train.train, "sweep": sweep.sweep, "runs": runs.app, "export": export.export},
     "Measure": {"sample": sample.sample, "eval": eval_app},
     "Present": {"table": table.table, "plot": plot_app, "report": report.report},
-    "Reference": {
-        "config": config.app,
-        "benchmarks": benchmarks.app,
-        "doctor": doctor.doctor,
-        "demo": demo.demo,
-    },
+    "Reference": {"config": config.app, "benchmarks": benchmarks.app, "doctor": doctor.doctor, "demo": demo.demo},
 }
 
 

@@ -67,10 +67,7 @@ def assemble(
             top_k=config.rollout.top_k,
             max_new_tokens=config.rollout.max_new_tokens,
         ),
-        fingerprints={
-            "reference model": model_digest(folder),
-            "prompts": digest_prompts(prompts.prompts),
-        },
+        fingerprints={"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)},
         stop=StopCheck(stop, world),
     )
 

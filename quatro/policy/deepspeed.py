@@ -105,11 +105,7 @@ class DeepSpeedPolicy(Policy):
         head_rows: int | None = None,
     ) -> Forward:
         """As `Policy.forward`; DeepSpeed sees the policy's own model as one module, from ids to log-probabilities."""
-        options: dict[str, Any] = {
-            "need_entropy": need_entropy,
-            "entropy_grad": entropy_grad,
-            "head_rows": head_rows,
-        }
+        options: dict[str, Any] = {"need_entropy": need_entropy, "entropy_grad": entropy_grad, "head_rows": head_rows}
         if model is not None and model is not self.model:
             return super().forward(rows, model=model, **options)
         with self.world.waiting("the shards of a forward pass"):
@@ -218,9 +214,7 @@ class DeepSpeedPolicy(Policy):
         for number, master in enumerate(self._masters):
             tensors[f"{number}/master"] = master.detach()
             tensors |= {f"{number}/{name}": value for name, value in self.optimizer.state.get(master, {}).items()}
-        return {name: value.cpu().clone() for name, value in tensors.items()}, {
-            "schedule_steps": self._num_steps,
-        }
+        return {name: value.cpu().clone() for name, value in tensors.items()}, {"schedule_steps": self._num_steps}
 
     @torch.no_grad()
     def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:

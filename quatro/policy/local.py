@@ -111,10 +111,7 @@ class LocalPolicy(Policy):
                     tensors[f"{number}/{name}"] = value.detach().cpu().contiguous()
                 else:
                     scalars[f"{number}/{name}"] = value
-        return tensors, {
-            "scalars": scalars,
-            "schedule_steps": self.schedule.last_epoch,
-        }
+        return tensors, {"scalars": scalars, "schedule_steps": self.schedule.last_epoch}
 
     def load_optimizer_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         state = self.optimizer.state_dict()

@@ -45,9 +45,11 @@ class Reward(Protocol):
 
         The metrics depend on the arguments alone. A reward without a second way gives none.
         """
+        return dict
 
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
+        return None
 
 
 class RegisteredReward(Reward, Protocol):
@@ -62,7 +64,7 @@ class RegisteredReward(Reward, Protocol):
         """The reward, ready to score."""
 
 
-class VerifiedReward:
+class VerifiedReward(Reward):
     """1 for a correct rollout, 0 for any other."""
 
     def __init__(self, is_correct: Callable[[Prompt, Rollout], bool]) -> None:
@@ -74,14 +76,6 @@ class VerifiedReward:
             for prompt, rollouts in zip(prompts, completions, strict=True)
         ]
         return Scored([[float(bool(verdict)) for verdict in group] for group in correct], correct)
-
-    def second_opinion(
-        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
-    ) -> Callable[[], dict[str, float]]:
-        return dict
-
-    def close(self) -> None:
-        return None
 
 
 # Losses are computed in float32, which can hold the square of this.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from evals.errors import QuatroError, UsageError
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
-from quatro.rewards.base import Groups, Scored, require_usable
+from quatro.rewards.base import Groups, Reward, Scored, require_usable
 from quatro.types import Prompt
 
 OnError = Literal["fail", "zero"]
@@ -31,7 +31,7 @@ class CallOutcome:
     detail: str = ""
 
 
-class FunctionReward:
+class FunctionReward(Reward):
     """Runs the function in child processes; see `make_reward` for its arguments.
 
     ``prompt_text`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
@@ -115,11 +115,6 @@ class FunctionReward:
             f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}:\n"
             f"{outcome.detail}"
         )
-
-    def second_opinion(
-        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
-    ) -> Callable[[], dict[str, float]]:
-        return dict
 
     def close(self) -> None:
         self._pool.close()

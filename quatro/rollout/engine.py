@@ -44,7 +44,7 @@ class Sampler(Protocol):
 
 
 class Engine(Sampler, Protocol):
-    """A sampler that follows the policy's weights through a training run."""
+    """A sampler that follows the policy's weights. What it does here suits one that draws from the policy's tensors."""
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors).
@@ -55,15 +55,19 @@ class Engine(Sampler, Protocol):
         Raises:
             DivergedError: engine and policy disagree about a probe sequence afterwards.
         """
+        return {}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint must keep for the engine to go on from here (tensors, JSON values); mostly nothing."""
+        return {}, {}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
+        return None
 
     def close(self) -> None:
         """Give back what the engine holds (memory, processes); it draws nothing afterwards. Twice does no harm."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
-from quatro.rollout.engine import RolloutProgress
+from quatro.rollout.engine import Engine, RolloutProgress
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ReplayEngine:
+class ReplayEngine(Engine):
     """Deals out the completions of a samples file, each once, by ascending ``sample_index``.
 
     A prompt finds its completions by benchmark and id, or by id alone if its benchmark is empty. Token ids are those of
@@ -64,19 +64,12 @@ class ReplayEngine:
                 progress(num_finished, num_tokens)
         return results
 
-    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
-        """Nothing to do: recorded completions do not depend on weights."""
-        return {}
-
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """How many completions of each problem have been dealt out."""
         return {}, {"num_dealt": [[benchmark, id, count] for (benchmark, id), count in self._num_dealt.items()]}
 
     def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         self._num_dealt = {(benchmark, id): count for benchmark, id, count in plain["num_dealt"]}
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
     def _deal(self, prompt: Prompt, count: int, dealt: dict[tuple[str, str], int]) -> Sequence[Sample]:
         key = self._key(prompt)

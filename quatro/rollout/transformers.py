@@ -9,7 +9,7 @@ a prompt is prefilled once per group, rows with the same tokens so far share one
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, UsageError
 from quatro.policy.loading import context_limit, has_plain_head
-from quatro.rollout.engine import RolloutProgress, Share
+from quatro.rollout.engine import Engine, RolloutProgress, Share
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.limits import response_limits
 from quatro.rollout.sampling import DrawnTokens, draw_tokens
@@ -83,7 +83,7 @@ class _Rows:
     is_stopped_B: NDArray[np.bool_]
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Draws from ``model`` as it is at the time of the call; train/eval mode of its modules is put back afterwards.
 
     ``max_batch_tokens`` bounds rows x (prompt + response tokens) of the KV cache, ``max_batch_rows`` the rows.
@@ -129,20 +129,6 @@ class TransformersEngine:
         # For a tiny model the outer forward is a tenth of a step: call what is inside it.
         with compute():
             self._has_plain_head = has_plain_head(model)
-
-    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
-        """Nothing to do: the engine samples from the policy's own tensors."""
-        return {}
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Nothing: what is drawn depends on seeds and weights alone."""
-        return {}, {}
-
-    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Nothing to take over, see `state`."""
-
-    def close(self) -> None:
-        """Nothing to give back: the model is the policy's."""
 
     def generate(
         self,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
-from quatro.rollout.engine import RolloutProgress
+from quatro.rollout.engine import Engine, RolloutProgress
 from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
@@ -42,7 +42,7 @@ CPU_STEP_TOKENS = 4096
 MAX_SEED = (1 << 63) - 1
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """Draws with an LLM of its own, loaded from the folder or Hub id ``model``.
 
     ``shape`` is the model's configuration, ``max_model_len`` the most tokens that prompt and response may have
@@ -159,13 +159,6 @@ class VllmEngine:
             request = (self.probe.prompt, 0, self.probe.sampling.max_new_tokens)
             (output,) = self._draw([request], self.probe.sampling, (), None)
         return self.probe.compare(self._rollout(output, self.probe.sampling, {}))
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Nothing: what is drawn depends on seeds and weights alone."""
-        return {}, {}
-
-    def load_state(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Nothing to take over, see `state`."""
 
     def close(self) -> None:
         """Frees vLLM's memory. A process group that was there before the engine stays."""

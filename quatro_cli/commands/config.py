@@ -22,12 +22,7 @@ def _config() -> None:
     """
 
 
-def show(
-    source: Config,
-    settings: Set,
-    method: Method = None,
-    json: Json = False,
-) -> None:
+def show(source: Config, settings: Set, method: Method = None, json: Json = False) -> None:
     """Print a configuration in full, and where each value is from.
 
     A comment behind a value says who set it: a file or an option, the paper, verl (whose defaults the paper follows
@@ -51,11 +46,7 @@ def show(
     output.data(config_to_yaml(resolved.config, comments=comments))
 
 
-def diff(
-    a: Config,
-    b: Config,
-    json: Json = False,
-) -> None:
+def diff(a: Config, b: Config, json: Json = False) -> None:
     """Print the keys in which two configurations differ.
 
     A dash stands where a configuration has no such key.

@@ -83,9 +83,12 @@ def demo(
 
 
 def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
+    from quatro_cli.commands.train import train
+
     assert arm.run is not None
     option = f" -m {arm.method}" if arm.method else ""
-    if (arm.run / "config.yaml").is_file():
+    command = f"$ quatro train quickstart{option} -s steps={steps} -o {arm.run}"
+    if resume := (arm.run / "config.yaml").is_file():
         from quatro.config import load_config
         from quatro.runs.status import read_status
 
@@ -94,15 +97,10 @@ def _train(arm: Arm, *, steps: int, dry_run: bool) -> None:
         if read_status(arm.run).get("status") == "done":
             output.info(f"{arm.run} is done already")
             return
-        output.info(f"$ quatro train {arm.run} --resume")
-        resume = True
-    else:
-        output.info(f"$ quatro train quickstart{option} -s steps={steps} -o {arm.run}")
-        resume = False
+        command = f"$ quatro train {arm.run} --resume"
+    output.info(command)
     if dry_run:
         return
-    from quatro_cli.commands.train import train
-
     if resume:
         train(str(arm.run), settings=[], resume=True)
     else:

@@ -58,10 +58,7 @@ def list_(
         output.info(f"no runs below {root}; begin one with `quatro train quickstart`")
 
 
-def show(
-    run: Run,
-    json: Json = False,
-) -> None:
+def show(run: Run, json: Json = False) -> None:
     """Show the status, checkpoints and last metrics of a run.
 
     \b
