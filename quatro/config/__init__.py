@@ -1,14 +1,15 @@
 """Configurations: what they hold, and how they are read, written, compared and explained."""
 
-from quatro.config.files import find_config, shipped_configs
 from quatro.config.load import (
     Difference,
     ResolvedConfig,
     config_to_yaml,
     diff_configs,
+    find_config,
     leaves,
     load_config,
     resolve_config,
+    shipped_configs,
     value_texts,
     with_absolute_paths,
 )

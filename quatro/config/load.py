@@ -1,4 +1,4 @@
-"""Load, write and compare configurations; their keys are in `model.py`.
+"""Find, load, write and compare configurations; their keys are in `model.py`.
 
 A configuration is built in this order: the file, `-m METHOD` (which replaces the whole method block), each
 `-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,8 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from evals.errors import UsageError
-from quatro.config.errors import Locations, problem_lines
-from quatro.config.files import find_config
+from quatro.config.errors import Locations, closest, problem_lines
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
 from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
@@ -48,6 +48,41 @@ class Difference(NamedTuple):
     key: str
     a: str | None
     b: str | None
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Name -> file of every configuration that comes with the package; `quatro.sweep.file` knows the sweeps."""
+    return {path.stem: path for path in sorted(_shipped_folder().glob("*.yaml"))}
+
+
+def find_config(source: str | Path) -> Path:
+    """The file that ``source`` means: a file, a run directory's config.yaml, or a shipped configuration.
+
+    Raises:
+        UsageError: there is none; the message lists the shipped ones.
+    """
+    path = Path(source)
+    shipped = shipped_configs()
+    try:
+        if path.is_file():
+            return path
+        if (path / "config.yaml").is_file():
+            return path / "config.yaml"
+    except (OSError, ValueError) as error:  # a name no file system takes
+        reason = f"{type(error).__name__}; shipped: {', '.join(shipped)}"
+        raise UsageError(f"no config can be called {str(source)[:80]!r}...: {reason}") from error
+    name = str(source).removesuffix(".yaml")
+    if name in shipped:
+        return shipped[name]
+    found = "a directory without config.yaml" if path.is_dir() else "no such file or run"
+    raise UsageError(f"config {str(source)!r}: {found}; shipped: {', '.join(shipped)}{closest(name, shipped)}")
+
+
+def _shipped_folder() -> Path:
+    """`quatro/_configs` where the package was installed from a wheel, `configs/` in a checkout."""
+    package = Path(str(resources.files("quatro")))
+    installed = package / "_configs"
+    return installed if installed.is_dir() else package.parent / "configs"
 
 
 def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:

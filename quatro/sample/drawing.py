@@ -23,6 +23,7 @@ from evals.samples.graders import grader_name
 from quatro.data import to_prompts
 from quatro.policy.digest import check_model, model_digest
 from quatro.policy.embedded import resolve_model
+from quatro.registry import ENGINES
 from quatro.rewards import make_reward
 from quatro.rollout.engine import Recipe
 from quatro.runs.checkpoint import unfinished_note
@@ -181,7 +182,7 @@ def plan_samples(
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
     sampling = plans[0].sampling
     default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
-    engines.check_sampling(drawer, sampling)
+    ENGINES[drawer].check(temperatures={"temperature": sampling.temperature})
     check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
     return SamplePlan(
         model=found,

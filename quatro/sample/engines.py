@@ -121,11 +121,6 @@ def make_sampling_engine(recipe: Recipe) -> Engine:
     return kind.open(recipe, load_tokenizer(recipe.weights))
 
 
-def check_sampling(engine: str, sampling: Sampling) -> None:
-    """Raises UsageError for what ``engine`` cannot draw."""
-    ENGINES[engine].check(temperatures={"temperature": sampling.temperature})
-
-
 def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
     from quatro.sample.benchmark import default_rows_per_call

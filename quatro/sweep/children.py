@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from quatro.processes.stop import StopRequest
@@ -16,11 +15,7 @@ POLL_S = 0.1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A place where one point runs at a time: what its processes find in their environment."""
-
-    environment: Mapping[str, str]
+Slot = Mapping[str, str]  # a place where one point runs at a time: what its processes find in their environment
 
 
 def make_slots(jobs: int, gpus: Sequence[str] = (), *, num_threads: int | None = None) -> list[Slot]:
@@ -33,7 +28,7 @@ def make_slots(jobs: int, gpus: Sequence[str] = (), *, num_threads: int | None =
     each = str(max(1, (num_threads or _available_threads()) // count))
     threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 or num_threads else {}
     devices = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{}] * count
-    return [Slot({**threads, **device}) for device in devices]
+    return [{**threads, **device} for device in devices]
 
 
 def _available_threads() -> int:
@@ -72,7 +67,7 @@ class Children:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **slot.environment},
+                env={**os.environ, **slot},
                 start_new_session=True,
             )
             was_asked = False

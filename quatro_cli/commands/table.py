@@ -118,7 +118,9 @@ def table(
         _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")
         _write_tidy(paths, format, out, expand=expander(paths, top_p, cell))
         return
-    format = _of_paper(format)
+    if format is Format.parquet:
+        raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
+    format = format or Format.markdown
     if standalone and format is not Format.latex:
         raise usage_error(f"--standalone is for --format latex, found {format.value}")
     ks = numbers(k, "--k", int)
@@ -163,13 +165,6 @@ def _tables(
     tables = build_tables(chosen, own, published, metric=metric, style=style)
     output.warn(*warnings)
     return chosen, tables
-
-
-def _of_paper(format: Format | None) -> Format:
-    """The format of a table as in the paper."""
-    if format is Format.parquet:
-        raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
-    return format or Format.markdown
 
 
 def _refuse(options: Mapping[str, object], what: str) -> None:

@@ -67,10 +67,10 @@ def test_vllm_has_bounds_for_the_temperature_and_transformers_has_none(monkeypat
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: name)  # vLLM is installed
     for temperature in (0.001, 2.5, float("nan")):
         with pytest.raises(UsageError, match=r"0\.01 to 2"):
-            engines.check_sampling("vllm", Sampling(temperature=temperature))
-        engines.check_sampling("transformers", Sampling(temperature=temperature))
+            engines.ENGINES["vllm"].check(temperatures={"temperature": temperature})
+        engines.ENGINES["transformers"].check(temperatures={"temperature": temperature})
     for temperature in (0.01, 1.0, 2.0):
-        engines.check_sampling("vllm", Sampling(temperature=temperature))
+        engines.ENGINES["vllm"].check(temperatures={"temperature": temperature})
 
 
 def test_several_engines_get_several_times_the_rows():
