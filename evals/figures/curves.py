@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.figures.method_looks import places
 from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
-from evals.results.document import AVERAGE
+from evals.results.document import AVERAGE, Row
 from evals.results.entries import Entry
 from evals.text import visible
 
@@ -21,19 +21,6 @@ MOST_TICKS = 9
 _LONGEST_NOTE = 52
 _NOTE_INCHES = 0.055  # a character of a note
 Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}
-
-
-class Valued(Protocol):
-    """A value at one k with its interval, such as a `Row`."""
-
-    @property
-    def k(self) -> int | None: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def ci_low(self) -> float | None: ...
-    @property
-    def ci_high(self) -> float | None: ...
 
 
 class Point(NamedTuple):
@@ -51,7 +38,7 @@ class CurvePanel:
 
     title: str
     y_label: str
-    rows: Mapping[str, Sequence[Valued]]
+    rows: Mapping[str, Sequence[Row | Point]]
     is_share: bool = False
     note: str = ""
 
@@ -82,8 +69,7 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
                 ]
                 for label, entry in zip(labels, entries, strict=True)
             }
-            title = name
-            panels.append(CurvePanel(title, Y_LABELS[metric], curves, is_share=metric == "pass@k", note=setting))
+            panels.append(CurvePanel(name, Y_LABELS[metric], curves, is_share=metric == "pass@k", note=setting))
     return panels
 
 
@@ -139,7 +125,7 @@ def _head(axis: Axes, panel: CurvePanel) -> None:
         )
 
 
-def draw_over_k(axis: Axes, rows: Sequence[Valued], look: dict[str, object], *, scale: float = 1.0) -> None:
+def draw_over_k(axis: Axes, rows: Sequence[Row | Point], look: dict[str, object], *, scale: float = 1.0) -> None:
     """The curve of ``rows`` in ascending order of k; nothing where there are none."""
     points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
     values = [scale * row.value for _, row in points]

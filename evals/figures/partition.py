@@ -165,9 +165,7 @@ def _panel(row: Row) -> Panel:
     return row.benchmark, row.similarity, row.linkage
 
 
-def _without_lone_average(
-    panels: Sequence[Panel],
-) -> list[Panel]:
+def _without_lone_average(panels: Sequence[Panel]) -> list[Panel]:
     """Panels by benchmark. The average comes last, and is left out if there is only one benchmark."""
     names = list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE))
     if len(names) > 1:

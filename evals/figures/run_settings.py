@@ -115,7 +115,7 @@ def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable
 def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
     """The running means of ``runs`` averaged, at the steps that all of them have; geometric on a logarithmic axis.
 
-    Runs without a single number of ``metric`` do not count.
+    A geometric mean keeps one spike from lifting its neighbourhood. Runs without a number of ``metric`` do not count.
     """
     smooth = []
     for rows in runs:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
 from evals.figures.method_looks import MARKERS, PALETTE, places
-from evals.figures.style import STYLE, legible, make_logarithmic
-from evals.files.metric_rows import Rows, is_finite, running_mean, series
+from evals.figures.panels import styled
+from evals.figures.run_settings import mean_curve
+from evals.figures.style import legible, make_logarithmic
+from evals.files.metric_rows import Rows, series
 from evals.training_metrics import PANELS, Metric
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ def training_figure(runs: Sequence[TrainingRun]) -> Figure:
     Raises:
         DataError: a run has no rows, or no panel has a single finite number.
     """
-    import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -48,12 +49,12 @@ def training_figure(runs: Sequence[TrainingRun]) -> Figure:
         if not run.rows:
             raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
     panels = [metric for metric in PANELS if metric.is_in_figure]
-    drawn = [panel for panel in panels if any(_has_numbers(run.rows, panel) for run in runs)]
+    drawn = [panel for panel in panels if any(series(run.rows, panel.name)[0] for run in runs)]
     if not drawn:
         wanted = ", ".join(panel.name for panel in panels)
         raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
     placed = list(zip(places(run.label for run in runs), runs, strict=True))
-    with matplotlib.rc_context(cast("Any", STYLE)):
+    with styled():
         num_columns = min(3, len(drawn))
         num_rows = math.ceil(len(drawn) / num_columns)
         has_free_cell = len(drawn) < num_rows * num_columns
@@ -89,20 +90,13 @@ def _draw_panel(axis: Axes, panel: Metric, placed: Sequence[_Placed]) -> None:
 
 
 def _draw_curve(axis: Axes, panel: Metric, rows: Rows, place: int) -> None:
-    steps, values = series(rows, panel.name)
-    if panel.is_log:
-        positive = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
-        steps, values = [step for step, _ in positive], [value for _, value in positive]
+    steps, means, *_ = mean_curve([rows], panel)
     if not steps:
         return
     color = PALETTE[place % len(PALETTE)]
-    width = 2 * (len(values) // 24) + 1
-    if width > 1:
-        axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.28)
-    if panel.is_log:  # the mean of logarithms: one spike must not lift its whole neighbourhood
-        means = [math.exp(mean) for mean in running_mean([math.log(value) for value in values], width)]
-    else:
-        means = running_mean(values, width)
+    if len(steps) >= 24:  # shorter curves are not smoothed
+        value_at = dict(zip(*series(rows, panel.name), strict=True))
+        axis.plot(steps, [value_at[step] for step in steps], color=color, linewidth=0.7, alpha=0.28)
     # Markers of different runs stand at different steps, so that equal curves do not cover each other.
     every = max(1, len(steps) // 6)
     marker: dict[str, Any] = {"marker": MARKERS[place % len(MARKERS)], "markersize": 3.6}
@@ -147,7 +141,3 @@ def _key(place: int) -> Line2D:
 
     marker = MARKERS[place % len(MARKERS)]
     return Line2D([], [], color=PALETTE[place % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)
-
-
-def _has_numbers(rows: Rows, panel: Metric) -> bool:
-    return any(is_finite(row.get(panel.name)) for row in rows)

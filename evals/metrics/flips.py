@@ -150,7 +150,7 @@ def flips_result(
 def flip_rows(pairs: Sequence[Pair], ks: Sequence[int], *, ci_seed: int | None = None) -> list[Row]:
     """Rows of `flips_result` from counts."""
     unsolved = [pair for pair in pairs if pair.base == 0]
-    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, _is_solved, ci_seed)
+    rows = _rows(pairs, unsolved, FLIP, [None], BUCKETS[0].name, lambda pair, k: float(pair.tuned > 0), ci_seed)
     for bucket in BUCKETS:
         members = [pair for pair in pairs if pair.bucket == bucket.name]
         rows += _rows(pairs, members, FLIP_AT_K, ks, bucket.name, _flip, ci_seed)
@@ -176,10 +176,6 @@ def _rows(
     }
     values = {name: np.array([[value(pair, k) for k in ks] for pair in group]) for name, group in groups.items()}
     return rows_of(Estimate(metric, ks, counts, values, {"bucket": bucket}, is_averaged), ci_seed=ci_seed)
-
-
-def _is_solved(pair: Pair, k: int | None) -> float:
-    return float(pair.tuned > 0)
 
 
 def _flip(pair: Pair, k: int | None) -> float:

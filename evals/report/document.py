@@ -13,7 +13,7 @@ import numpy as np
 from evals.estimators import pass_at_ks, ucc_at_ks
 from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean
 from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
-from evals.report.model import Report, ReportRun, ReportSamples
+from evals.report.model import Report, ReportRun
 from evals.report.problems import Json, problem_sets
 from evals.report.samples import LONGEST_NAME, capped, setting_text
 from evals.results.document import AVERAGE, Row
@@ -197,7 +197,7 @@ def _seed_curve(
     ks = [k for k in ks if len({rows[k].n for rows in rows_of}) == 1]
     if not ks:
         return None
-    tables = _values_SPK([_samples_of(runs[index], head["sampling"]) for index in members], head, ks)
+    tables = _values_SPK([runs[index] for index in members], head, ks)
     means: list[SeedMean] = []
     for position, k in enumerate(ks):
         if tables is not None:
@@ -217,14 +217,11 @@ def _seed_curve(
     }
 
 
-def _samples_of(run: ReportRun, sampling: str) -> ReportSamples:
-    return next(samples for samples in run.samples if visible(samples.sampling) == sampling)
-
-
-def _values_SPK(several: Iterable[ReportSamples], head: Json, ks: Sequence[int]) -> np.ndarray | None:
+def _values_SPK(several: Iterable[ReportRun], head: Json, ks: Sequence[int]) -> np.ndarray | None:
     """The metric of every problem by seed, problem and k; None if seeds were sampled on different problems."""
     tables, ids = [], []
-    for samples in several:
+    for run in several:
+        samples = next(samples for samples in run.samples if visible(samples.sampling) == head["sampling"])
         view = next((view for view in samples.views if _name(view.benchmark) == head["benchmark"]), None)
         if view is None:
             return None

@@ -24,7 +24,9 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 def report_page(made: Document) -> str:
     """The page as HTML; the same document gives the same bytes."""
-    style, script = _style(), _script()
+    colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
+    style = f":root{{{colors}}}\n{_asset('report.css')}"
+    script = '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -60,12 +62,3 @@ def _hash_source(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return files("evals.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _style() -> str:
-    colors = "".join(f"--c{position}:{color};" for position, color in enumerate(PALETTE))
-    return f":root{{{colors}}}\n{_asset('report.css')}"
-
-
-def _script() -> str:
-    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"

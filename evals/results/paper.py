@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # of its average, in its order
 
@@ -75,28 +75,22 @@ class Paper:
 def paper() -> Paper:
     """The published numbers, read once."""
     text = resources.files("evals.results").joinpath("paper_results.json").read_text(encoding="utf-8")
-    document = json.loads(text)
+    document = json.loads(text, object_hook=_with_tuples)
     place = ("table", "metric", "benchmark", "model", "method", "delta")
     flags: dict[tuple[object, ...], list[Flag]] = {}
     for found in document["flags"]:
-        flag = Flag(
-            kind=found["kind"],
-            reason=found["reason"],
-            k=tuple(found["k"]),
-            printed=tuple(found["printed"]),
-            expected=tuple(found["expected"]) if found["expected"] is not None else None,
-        )
-        flags.setdefault(tuple(found[key] for key in place), []).append(flag)
+        flags.setdefault(tuple(found.pop(key) for key in place), []).append(Flag(**found))
     series = []
     for found in document["series"]:
         where = tuple(found[key] for key in place)
-        head = {key: found[key] for key in place}
-        series.append(
-            Series(**head, k=tuple(found["k"]), value=tuple(found["value"]), flags=tuple(flags.pop(where, ())))
-        )
+        series.append(Series(**found, flags=tuple(flags.pop(where, ()))))
     assert not flags, f"paper_results.json flags a series that it does not hold: {list(flags)}"
     remarks: dict[str, tuple[str, ...]] = {}
     for remark in document["remarks"]:
         for table in remark["tables"]:
             remarks[table] = (*remarks.get(table, ()), remark["text"])
     return Paper(tuple(series), MappingProxyType(remarks))
+
+
+def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}

@@ -44,7 +44,8 @@ def grade_rows(
         UsageError: there is no such grader.
         DataError: a row is code, or is not the countdown problem that its benchmark says.
     """
-    _check_grader(grader)
+    if grader is not None and grader not in GRADERS:
+        raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
     kinds = {name: grader or grader_name(name) for name in {row.benchmark for row in rows}}
     grades: dict[int, Grade] = {}
     maths = []
@@ -91,11 +92,6 @@ def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None
         f"{missing} of {num_rows} graded samples hold no \\boxed answer (no_answer) and count as wrong; if their "
         "prompt asked for none, as GSM8K's does not, grade with `quatro eval grade --extraction last-number`"
     )
-
-
-def _check_grader(grader: str | None) -> None:
-    if grader is not None and grader not in GRADERS:
-        raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
 
 
 def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +112,18 @@ def _reader_warnings(reader: SamplesReader) -> list[str]:
     return warnings
 
 
+@dataclass(slots=True)
 class _Seen:
     """What was read of one problem so far: its reference answer, its prompt, and the place of each index."""
 
-    __slots__ = ("answer", "answer_at", "benchmark", "id", "kept", "prompt", "prompt_at", "where")
-
-    def __init__(self, benchmark: str, id: str, answer: str | int | float | None, answer_at: str) -> None:
-        self.benchmark = benchmark
-        self.id = id
-        self.answer = answer
-        self.answer_at = answer_at
-        self.prompt: str | None = None
-        self.prompt_at = ""
-        self.where: dict[int, tuple[Path, int]] = {}
-        self.kept = 0
+    benchmark: str
+    id: str
+    answer: str | int | float | None
+    answer_at: str
+    prompt: str | None = None
+    prompt_at: str = ""
+    where: dict[int, tuple[Path, int]] = field(default_factory=dict)
+    kept: int = 0
 
 
 class SamplesReader:

@@ -48,12 +48,9 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
 
 def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, float | None]:
     """Suffix of the column -> value."""
-    values = {"": cell.value if cell is not None else None}
+    values = {"": cell.value if cell else None}
     if with_ci:
-        values |= {
-            " ci_low": cell.low if cell is not None else None,
-            " ci_high": cell.high if cell is not None else None,
-        }
+        values |= {" ci_low": cell.low if cell else None, " ci_high": cell.high if cell else None}
     return values
 
 
@@ -91,7 +88,7 @@ def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, 
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
     rule = ["-" * width if i < num_texts else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     lines = [
-        "| " + " | ".join(_pad(text, widths[i], is_left=i < num_texts) for i, text in enumerate(row)) + " |"
+        "| " + " | ".join(f"{text:{'<' if i < num_texts else '>'}{widths[i]}}" for i, text in enumerate(row)) + " |"
         for row in (rows[0], rule, *rows[1:])
     ]
     return "\n".join(lines)
@@ -106,10 +103,6 @@ def _markdown_cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
     if with_ci and cell.low is not None and cell.high is not None:
         text += f" \\[{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}\\]"
     return text
-
-
-def _pad(text: str, width: int, *, is_left: bool) -> str:
-    return text.ljust(width) if is_left else text.rjust(width)
 
 
 def to_json(layout: str, tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
