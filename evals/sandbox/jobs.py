@@ -1,0 +1,123 @@
+"""A program with its tests, and the verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from evals.sandbox.values import encode
+
+# Part of every verdict. Raise it when a change can turn one verdict into another.
+VERSION = 1
+
+Status = Literal["pass", "fail", "crash", "timeout", "memory", "output_limit", "refused", "infra_error"]
+Compare = Literal["equal", "set", "not none", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one program may use. ``timeout_s`` is CPU time: of all calls together, or of each case of standard input."""
+
+    timeout_s: float = 10.0
+    memory_mb: int = 1024
+    output_mb: int = 16
+    disk_mb: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asserts:
+    """Tests as code: each of ``code`` is one, or the last defines ``check(candidate)``, which is the only one.
+
+    ``setup`` is trusted code that runs first, such as the prompt with its helper functions. The name ``entry_point``
+    stands for the program's. Any other name that neither tests nor Python know is looked up in the program.
+    """
+
+    code: Sequence[str]
+    entry_point: str | None = None
+    setup: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """Tests as arguments and results of ``entry_point``.
+
+    The results are ``expected``, or what the same function of the trusted code ``reference`` returns. Numbers may differ
+    by ``atol``; results that are floats, or lists of them, always by 1e-6. ``compare``: "set" ignores order and
+    repetition, "not none" asks whether both or neither are None, "json" takes tuples for lists.
+    """
+
+    entry_point: str
+    inputs: Sequence[Sequence[Any]]
+    expected: Sequence[Any] | None = None
+    reference: str | None = None
+    atol: float = 0.0
+    compare: Compare = "equal"
+
+    def __post_init__(self) -> None:
+        if (self.expected is None) == (self.reference is None):
+            raise ValueError("Calls takes either `expected` or `reference`")
+        if self.expected is not None and len(self.expected) != len(self.inputs):
+            raise ValueError(f"Calls has {len(self.inputs)} inputs, but {len(self.expected)} expected results")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stdio:
+    """Tests as pairs of standard input and the standard output that it asks for.
+
+    White space at the ends of lines and empty lines at the end do not count; words that are numbers may differ by
+    ``atol``.
+    """
+
+    cases: Sequence[tuple[str, str]]
+    atol: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A program and its tests. ``every_test`` goes on after a test that failed, to count those that pass."""
+
+    program: str
+    tests: Asserts | Calls | Stdio
+    id: str = ""
+    limits: Limits = field(default_factory=Limits)
+    every_test: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a job: ``num_passed`` of ``num_tests`` tests passed; ``tier`` names the isolation it ran under.
+
+    The statuses: "fail" is a wrong answer; "crash" an exception or an end before the answer; "refused" a job that
+    cannot be run as it is; "infra_error" a fault of the sandbox or the machine, which says nothing about the program.
+    """
+
+    id: str
+    status: Status
+    detail: str
+    num_passed: int
+    num_tests: int
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+    tier: str
+    version: int = VERSION
+
+
+def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the worker is told of a job, and what only the process with the tests is told."""
+    limits = vars(job.limits)
+    is_stdio = isinstance(job.tests, Stdio)
+    entry_point = None if isinstance(job.tests, Stdio) else job.tests.entry_point
+    program = {"program": job.program, "is_stdio": is_stdio, "limits": limits}
+    tests: dict[str, Any] = {"every_test": job.every_test, "output_mb": job.limits.output_mb}
+    match job.tests:
+        case Asserts(code=code, setup=setup):
+            tests |= {"kind": "asserts", "code": list(code), "setup": setup, "entry_point": entry_point}
+        case Calls(inputs=inputs, expected=expected, reference=reference, atol=atol, compare=compare):
+            tests |= {"kind": "calls", "inputs": encode([list(row) for row in inputs]), "entry_point": entry_point}
+            tests |= {"expected": None if expected is None else encode(list(expected)), "reference": reference}
+            tests |= {"atol": atol, "compare": compare}
+        case Stdio(cases=cases, atol=atol):
+            tests |= {"kind": "stdio", "cases": [list(case) for case in cases], "atol": atol}
+    return program, tests

@@ -1,0 +1,338 @@
+"""What the process of the tests does: it runs the tests, with stand-ins for the program's functions, and reports.
+
+It shares nothing with the program but two pipes. Answers come as tagged JSON, so what is compared here are values of
+Python's own types, and `Remote` objects, which are equal to themselves only.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, cast
+
+from evals.sandbox.frames import EndedError, TooLongError, read_frame, write_frame
+from evals.sandbox.values import JSON, CannotCrossError, MalformedError, decode, encode, read_json, write_json
+
+_TEXT = 300
+_CLOSE, _RELATIVE = 1e-6, 1e-7
+_CHECK = re.compile(r"^def check\(", re.MULTILINE)
+_MODULES = {"np": "numpy", "pd": "pandas", "numpy": "numpy"}
+
+Report = dict[str, Any]
+
+
+class _Over(BaseException):
+    """The program can answer no more: a status and why. No `except Exception` of a test stops it."""
+
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(status, detail)
+        self.status, self.detail = status, detail
+
+
+class _FromProgram:
+    """Marks exceptions that the program raised."""
+
+
+class Channel:
+    """The pipes to the program. After the first fault in what it says, it is not asked again."""
+
+    def __init__(self, calls: int, answers: int, most_bytes: int) -> None:
+        self._calls, self._answers, self._most = calls, answers, most_bytes
+        self._remotes: dict[int, Remote] = {}
+        self.over: _Over | None = None
+
+    def start(self) -> None:
+        """Waits until the program's text has run; raises what it raised."""
+        self._receive()
+
+    def name(self, name: str) -> Any:
+        """What the program calls ``name``; `NameError` if it has none."""
+        return self._ask({"do": "name", "name": name})
+
+    def do(self, verb: str, number: int, *arguments: object) -> Any:
+        """The result of an act on one of the program's objects."""
+        form = encode(list(arguments), _refer)
+        return self._ask({"do": verb, "on": number, "arguments": form})
+
+    def _ask(self, request: JSON) -> Any:
+        if self.over is None:
+            try:
+                write_frame(self._calls, write_json(request))
+            except EndedError:
+                self.over = _Over("crash", "the program ended before it answered")
+        return self._receive()
+
+    def _receive(self) -> Any:
+        if self.over is None:
+            try:
+                answer = read_json(read_frame(self._answers, self._most))
+                if type(answer) is dict and answer.keys() == {"error", "text"}:
+                    raise _exception(answer["error"], answer["text"])
+                if type(answer) is not dict or answer.keys() != {"value"}:
+                    raise MalformedError("it is neither a value nor an error")
+                return decode(answer["value"], self._resolve)
+            except EndedError:
+                self.over = _Over("crash", "the program ended before it answered")
+            except TooLongError as error:
+                self.over = _Over("output_limit", f"the program answered {error} bytes")
+            except MalformedError as error:
+                self.over = _Over("fail", f"the program's answer is malformed: {error}")
+        raise self.over
+
+    def _resolve(self, content: JSON) -> object:
+        number, kind = content
+        if type(number) is not int or type(kind) is not str:
+            raise MalformedError("an object is a number and a class")
+        return self._remotes.setdefault(number, Remote(self, number, kind))
+
+
+def _exception(names: JSON, text: JSON) -> Exception:
+    """An exception of the first of these classes that Python has itself, marked as the program's."""
+    if type(names) is not list or type(text) is not str:
+        raise MalformedError("an error is names and a text")
+    for name in names:
+        base = getattr(builtins, name, None) if type(name) is str else None
+        if isinstance(base, type) and issubclass(base, BaseException):
+            # SystemExit and KeyboardInterrupt would end the tests.
+            base = base if issubclass(base, Exception) and not issubclass(base, UnicodeError) else Exception
+            return cast(Exception, type(str(names[0])[:80], (base, _FromProgram), {})(text))
+    raise MalformedError("an error is of no class of Python's")
+
+
+class Remote:
+    """Stands for an object of the program's: it can be called, read and iterated over there, and compared nowhere."""
+
+    def __init__(self, channel: Channel, number: int, kind: str) -> None:
+        vars(self).update(_channel=channel, _number=number, _kind=kind)
+
+    def _do(self, verb: str, *arguments: object) -> Any:
+        return vars(self)["_channel"].do(verb, vars(self)["_number"], *arguments)
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        return self._do("call", list(arguments), named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__name__":
+            raise AttributeError(name)
+        return self._do("get", name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._do("set", name, value)
+
+    def __getitem__(self, key: object) -> Any:
+        return self._do("item", key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return cast(Iterator[Any], self._do("iter"))
+
+    def __next__(self) -> Any:
+        return self._do("next")
+
+    def __len__(self) -> int:
+        return cast(int, self._do("len"))
+
+    def __bool__(self) -> bool:
+        return cast(bool, self._do("bool"))
+
+    def __repr__(self) -> str:
+        return f"<{vars(self)['_kind']} of the program>"
+
+
+def _refer(value: object) -> JSON:
+    if not isinstance(value, Remote):
+        raise CannotCrossError(f"a value of class {type(value).__qualname__} cannot be sent to the program")
+    return {"object": [vars(value)["_number"], ""]}
+
+
+class _Names(dict[str, Any]):
+    """The names of the tests. One that nobody defined is Python's, then a module, then the program's."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(__name__="tests", __builtins__=builtins)
+        self._channel = channel
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name) or name.startswith("__"):
+            raise KeyError(name)
+        if name in sys.stdlib_module_names or name in _MODULES:
+            # Never the program's: its `math.isclose` would say yes to everything.
+            self[name] = importlib.import_module(_MODULES.get(name, name))
+        else:
+            self[name] = self._channel.name(name)
+        return self[name]
+
+
+def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
+    """The report on a program whose functions the tests call."""
+    names = _Names(channel)
+    try:
+        texts = [tests["setup"], *tests["code"]] if tests["kind"] == "asserts" else [tests["reference"] or ""]
+        codes = [compile(text, "<tests>", "exec", dont_inherit=True) for text in texts]
+        exec(codes[0], names)
+    except _Over as over:
+        return _report(over.status, over.detail, 0, len(tests.get("code") or tests["inputs"]))
+    except Exception as error:
+        return _report("refused", f"the tests cannot run: {_words(error)}", 0, 0)
+    if tests["kind"] == "asserts":
+        steps = _assert_steps(tests, codes[1:], names, channel)
+    else:
+        steps = _call_steps(tests, names, channel)
+    return _run(steps, channel, every_test=tests["every_test"])
+
+
+def _assert_steps(tests: dict[str, Any], codes: list[Any], names: _Names, channel: Channel) -> list[Callable[[], None]]:
+    entry_point = tests["entry_point"]
+
+    def run(chosen: list[Any]) -> None:
+        if entry_point and not isinstance(dict.get(names, entry_point), Remote):
+            names[entry_point] = channel.name(entry_point)
+        for code in chosen:
+            exec(code, names)
+
+    def check() -> None:
+        run(codes)
+        names["check"](names[entry_point])
+
+    if entry_point and any(_CHECK.search(text) for text in tests["code"]):
+        return [check]
+    return [partial(run, [code]) for code in codes]
+
+
+def _call_steps(tests: dict[str, Any], names: _Names, channel: Channel) -> list[Callable[[], None]]:
+    inputs = decode(tests["inputs"])
+    results = None if tests["expected"] is None else decode(tests["expected"])
+    entry_point = tests["entry_point"]
+    reference = dict.get(names, entry_point)
+    candidate = cache(partial(channel.name, entry_point))
+
+    def step(index: int) -> None:
+        expected = reference(*copy.deepcopy(inputs[index])) if results is None else results[index]
+        found = candidate()(*inputs[index])
+        if not agrees(found, expected, tests["atol"], tests["compare"]):
+            raise AssertionError(f"input {index} gave another result than expected")
+
+    return [partial(step, index) for index in range(len(inputs))]
+
+
+def _run(steps: list[Callable[[], None]], channel: Channel, *, every_test: bool) -> Report:
+    """Runs tests one after the other; the first that does not pass gives status and detail."""
+    num_passed = 0
+    first: tuple[str, str] | None = None
+    loaded = _outcome(channel.start, channel)
+    if loaded:
+        return _report(*loaded, 0, len(steps))
+    for step in steps:
+        found = _outcome(step, channel)
+        num_passed += found is None
+        first = first or found
+        if found and (channel.over or not every_test):
+            break
+    status, detail = first or ("pass", "")
+    return _report(status, detail, num_passed, len(steps))
+
+
+def _outcome(step: Callable[[], None], channel: Channel) -> tuple[str, str] | None:
+    """None if the step passed, else status and detail."""
+    try:
+        step()
+    except _Over as over:
+        return over.status, over.detail
+    except CannotCrossError as error:
+        return "refused", str(error)
+    except BaseException as error:
+        if channel.over:
+            return channel.over.status, channel.over.detail
+        if isinstance(error, _FromProgram):
+            return ("memory" if isinstance(error, MemoryError) else "crash"), f"the program raised {_words(error)}"
+        # Not what it says: a test's own values must not reach the worker, from which programs are forked.
+        return "fail", f"the tests raised {type(error).__name__}"
+    # A test that catches everything does not make a broken answer good.
+    return (channel.over.status, channel.over.detail) if channel.over else None
+
+
+def agrees(found: object, expected: object, atol: float, compare: str) -> bool:
+    """Whether a result is the one expected."""
+    if compare == "not none":
+        return (found is None) == (expected is None)
+    if compare == "set":
+        found, expected = set(cast(Any, found)), set(cast(Any, expected))
+    if compare == "json":
+        found, expected = _listed(found), _listed(expected)
+    if found == expected:
+        return True
+    numbers = expected if isinstance(expected, (list, tuple)) else [expected]
+    if not atol and numbers and all(isinstance(number, float) for number in numbers):
+        atol = _CLOSE
+    return bool(atol) and _near(found, expected, atol)
+
+
+def _near(found: object, expected: object, atol: float) -> bool:
+    if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
+        return found == expected or abs(found - expected) <= atol + _RELATIVE * abs(expected)
+    if isinstance(expected, (list, tuple)) and type(found) is type(expected):
+        pairs = zip(found, expected, strict=False)
+        return len(found) == len(expected) and all(_near(one, other, atol) for one, other in pairs)
+    return found == expected
+
+
+def _listed(value: object) -> object:
+    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def judge_output(tests: dict[str, Any], run_case: Callable[[str], dict[str, Any]]) -> Report:
+    """The report on a program that reads standard input; ``run_case`` gives what became of one input."""
+    num_passed = 0
+    first: tuple[str, str] | None = None
+    for index, (given, expected) in enumerate(tests["cases"]):
+        result = run_case(given)
+        found: tuple[str, str] | None = None
+        if result["status"] != "pass":
+            found = result["status"], f"case {index}: {result['detail']}"
+        elif not same_output(result["output"], expected, tests["atol"]):
+            found = "fail", f"case {index}: another output than expected"
+        num_passed += found is None
+        first = first or found
+        # Timeouts, floods and memory hogs cost too much to go on with.
+        if found and (not tests["every_test"] or found[0] not in ("fail", "crash")):
+            break
+    return _report(*(first or ("pass", "")), num_passed, len(tests["cases"]))
+
+
+def same_output(found: str, expected: str, atol: float) -> bool:
+    """Whether two outputs agree line by line, but for white space at the ends and numbers within ``atol``."""
+    lines, wanted = _lines(found), _lines(expected)
+    if lines == wanted or not atol:
+        return lines == wanted
+    words = [[line.split() for line in text] for text in (lines, wanted)]
+    if [len(line) for line in words[0]] != [len(line) for line in words[1]]:
+        return False
+    pairs = zip(sum(words[0], []), sum(words[1], []), strict=True)
+    return all(one == other or _same_number(one, other, atol) for one, other in pairs)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _same_number(one: str, other: str, atol: float) -> bool:
+    try:
+        return abs(float(one) - float(other)) <= atol
+    except ValueError:
+        return False
+
+
+def _report(status: str, detail: str, num_passed: int, num_tests: int) -> Report:
+    return {"status": status, "detail": detail[:_TEXT], "num_passed": num_passed, "num_tests": num_tests}
+
+
+def _words(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}"[:_TEXT].rstrip(": ")

@@ -1,0 +1,284 @@
+"""The sandbox as its user sees it: workers that are handed jobs and give verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from evals.sandbox.frames import EndedError, read_exactly
+from evals.sandbox.jobs import Job, Verdict, messages
+from evals.sandbox.tiers import ENVIRONMENT, ROOT, TIERS, IsolationError, interpreter, probe, remove_scratch, scratch_folder
+from evals.sandbox.values import CannotCrossError, read_json, write_json
+
+_START_S = 60.0
+# A worker ends each job by itself; one that is silent for this long is broken.
+_SILENT_S = 2 * 3600.0
+_MOST_PROGRAM_BYTES = 1 << 20
+_DISK_MB = 256
+_MOST_TRIES = 2
+
+
+class Sandbox:
+    """Runs programs that nobody has read, each with its tests, in isolation.
+
+    ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none, `IsolationError`
+    is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand. The workers start
+    with the first job, or with `start`, and end with `close`.
+
+    Raises:
+        IsolationError: the tier cannot be had here.
+    """
+
+    def __init__(
+        self,
+        *,
+        tier: str | None = None,
+        workers: int = 2,
+        allow_unsafe: bool = False,
+        preload: Sequence[str] = (),
+    ) -> None:
+        if tier is not None and tier not in TIERS:
+            raise ValueError(f"tier is one of {', '.join(TIERS)}, not {tier!r}")
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        self.tier = tier or probe().name
+        self.workers = workers
+        self._preload = list(preload)
+        self._alive: list[_Worker] = []
+        self._lock = threading.Lock()
+        faults = probe().faults(self.tier)
+        if faults:
+            raise IsolationError(f"the tier {self.tier!r} cannot be had here: {'; '.join(faults)}")
+        if self.tier == "none" and not allow_unsafe:
+            tried = "; ".join(probe().faults("landlock+seccomp")) or "it was asked for by name"
+            raise IsolationError(
+                f"programs would run without isolation ({tried}). Run this on Linux 6.2 or later with Landlock and seccomp, "
+                "or allow unsafe code if you trust every program"
+            )
+
+    def __enter__(self) -> Sandbox:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the workers that are missing and waits until they are ready.
+
+        Raises:
+            IsolationError: a worker could not isolate itself.
+        """
+        missing = self.workers - len(self._alive)
+        started = [_Worker(self.tier, self._preload) for _ in range(missing)]
+        self._alive += started
+        try:
+            for worker in started:
+                worker.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the workers and removes their folders."""
+        while self._alive:
+            self._alive.pop().end()
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Verdict]:
+        """The verdict on each job, in their order; jobs are taken as workers become free.
+
+        Raises:
+            RuntimeError: another run of this sandbox is not over.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("this sandbox is running other jobs; finish them first, or open another sandbox")
+        try:
+            yield from self._run(iter(jobs))
+        finally:
+            for worker in [worker for worker in self._alive if worker.is_busy]:
+                self._alive.remove(worker)  # nobody will read its verdict
+                worker.end()
+            self._lock.release()
+
+    def _run(self, jobs: Iterator[Job]) -> Iterator[Verdict]:
+        found: dict[int, Verdict] = {}
+        again: list[tuple[int, Job, int]] = []
+        num_taken = num_given = 0
+        has_more = True
+        while has_more or again or num_given < num_taken:
+            self.start()
+            for worker in self._alive:
+                while not worker.is_busy and (again or has_more):
+                    if again:
+                        worker.send(*again.pop())
+                        continue
+                    job = next(jobs, None)
+                    has_more = job is not None
+                    if job is not None:
+                        try:
+                            worker.send(num_taken, job, 1)
+                        except _RefusedError as error:
+                            found[num_taken] = _without_run(job, "refused", str(error), self.tier)
+                        num_taken += 1
+            for worker in self._wait():
+                index, job, tries = worker.open
+                try:
+                    found[index] = Verdict(id=job.id, tier=self.tier, **worker.receive())
+                except (EndedError, TimeoutError) as error:
+                    self._alive.remove(worker)
+                    ending = worker.end()
+                    if tries < _MOST_TRIES:
+                        again.append((index, job, tries + 1))
+                    else:
+                        detail = f"its worker {ending}" if isinstance(error, EndedError) else "its worker is silent"
+                        found[index] = _without_run(job, "infra_error", detail, self.tier)
+            while num_given in found:
+                yield found.pop(num_given)
+                num_given += 1
+
+    def _wait(self) -> list[_Worker]:
+        """Busy workers that have something to say or are overdue, after waiting for the first."""
+        busy = [worker for worker in self._alive if worker.is_busy]
+        if not busy:
+            return []
+        poll = select.poll()
+        for worker in busy:
+            poll.register(worker.verdicts, select.POLLIN)
+            if worker.unsent:
+                poll.register(worker.jobs, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(1000)}
+        for worker in busy:
+            if worker.jobs in ready:
+                worker.write()
+        return [worker for worker in busy if worker.verdicts in ready or worker.is_overdue]
+
+
+class _Worker:
+    """The process of a worker, its pipes and its folder."""
+
+    def __init__(self, tier: str, preload: list[str]) -> None:
+        self.folder = scratch_folder()
+        settings = {"tier": tier, "work": self.folder, "preload": preload, "root": ROOT, "disk_mb": _DISK_MB}
+        theirs, self.jobs = os.pipe()
+        self.verdicts, answers = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [*interpreter("worker"), json.dumps(settings)],
+                stdin=theirs,
+                stdout=answers,
+                stderr=subprocess.DEVNULL,
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.jobs)
+            os.close(self.verdicts)
+            remove_scratch(self.folder)
+            raise
+        finally:
+            os.close(theirs)
+            os.close(answers)
+        os.set_blocking(self.jobs, False)
+        self.unsent = memoryview(b"")
+        self._open: tuple[int, Job, int] | None = None
+        self._until_s = 0.0
+
+    def wait_until_ready(self) -> None:
+        """Returns when the worker can take a job; `IsolationError` if it cannot."""
+        poll = select.poll()
+        poll.register(self.verdicts, select.POLLIN)
+        if not poll.poll(_START_S * 1000):
+            raise IsolationError(f"a worker of the sandbox was not ready after {_START_S:g} s")
+        try:
+            answer = self.receive()
+        except EndedError as error:
+            raise IsolationError("a worker of the sandbox ended while it started") from error
+        if "error" in answer:
+            raise IsolationError(f"a worker of the sandbox could not start: {answer['error']}")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has a job."""
+        return self._open is not None
+
+    @property
+    def open(self) -> tuple[int, Job, int]:
+        """Its job, with the job's index and how often it was tried."""
+        assert self._open is not None
+        return self._open
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it has been silent for longer than any job lasts."""
+        return time.monotonic() > self._until_s
+
+    def send(self, index: int, job: Job, tries: int) -> None:
+        """Hands the job over; what does not fit into the pipe is written later."""
+        parts = _parts(job)
+        self._open = (index, job, tries)
+        self._until_s = time.monotonic() + _SILENT_S
+        self.unsent = memoryview(b"".join(len(part).to_bytes(4, "big") + part for part in parts))
+        self.write()
+
+    def write(self) -> None:
+        """Writes as much of the job as the pipe takes."""
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.jobs, self.unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self.unsent = memoryview(b"")  # it ended, as reading will say
+
+    def receive(self) -> dict[str, Any]:
+        """What it says; the job is done."""
+        if self.is_busy and self.is_overdue:
+            raise TimeoutError
+        length = int.from_bytes(read_exactly(self.verdicts, 4), "big")
+        answer: dict[str, Any] = read_json(read_exactly(self.verdicts, length))
+        self._open = None
+        return answer
+
+    def end(self) -> str:
+        """Ends the process and removes its folder; how it ended, as "ended with status 1"."""
+        os.close(self.jobs)
+        if self.is_busy:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        try:
+            status = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        os.close(self.verdicts)
+        remove_scratch(self.folder)
+        return f"ended with status {status}"
+
+
+class _RefusedError(Exception):
+    """A job cannot be run as it is."""
+
+
+def _parts(job: Job) -> list[bytes]:
+    """The two messages on a job, as bytes."""
+    size = len(job.program.encode("utf-8", "surrogatepass"))
+    if size > _MOST_PROGRAM_BYTES:
+        raise _RefusedError(f"the program has {size} bytes; {_MOST_PROGRAM_BYTES} are allowed")
+    try:
+        return [write_json(message) for message in messages(job)]
+    except (CannotCrossError, RecursionError) as error:
+        raise _RefusedError(f"the tests cannot be sent: {error}") from error
+
+
+def _without_run(job: Job, status: Any, detail: str, tier: str) -> Verdict:
+    return Verdict(
+        id=job.id, status=status, detail=detail, num_passed=0, num_tests=0, cpu_s=0.0, wall_s=0.0, memory_mb=0.0, tier=tier
+    )

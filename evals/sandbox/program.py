@@ -1,0 +1,114 @@
+"""What the process of the program does: it runs the program's text, then answers calls, or ends as a script does.
+
+Everything here shares an interpreter with hostile code and is at its mercy. That harms nobody: this process knows no
+expected value, and whatever it answers is a value that the program could have returned as well.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+import types
+from typing import Any, NoReturn
+
+from evals.sandbox.frames import read_frame, write_frame
+from evals.sandbox.values import JSON, decode, encode, read_json, write_json
+
+_TEXT = 300
+FILE_NAME = "<program>"
+
+
+def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
+    """Runs the program's text as a module and answers calls until the other side closes the pipe or kills us."""
+    module = types.ModuleType("program")
+    sys.modules["program"] = module
+    try:
+        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+        answer: JSON = {"value": None}
+    except BaseException as error:
+        answer = _describe(error)
+    objects = _Objects(module)
+    while True:
+        write_frame(answers, write_json(answer))
+        request = read_json(read_frame(calls))
+        try:
+            answer = {"value": objects.encode(objects.do(request))}
+        except BaseException as error:
+            answer = _describe(error)
+
+
+class _Objects:
+    """The program's own objects, which the tests know by number only."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+        self.kept: list[object] = []
+        self.numbers: dict[int, int] = {}
+
+    def encode(self, value: object) -> JSON:
+        return encode(value, self._refer)
+
+    def _refer(self, value: object) -> JSON:
+        if id(value) not in self.numbers:
+            self.numbers[id(value)] = len(self.kept)
+            self.kept.append(value)
+        return {"object": [self.numbers[id(value)], str(type(value).__name__)[:_TEXT]]}
+
+    def do(self, request: dict[str, Any]) -> object:
+        if request["do"] == "name":
+            return self._name(request["name"])
+        target: Any = self.kept[request["on"]]
+        arguments = decode(request["arguments"], lambda content: self.kept[content[0]])
+        match request["do"]:
+            case "call":
+                return target(*arguments[0], **arguments[1])
+            case "get":
+                return getattr(target, arguments[0])
+            case "set":
+                return setattr(target, *arguments)
+            case "item":
+                return target[arguments[0]]
+        return {"iter": iter, "next": next, "len": len, "bool": bool}[request["do"]](target)
+
+    def _name(self, name: str) -> object:
+        if name in self.module.__dict__:
+            return self.module.__dict__[name]
+        if name in getattr(self.module, "Solution", types.SimpleNamespace()).__dict__:
+            return getattr(self.module.__dict__["Solution"](), name)
+        raise NameError(f"name {name!r} is not defined")
+
+
+def _describe(error: BaseException) -> JSON:
+    names = [str(kind.__name__) for kind in type(error).__mro__]
+    try:
+        text = str(error)[:_TEXT]
+    except BaseException:
+        text = ""
+    return {"error": names, "text": text}
+
+
+def run_script(source: str) -> NoReturn:
+    """Runs the program's text as `python FILE` would, on the real descriptors 0, 1 and 2, and ends the process."""
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    status = 0
+    try:
+        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc(limit=-3)
+        status = 1
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        status = status or 1
+    os._exit(status & 0xFF)

@@ -1,0 +1,250 @@
+"""Which isolation this machine and this user allow, found out by trying what must be refused."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals.sandbox import kernel, landlock, seccomp
+
+TIERS = {
+    "full": ("limits", "landlock", "seccomp", "namespaces"),
+    "landlock+seccomp": ("limits", "landlock", "seccomp"),
+    "none": (),
+}
+# Where this package is imported from.
+ROOT = str(Path(__file__).parents[2])
+_PROBE_S = 60.0
+_MB = 1 << 20
+
+
+class IsolationError(RuntimeError):
+    """Programs cannot be isolated here, or not as asked."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One act that a layer must refuse, or must still allow; ``fault`` is empty if it did."""
+
+    layer: str
+    act: str
+    fault: str
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The strongest isolation to be had, as "full", "landlock+seccomp" or "none", and what was tried."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+    def faults(self, name: str) -> list[str]:
+        """Why the tier ``name`` cannot be had; empty if it can."""
+        layers = TIERS[name]
+        return [f"{check.layer}: {check.act}: {check.fault}" for check in self.checks if check.layer in layers and check.fault]
+
+
+@functools.cache
+def probe() -> Tier:
+    """The strongest tier, tried out once per process, in processes of its own."""
+    if not sys.platform.startswith("linux"):
+        return Tier("none", (Check("limits", "run on Linux", f"this is {sys.platform}"),))
+    with tempfile.TemporaryDirectory(prefix="sandbox-probe-") as folder:
+        command = interpreter("tiers") + [folder]
+        try:
+            done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=_PROBE_S, check=True)
+            checks = tuple(Check(**check) for check in json.loads(done.stdout))
+        except (subprocess.SubprocessError, ValueError) as error:
+            checks = (Check("limits", "start the probe", str(error)),)
+    found = Tier("none", checks)
+    return Tier(next(name for name in TIERS if not found.faults(name)), checks)
+
+
+# The same order of sets in every worker; no other word of the caller's environment reaches it.
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+
+
+def interpreter(module: str) -> list[str]:
+    """The command that runs `main` of a module of this package, without the caller's paths."""
+    start = f"import sys; sys.path.insert(0, {ROOT!r}); from evals.sandbox.{module} import main; main()"
+    return [sys.executable, "-s", "-P", "-c", start]
+
+
+Act = Callable[[], object]
+
+
+def main() -> None:
+    """Tries all layers, each in processes that nothing else holds back; prints the checks as JSON."""
+    kernel.adopt_orphans()
+    base = Path(sys.argv[1])
+    secret, work = base / "secret", base / "work"
+    secret.write_text("secret", encoding="ascii")
+    work.mkdir()
+    listener = socket.create_server(("127.0.0.1", 0))
+    layers: dict[str, tuple[Act, dict[str, tuple[Act, bool]]]] = {
+        "limits": (_limits, _limits_acts()),
+        "landlock": (lambda: _landlock(work), _landlock_acts(secret, work)),
+        "seccomp": (seccomp.refuse_calls, _seccomp_acts(secret)),
+        "namespaces": (lambda: _namespaces(work), _namespace_acts(secret, work, listener.getsockname(), os.getpid())),
+    }
+    checks = [check for layer, (enter, acts) in layers.items() for check in _try(layer, enter, acts)]
+    print(json.dumps([vars(check) for check in checks]))  # noqa: T201
+
+
+def _try(layer: str, enter: Act, acts: dict[str, tuple[Act, bool]]) -> list[Check]:
+    """Every act in a process of its own that has entered the layer."""
+    return [Check(layer, name, _in_process(enter, act, is_refused)) for name, (act, is_refused) in acts.items()]
+
+
+def _in_process(enter: Act, act: Act, is_refused: bool) -> str:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)
+        fault = "it did not end by itself"
+        try:
+            fault = _fault(enter, act, is_refused)
+        finally:
+            os.write(writer, fault.encode("utf-8", "replace")[:500])
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        found = file.read().decode("utf-8", "replace")
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if found == "\0":
+        return ""
+    return found or f"its process ended with status {status}"
+
+
+def _fault(enter: Act, act: Act, is_refused: bool) -> str:
+    try:
+        enter()
+    except OSError as error:
+        return f"not to be had here: {error}"
+    try:
+        act()
+    except (OSError, MemoryError, ValueError) as error:
+        return "\0" if is_refused else f"it was refused: {error}"
+    return "it was allowed" if is_refused else "\0"
+
+
+def _limits() -> None:
+    kernel.limit(resource.RLIMIT_AS, 512 * _MB)
+    kernel.limit(resource.RLIMIT_FSIZE, _MB)
+    kernel.drop_capabilities()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def _limits_acts() -> dict[str, tuple[Act, bool]]:
+    def write_much() -> None:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            file.write(bytes(_MB))
+            file.write(b"x")
+
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    return {
+        "take more memory": (lambda: bytearray(1024 * _MB), True),
+        "write more to a file": (write_much, True),
+        "raise a limit": (lambda: resource.setrlimit(resource.RLIMIT_AS, unlimited), True),
+        "take less memory": (lambda: bytearray(_MB), False),
+    }
+
+
+def _landlock(work: Path) -> None:
+    kernel.drop_capabilities()
+    landlock.restrict(landlock.make_ruleset(str(work)))
+
+
+def _landlock_acts(secret: Path, work: Path) -> dict[str, tuple[Act, bool]]:
+    return {
+        "read a file outside": (secret.read_bytes, True),
+        "write to a file outside": (lambda: secret.write_text("changed"), True),
+        "truncate a file outside": (lambda: os.truncate(secret, 0), True),
+        "make a file outside": ((secret.parent / "other").touch, True),
+        "remove a file outside": (secret.unlink, True),
+        "rename a file outside": (lambda: secret.rename(secret.parent / "renamed"), True),
+        "list a folder outside": (lambda: os.listdir(secret.parent), True),
+        "read a process": (lambda: Path("/proc/self/environ").read_bytes(), True),
+        "write in the working folder": (lambda: (work / "file").write_text("text"), False),
+        "import a module": (lambda: __import__("wave"), False),
+    }
+
+
+def _seccomp_acts(secret: Path) -> dict[str, tuple[Act, bool]]:
+    def start_thread() -> None:
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        thread.join()
+
+    return {
+        "fork": (os.fork, True),
+        "run a program": (lambda: os.execv("/proc/self/exe", ["python", "-c", "pass"]), True),
+        "open a socket": (socket.socket, True),
+        "signal another process": (lambda: os.kill(os.getppid(), 0), True),
+        "trace": (lambda: kernel.syscall(101 if kernel.MACHINE == "x86_64" else 117, 16, os.getppid(), 0, 0), True),
+        "change a file's mode": (lambda: secret.chmod(0o600), True),
+        "leave its namespaces": (lambda: kernel.syscall(272 if kernel.MACHINE == "x86_64" else 97, 0x1000_0000), True),
+        "outlive its parent": (lambda: kernel.prctl(1, 0), True),
+        "open a pair of sockets": (socket.socketpair, False),
+        "start a thread": (start_thread, False),
+    }
+
+
+def _namespaces(work: Path) -> None:
+    kernel.enter_namespaces(str(work), work_bytes=_MB, work_files=64)
+
+
+def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict[str, tuple[Act, bool]]:
+    def write_much() -> None:
+        (work / "large").write_bytes(bytes(2 * _MB))
+
+    def signal_prober() -> None:
+        _in_child(lambda: os.kill(prober, 0))
+
+    return {
+        "connect to a server of the machine": (lambda: socket.create_connection(address, 5), True),
+        "write to a file outside": (lambda: secret.write_text("changed"), True),
+        "fill the working folder": (write_much, True),
+        "signal a process outside": (signal_prober, True),
+        "write in the working folder": (lambda: (work / "file").write_text("text"), False),
+    }
+
+
+def _in_child(act: Act) -> None:
+    """Runs an act in a child, which is where new process numbers hold; `OSError` if it raised one."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        raise OSError("the child was refused")
+
+
+def scratch_folder() -> str:
+    """A new folder for one worker."""
+    return tempfile.mkdtemp(prefix="sandbox-")
+
+
+def remove_scratch(folder: str) -> None:
+    """Removes a worker's folder with what a killed worker left there."""
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
+        return
+    shutil.rmtree(folder, ignore_errors=True)

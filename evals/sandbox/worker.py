@@ -1,0 +1,506 @@
+"""The forking worker: a process that has imported what is needed and forks two others for each program.
+
+It never runs a program nor a test, and no test ever enters its memory, from which the processes of programs are forked:
+the kernel moves the tests from one pipe to the other. `main` is what a worker's interpreter runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import math
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from evals.sandbox import kernel, landlock, seccomp
+from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
+from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
+from evals.sandbox.meter import IdleClock, Meter
+from evals.sandbox.program import answer_calls, run_script
+from evals.sandbox.values import read_json, write_json
+
+_JOBS, _VERDICTS = 0, 1
+_MB = 1 << 20
+_STACK_BYTES = 64 * _MB
+_MOST_FILES = 4096
+_NUM_DESCRIPTORS = 128
+_TESTS_MEMORY_BYTES = 4096 * _MB
+_TESTS_EXTRA_S = 10.0
+_ERROR_BYTES = 2048
+_POLL_S, _LOOK_EVERY_S = 0.02, 0.05
+# The time on a clock on the wall decides only here, where CPU time and idle time cannot be to blame.
+_STUCK_S = 3600.0
+# What programs and tests import most; a forked process has it for free.
+_PRELOADED = """abc array ast base64 bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal
+enum fractions functools hashlib heapq inspect io itertools json math operator pathlib queue random re statistics string
+struct sys tempfile textwrap threading time traceback types typing unicodedata""".split()
+
+
+class Worker:
+    """One worker: its tier, its folder and the Landlock rules that every program's process takes on."""
+
+    def __init__(self, tier: str, work: str, disk_mb: int) -> None:
+        self.tier, self.work = tier, work
+        self.ruleset: int | None = None
+        self.init = 0
+        if tier == "full":
+            kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=_MOST_FILES)
+            self.init = _fork(_sleep_forever)  # process 1 of the new process numbers; it must outlive the programs
+        if tier != "none":
+            self.ruleset = landlock.make_ruleset(work)
+        kernel.adopt_orphans()
+        self.null = os.open("/dev/null", os.O_RDWR)
+
+    def serve(self) -> None:
+        """Answers jobs until the pipe is closed."""
+        with contextlib.suppress(EndedError):
+            while True:
+                job = read_json(read_frame(_JOBS))
+                result = _Run(self, job).result()
+                self._sweep()
+                write_frame(_VERDICTS, write_json(result))
+
+    def _sweep(self) -> None:
+        """Leaves no process and no file of the last program."""
+        if self.tier == "none":
+            _kill_children(spare=self.init)
+        empty(self.work)
+
+    def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
+        """This process, a fork of the worker, loses what a program has no use for. There is no way back."""
+        kernel.die_with_parent()
+        os.setsid()
+        os.chdir(self.work)
+        limits = {
+            resource.RLIMIT_AS: _address_space() + memory_bytes,
+            resource.RLIMIT_CPU: math.ceil(cpu_s) + 1,
+            resource.RLIMIT_FSIZE: disk_mb * _MB,
+            resource.RLIMIT_NOFILE: _NUM_DESCRIPTORS,
+            resource.RLIMIT_STACK: _STACK_BYTES,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_MEMLOCK: 0,
+            resource.RLIMIT_MSGQUEUE: 0,
+            resource.RLIMIT_SIGPENDING: 64,
+        }
+        for what, value in limits.items():
+            kernel.limit(what, value)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows too large is an OSError
+        os.environ.update(HOME=self.work, TMPDIR=self.work, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        if self.ruleset is not None:
+            kernel.drop_capabilities()
+            landlock.restrict(self.ruleset)
+            os.close(self.ruleset)
+            seccomp.refuse_calls()
+
+
+class _Run:
+    """One job: forks its processes, watches them, and decides between what they report and what they used."""
+
+    def __init__(self, worker: Worker, job: dict[str, Any]) -> None:
+        self.worker, self.job = worker, job
+        self.limits = job["limits"]
+        self.cpu_limit_s = self.limits["timeout_s"]
+        self.idle_limit_s = 3 * self.cpu_limit_s + 2
+        self.started_s = time.monotonic()
+        self.cpu_s = 0.0
+        self.memory_mb = 0.0
+
+    def result(self) -> Report:
+        """The report, with what the program used."""
+        report = self._output() if self.job["is_stdio"] else self._calls()
+        wall_s = time.monotonic() - self.started_s
+        return report | {"cpu_s": self.cpu_s, "wall_s": wall_s, "memory_mb": self.memory_mb}
+
+    def _confine(self, *, is_program: bool) -> None:
+        memory_bytes = self.limits["memory_mb"] * _MB if is_program else _TESTS_MEMORY_BYTES
+        cpu_s = self.cpu_limit_s if is_program else self._tests_limit_s()
+        self.worker.confine(memory_bytes, cpu_s, self.limits["disk_mb"])
+
+    def _tests_limit_s(self) -> float:
+        return float(2 * self.cpu_limit_s + _TESTS_EXTRA_S)
+
+    def _calls(self) -> Report:
+        """Two processes for the whole job, with pipes between them."""
+        calls, answers = os.pipe(), os.pipe()
+        program = _fork(self._be_program, calls[0], answers[1])
+        os.close(calls[0])
+        os.close(answers[1])
+        tests = _Tests(self, [calls[1], answers[0]])
+        os.close(calls[1])
+        os.close(answers[0])
+        watch = _Watch(self, program, [Meter(program), Meter(tests.pid)])
+        report: Report | None = None
+        with contextlib.suppress(EndedError):
+            tests.send_tests()
+            while watch.stopped is None and not watch.wait([tests.reports]):
+                pass
+            if watch.stopped is None:
+                report = read_json(read_frame(tests.reports))["report"]
+        status, cpu_s, memory_mb = self._end(program)
+        stopped = watch.stopped or self._judge_usage(cpu_s)
+        if stopped is None and report and report["status"] == "crash" and status != signal.SIGKILL:
+            stopped = self._judge_end(status, memory_mb) if "ended" in report["detail"] else None
+        return tests.end(stopped, report)
+
+    def _output_bytes(self) -> int:
+        return int(self.limits["output_mb"] * _MB)
+
+    def _be_program(self, calls: int, answers: int) -> NoReturn:
+        _keep_only([self.worker.null] * 3 + [calls, answers], self.worker)
+        self._confine(is_program=True)
+        random.seed("program")  # the same program gets the same verdict twice
+        answer_calls(self.job["program"], 3, 4)
+
+    def _end(self, pid: int) -> tuple[int, float, float]:
+        """Kills a program's process; its wait status, CPU seconds and megabytes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        if self.worker.tier == "none":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        _, status, usage = os.wait4(pid, 0)
+        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        self.cpu_s, self.memory_mb = self.cpu_s + cpu_s, max(self.memory_mb, memory_mb)
+        return status, cpu_s, memory_mb
+
+    def _judge_usage(self, cpu_s: float) -> tuple[str, str] | None:
+        """Status and detail if the CPU time decides, whatever the program answered."""
+        if cpu_s > self.cpu_limit_s:
+            return "timeout", f"{cpu_s:.1f} s of CPU time; {self.cpu_limit_s:g} s are allowed"
+        return None
+
+    def _judge_end(self, status: int, memory_mb: float) -> tuple[str, str]:
+        """Status and detail of a program that ended on its own before it answered."""
+        kind = "memory" if memory_mb > 0.9 * self.limits["memory_mb"] else "crash"
+        return kind, f"the program ended with {_ending(status)}"
+
+    def _output(self) -> Report:
+        """A process for the tests, and one for each of their cases, which this process feeds and listens to."""
+        tests = _Tests(self, [])
+        report: Report | None = None
+        watch = _Watch(self, None, [Meter(tests.pid)])
+        with contextlib.suppress(EndedError):
+            tests.send_tests()
+            while report is None and watch.stopped is None:
+                if not watch.wait([tests.reports]):
+                    continue
+                message = read_json(read_frame(tests.reports))
+                report = message.get("report")
+                if report is None:
+                    write_frame(tests.requests, write_json(self._case(message["input"].encode("utf-8", "surrogateescape"))))
+                    watch = _Watch(self, None, [Meter(tests.pid)])
+        return tests.end(watch.stopped, report)
+
+    def _case(self, given: bytes) -> dict[str, Any]:
+        """What became of one input: status, detail and output."""
+        ends = [os.pipe() for _ in range(3)]
+        program = _fork(self._be_script, ends[0][0], ends[1][1], ends[2][1])
+        for descriptor in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(descriptor)
+        talk = _Talk(given, ends[0][1], ends[1][0], ends[2][0], self._output_bytes())
+        watch = _Watch(self, program, [Meter(program)])
+        while not talk.is_over and watch.stopped is None:
+            ready = watch.wait(talk.readers(), talk.writers())
+            talk.go_on(ready)
+        while watch.stopped is None and not talk.is_flood and not _has_ended(program):
+            watch.wait([])
+        status, cpu_s, memory_mb = self._end(program)
+        empty(self.worker.work)
+        talk.close()
+        stopped = watch.stopped or self._judge_usage(cpu_s)
+        if talk.is_flood:
+            stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
+        elif stopped is None and status != 0:
+            last = (talk.errors.decode("utf-8", "replace").strip().split("\n") or [""])[-1]
+            ended = self._judge_end(status, memory_mb)
+            stopped = ("memory", last) if last.startswith("MemoryError") else (ended[0], last or ended[1])
+        kind, detail = stopped or ("pass", "")
+        return {"status": kind, "detail": detail, "output": talk.output.decode("utf-8", "replace")}
+
+    def _be_script(self, given: int, output: int, errors: int) -> NoReturn:
+        _keep_only([given, output, errors], self.worker)
+        self._confine(is_program=True)
+        random.seed("program")
+        run_script(self.job["program"])
+
+
+class _Tests:
+    """The process of the tests, seen from the worker."""
+
+    def __init__(self, run: _Run, kept: list[int]) -> None:
+        self._run = run
+        theirs, self.requests = os.pipe()
+        self.reports, answers = os.pipe()
+        self.pid = _fork(self._be_tests, theirs, answers, kept)
+        os.close(theirs)
+        os.close(answers)
+
+    def send_tests(self) -> None:
+        """Moves the tests from the job's pipe to the process, past this one's memory."""
+        pass_on(_JOBS, self.requests, self._run.worker.null)
+
+    def _be_tests(self, requests: int, reports: int, kept: list[int]) -> NoReturn:
+        _keep_only([self._run.worker.null] * 3 + [requests, reports, *kept], self._run.worker)
+        kernel.hide_memory()
+        tests = read_json(read_frame(3))
+        self._run._confine(is_program=False)
+        random.seed("tests")
+        if kept:
+            report = judge_calls(tests, Channel(5, 6, tests["output_mb"] * _MB))
+        else:
+            report = judge_output(tests, _ask_case)
+        write_frame(4, write_json({"report": report}))
+        os._exit(0)
+
+    def end(self, stopped: tuple[str, str] | None, report: Report | None) -> Report:
+        """Ends the process; the report, or one that says why there is none."""
+        os.close(self.requests)
+        os.close(self.reports)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.pid, 0)
+        cpu_s = usage.ru_utime + usage.ru_stime
+        counts = {"num_passed": 0, "num_tests": 0} | (report or {})
+        if stopped is None and report is None:
+            limit_s = self._run._tests_limit_s()
+            if cpu_s > limit_s:
+                stopped = "timeout", f"the tests did not end within {limit_s:g} s of CPU time on what the program returned"
+            else:
+                stopped = "infra_error", f"the process of the tests ended without a report ({_ending(status)})"
+        return counts | ({"status": stopped[0], "detail": stopped[1]} if stopped else {})
+
+
+def _ask_case(given: str) -> dict[str, Any]:
+    write_frame(4, write_json({"input": given}))
+    return dict(read_json(read_frame(3)))
+
+
+class _Watch:
+    """Waits for pipes, and stops a program that used up its CPU time, sleeps for long or starts too many threads."""
+
+    def __init__(self, run: _Run, program: int | None, meters: list[Meter]) -> None:
+        self._run, self._meters = run, meters
+        self._program = meters[0] if program else None
+        self._idle = IdleClock(meters)
+        self._look_s = time.monotonic() + _LOOK_EVERY_S
+        self._until_s = time.monotonic() + _STUCK_S
+        self.stopped: tuple[str, str] | None = None
+
+    def wait(self, readers: list[int], writers: list[int] | None = None) -> set[int]:
+        """Descriptors that are ready; none after a while, in which `stopped` may have become a status and a detail."""
+        poll = select.poll()
+        for descriptor in readers:
+            poll.register(descriptor, select.POLLIN)
+        for descriptor in writers or []:
+            poll.register(descriptor, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)}
+        limit_s = self._run.cpu_limit_s
+        if self._program and self._program.cpu_s() > limit_s:
+            self.stopped = "timeout", f"more than {limit_s:g} s of CPU time"
+        elif time.monotonic() > self._look_s:
+            self._look_s = time.monotonic() + _LOOK_EVERY_S
+            self._look()
+        return ready
+
+    def _look(self) -> None:
+        if self._idle.read() > self._run.idle_limit_s:
+            self.stopped = "timeout", f"idle for more than {self._run.idle_limit_s:g} s"
+        elif any(meter.has_too_many_threads for meter in self._meters):
+            self.stopped = "crash", "too many threads"
+        elif is_overfull(self._run.worker.work, self._run.limits["disk_mb"] * _MB):
+            self.stopped = "output_limit", "too many files, or too large ones"
+        elif time.monotonic() > self._until_s:
+            self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"
+
+
+class _Talk:
+    """Feeds a program's standard input and gathers its output and the end of its errors."""
+
+    def __init__(self, given: bytes, writer: int, output: int, errors: int, most_bytes: int) -> None:
+        self._given = memoryview(given)
+        self._writer: int | None = writer
+        self._open = {output, errors}
+        self._output, self._most = output, most_bytes
+        self.output, self.errors = bytearray(), b""
+        os.set_blocking(writer, False)
+        if not given:
+            self._close_writer()
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether there is more output than allowed."""
+        return len(self.output) > self._most
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program closed its output, or wrote too much."""
+        return not self._open or self.is_flood
+
+    def readers(self) -> list[int]:
+        """Descriptors to read from."""
+        return sorted(self._open)
+
+    def writers(self) -> list[int]:
+        """The descriptor to write to, while there is input left."""
+        return [] if self._writer is None else [self._writer]
+
+    def go_on(self, ready: set[int]) -> None:
+        """Reads and writes what is possible without waiting."""
+        for descriptor in ready & self._open:
+            data = os.read(descriptor, 1 << 16)
+            if not data:
+                self._open.discard(descriptor)
+                os.close(descriptor)
+            elif descriptor == self._output:
+                self.output += data
+            else:
+                self.errors = (self.errors + data)[-_ERROR_BYTES:]
+        if self._writer in ready and self._writer is not None:
+            try:
+                self._given = self._given[os.write(self._writer, self._given) :]
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self._given = self._given[:0]
+            if not self._given:
+                self._close_writer()
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
+    def close(self) -> None:
+        """Closes what is still open."""
+        self._close_writer()
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open = set()
+
+
+def _fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
+    """The number of a new process, which runs the function and never comes back."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        run(*arguments)
+    except EndedError:
+        pass
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"{type(error).__name__}: {error}"[:_ERROR_BYTES].encode("utf-8", "replace"))
+    finally:
+        os._exit(1)
+
+
+def _sleep_forever() -> NoReturn:
+    kernel.die_with_parent()
+    os.closerange(0, 1 << 16)
+    while True:
+        signal.pause()
+
+
+def _keep_only(descriptors: list[int], worker: Worker) -> None:
+    """These become descriptors 0, 1, 2, ...; the Landlock rules stay open for `confine`, and all else is closed."""
+    kept = [*descriptors, *([] if worker.ruleset is None else [worker.ruleset])]
+    high = [os.dup2(descriptor, 200 + index) for index, descriptor in enumerate(kept)]
+    for index in range(len(descriptors)):
+        os.dup2(high[index], index)
+    if worker.ruleset is not None:
+        worker.ruleset = os.dup2(high[-1], len(descriptors))
+    os.closerange(len(kept), 1 << 16)
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+def _kill_children(spare: int) -> None:
+    """Without isolation a program may leave processes behind; they are this one's children, because it adopts them."""
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        for pid in map(int, file.read().split()):
+            if pid != spare:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def empty(folder: str) -> None:
+    """Removes all that lies in a folder, without recursion: thousands of nested folders are no trouble."""
+    counter = 0
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, stat.S_IRWXU)
+            for inner in list(os.scandir(entry.path)):
+                counter += 1
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, stat.S_IRWXU)  # the kernel wants to write in what it moves
+                os.rename(inner.path, os.path.join(folder, f"..{os.getpid()}-{counter}"))
+            os.rmdir(entry.path)
+
+
+def is_overfull(folder: str, most_bytes: int) -> bool:
+    """Whether there are more files in a folder, or more bytes in them, than a program may have."""
+    num_files = num_bytes = 0
+    waiting = [folder]
+    try:
+        while waiting:
+            for entry in os.scandir(waiting.pop()):
+                num_files += 1
+                num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
+                if num_files > _MOST_FILES or num_bytes > most_bytes:
+                    return True
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    except FileNotFoundError:
+        return False  # it is being changed
+    except OSError:
+        return True  # a path that is too long, or a folder that cannot be read
+    return False
+
+
+def main() -> None:
+    """Runs a worker on descriptors 0 and 1; the settings are the first argument, as JSON."""
+    settings = json.loads(sys.argv[1])
+    try:
+        for name in [*_PRELOADED, *settings["preload"]]:
+            importlib.import_module(name)
+        os.environ.clear()
+        sys.path[:] = [entry for entry in sys.path if entry != settings["root"]]
+        worker = Worker(settings["tier"], settings["work"], settings["disk_mb"])
+        gc.collect()
+        gc.freeze()
+    except BaseException as error:
+        write_frame(_VERDICTS, write_json({"error": f"{type(error).__name__}: {error}"}))
+        return
+    write_frame(_VERDICTS, write_json({"ready": True}))
+    try:
+        worker.serve()
+    finally:
+        with contextlib.suppress(OSError):
+            empty(worker.work)
+        shutil.rmtree(worker.work, ignore_errors=True)
