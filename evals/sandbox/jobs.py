@@ -42,8 +42,8 @@ class Asserts:
 class Calls:
     """Tests as arguments and results of ``entry_point``.
 
-    The results are ``expected``, or what the same function of the trusted code ``reference`` returns. Numbers may differ
-    by ``atol``; results that are floats, or lists of them, always by 1e-6. ``compare``: "set" ignores order and
+    The results are ``expected``, or what the same function of the trusted code ``reference`` returns. Numbers may
+    differ by ``atol``; results that are floats, or lists of them, always by 1e-6. ``compare``: "set" ignores order and
     repetition, "not none" asks whether both or neither are None, "json" takes tuples for lists.
     """
 

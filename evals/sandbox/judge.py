@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import zip_longest
 from typing import Any, cast
 
 from evals.sandbox.frames import EndedError, TooLongError, read_frame, write_frame
@@ -169,19 +170,20 @@ class _Names(dict[str, Any]):
 
 def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
     """The report on a program whose functions the tests call."""
-    names = _Names(channel)
+    is_asserts = tests["kind"] == "asserts"
+    num_tests = len(tests["code"] if is_asserts else tests["inputs"])
     try:
-        texts = [tests["setup"], *tests["code"]] if tests["kind"] == "asserts" else [tests["reference"] or ""]
-        codes = [compile(text, "<tests>", "exec", dont_inherit=True) for text in texts]
-        exec(codes[0], names)
-    except _Over as over:
-        return _report(over.status, over.detail, 0, len(tests.get("code") or tests["inputs"]))
-    except Exception as error:
-        return _report("refused", f"the tests cannot run: {_words(error)}", 0, 0)
-    if tests["kind"] == "asserts":
-        steps = _assert_steps(tests, codes[1:], names, channel)
-    else:
-        steps = _call_steps(tests, names, channel)
+        texts = [tests["setup"], *tests["code"]] if is_asserts else [tests["reference"] or ""]
+        setup, *codes = [compile(text, "<tests>", "exec", dont_inherit=True) for text in texts]
+    except (SyntaxError, ValueError) as error:
+        return _report("refused", f"the tests do not compile: {_words(error)}", 0, num_tests)
+    names = _Names(channel)
+    found = _outcome(channel.start, channel) or _outcome(partial(exec, setup, names), channel, when_wrong="refused")
+    if found:
+        return _report(*found, 0, num_tests)
+    if not is_asserts and tests["reference"] and not dict.__contains__(names, tests["entry_point"]):
+        return _report("refused", f"the reference defines no {tests['entry_point']!r}", 0, num_tests)
+    steps = _assert_steps(tests, codes, names, channel) if is_asserts else _call_steps(tests, names, channel)
     return _run(steps, channel, every_test=tests["every_test"])
 
 
@@ -207,7 +209,7 @@ def _call_steps(tests: dict[str, Any], names: _Names, channel: Channel) -> list[
     inputs = decode(tests["inputs"])
     results = None if tests["expected"] is None else decode(tests["expected"])
     entry_point = tests["entry_point"]
-    reference = dict.get(names, entry_point)
+    reference = cast(Callable[..., Any], dict.get(names, entry_point))
     candidate = cache(partial(channel.name, entry_point))
 
     def step(index: int) -> None:
@@ -223,9 +225,6 @@ def _run(steps: list[Callable[[], None]], channel: Channel, *, every_test: bool)
     """Runs tests one after the other; the first that does not pass gives status and detail."""
     num_passed = 0
     first: tuple[str, str] | None = None
-    loaded = _outcome(channel.start, channel)
-    if loaded:
-        return _report(*loaded, 0, len(steps))
     for step in steps:
         found = _outcome(step, channel)
         num_passed += found is None
@@ -236,7 +235,7 @@ def _run(steps: list[Callable[[], None]], channel: Channel, *, every_test: bool)
     return _report(status, detail, num_passed, len(steps))
 
 
-def _outcome(step: Callable[[], None], channel: Channel) -> tuple[str, str] | None:
+def _outcome(step: Callable[[], object], channel: Channel, when_wrong: str = "fail") -> tuple[str, str] | None:
     """None if the step passed, else status and detail."""
     try:
         step()
@@ -250,7 +249,7 @@ def _outcome(step: Callable[[], None], channel: Channel) -> tuple[str, str] | No
         if isinstance(error, _FromProgram):
             return ("memory" if isinstance(error, MemoryError) else "crash"), f"the program raised {_words(error)}"
         # Not what it says: a test's own values must not reach the worker, from which programs are forked.
-        return "fail", f"the tests raised {type(error).__name__}"
+        return when_wrong, f"the tests raised {type(error).__name__}"
     # A test that catches everything does not make a broken answer good.
     return (channel.over.status, channel.over.detail) if channel.over else None
 
@@ -308,11 +307,13 @@ def same_output(found: str, expected: str, atol: float) -> bool:
     lines, wanted = _lines(found), _lines(expected)
     if lines == wanted or not atol:
         return lines == wanted
-    words = [[line.split() for line in text] for text in (lines, wanted)]
-    if [len(line) for line in words[0]] != [len(line) for line in words[1]]:
+    if len(lines) != len(wanted):
         return False
-    pairs = zip(sum(words[0], []), sum(words[1], []), strict=True)
-    return all(one == other or _same_number(one, other, atol) for one, other in pairs)
+    for line, other in zip(lines, wanted, strict=True):
+        pairs = list(zip_longest(line.split(), other.split(), fillvalue=""))
+        if not all(one == two or _same_number(one, two, atol) for one, two in pairs):
+            return False
+    return True
 
 
 def _lines(text: str) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from evals.sandbox.frames import EndedError, read_exactly
 from evals.sandbox.jobs import Job, Verdict, messages
-from evals.sandbox.tiers import ENVIRONMENT, ROOT, TIERS, IsolationError, interpreter, probe, remove_scratch, scratch_folder
+from evals.sandbox.processes import ENVIRONMENT, ROOT, interpreter, remove_scratch, scratch_folder
+from evals.sandbox.tiers import TIERS, IsolationError, probe
 from evals.sandbox.values import CannotCrossError, read_json, write_json
 
 _START_S = 60.0
@@ -28,9 +29,9 @@ _MOST_TRIES = 2
 class Sandbox:
     """Runs programs that nobody has read, each with its tests, in isolation.
 
-    ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none, `IsolationError`
-    is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand. The workers start
-    with the first job, or with `start`, and end with `close`.
+    ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none,
+    `IsolationError` is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand. The
+    workers start with the first job, or with `start`, and end with `close`.
 
     Raises:
         IsolationError: the tier cannot be had here.
@@ -59,8 +60,8 @@ class Sandbox:
         if self.tier == "none" and not allow_unsafe:
             tried = "; ".join(probe().faults("landlock+seccomp")) or "it was asked for by name"
             raise IsolationError(
-                f"programs would run without isolation ({tried}). Run this on Linux 6.2 or later with Landlock and seccomp, "
-                "or allow unsafe code if you trust every program"
+                f"programs would run without isolation ({tried}). Use Linux 6.2 or later with Landlock and seccomp, or "
+                "allow unsafe code if you trust every program"
             )
 
     def __enter__(self) -> Sandbox:
@@ -279,6 +280,5 @@ def _parts(job: Job) -> list[bytes]:
 
 
 def _without_run(job: Job, status: Any, detail: str, tier: str) -> Verdict:
-    return Verdict(
-        id=job.id, status=status, detail=detail, num_passed=0, num_tests=0, cpu_s=0.0, wall_s=0.0, memory_mb=0.0, tier=tier
-    )
+    nothing = {"num_passed": 0, "num_tests": 0, "cpu_s": 0.0, "wall_s": 0.0, "memory_mb": 0.0}
+    return Verdict(id=job.id, status=status, detail=detail, tier=tier, **nothing)  # type: ignore[arg-type]

@@ -12,13 +12,15 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from evals.sandbox.frames import read_frame, write_frame
 from evals.sandbox.values import JSON, decode, encode, read_json, write_json
 
 _TEXT = 300
-FILE_NAME = "<program>"
+_FILE_NAME = "<program>"
+_ACTS: dict[str, Callable[[Any], object]] = {"iter": iter, "next": next, "len": len, "bool": bool}
 
 
 def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
@@ -26,7 +28,7 @@ def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
     module = types.ModuleType("program")
     sys.modules["program"] = module
     try:
-        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(source, _FILE_NAME, "exec", dont_inherit=True), module.__dict__)
         answer: JSON = {"value": None}
     except BaseException as error:
         answer = _describe(error)
@@ -61,17 +63,21 @@ class _Objects:
         if request["do"] == "name":
             return self._name(request["name"])
         target: Any = self.kept[request["on"]]
-        arguments = decode(request["arguments"], lambda content: self.kept[content[0]])
+        arguments = decode(request["arguments"], self._kept)
         match request["do"]:
             case "call":
                 return target(*arguments[0], **arguments[1])
             case "get":
                 return getattr(target, arguments[0])
             case "set":
-                return setattr(target, *arguments)
+                setattr(target, *arguments)
+                return None
             case "item":
                 return target[arguments[0]]
-        return {"iter": iter, "next": next, "len": len, "bool": bool}[request["do"]](target)
+        return _ACTS[request["do"]](target)
+
+    def _kept(self, content: JSON) -> object:
+        return self.kept[content[0]]
 
     def _name(self, name: str) -> object:
         if name in self.module.__dict__:
@@ -90,16 +96,20 @@ def _describe(error: BaseException) -> JSON:
     return {"error": names, "text": text}
 
 
+def _stream(descriptor: int, mode: str, errors: str) -> Any:
+    return open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)
+
+
 def run_script(source: str) -> NoReturn:
     """Runs the program's text as `python FILE` would, on the real descriptors 0, 1 and 2, and ends the process."""
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]
+    sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")  # type: ignore[misc]
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     status = 0
     try:
-        exec(compile(source, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+        exec(compile(source, _FILE_NAME, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

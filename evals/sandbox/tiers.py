@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from evals.sandbox import kernel, landlock, seccomp
+from evals.sandbox.processes import ENVIRONMENT, interpreter
 
 TIERS = {
     "full": ("limits", "landlock", "seccomp", "namespaces"),
     "landlock+seccomp": ("limits", "landlock", "seccomp"),
     "none": (),
 }
-# Where this package is imported from.
-ROOT = str(Path(__file__).parents[2])
 _PROBE_S = 60.0
 _MB = 1 << 20
 
@@ -54,8 +51,8 @@ class Tier:
 
     def faults(self, name: str) -> list[str]:
         """Why the tier ``name`` cannot be had; empty if it can."""
-        layers = TIERS[name]
-        return [f"{check.layer}: {check.act}: {check.fault}" for check in self.checks if check.layer in layers and check.fault]
+        checks = [check for check in self.checks if check.layer in TIERS[name] and check.fault]
+        return [f"{check.layer}: {check.act}: {check.fault}" for check in checks]
 
 
 @functools.cache
@@ -72,16 +69,6 @@ def probe() -> Tier:
             checks = (Check("limits", "start the probe", str(error)),)
     found = Tier("none", checks)
     return Tier(next(name for name in TIERS if not found.faults(name)), checks)
-
-
-# The same order of sets in every worker; no other word of the caller's environment reaches it.
-ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
-
-
-def interpreter(module: str) -> list[str]:
-    """The command that runs `main` of a module of this package, without the caller's paths."""
-    start = f"import sys; sys.path.insert(0, {ROOT!r}); from evals.sandbox.{module} import main; main()"
-    return [sys.executable, "-s", "-P", "-c", start]
 
 
 Act = Callable[[], object]
@@ -235,16 +222,3 @@ def _in_child(act: Act) -> None:
         os._exit(0)
     if os.waitpid(pid, 0)[1]:
         raise OSError("the child was refused")
-
-
-def scratch_folder() -> str:
-    """A new folder for one worker."""
-    return tempfile.mkdtemp(prefix="sandbox-")
-
-
-def remove_scratch(folder: str) -> None:
-    """Removes a worker's folder with what a killed worker left there."""
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-        return
-    shutil.rmtree(folder, ignore_errors=True)

@@ -67,8 +67,8 @@ def _encode_pairs(value: dict[object, object], refer: Callable[[object], JSON] |
 
 def _encode_other(value: object, kind: type, refer: Callable[[object], JSON] | None) -> JSON:
     """Subclasses as their base, read by the base's own methods; numbers of numpy as Python's; the rest by ``refer``."""
-    if kind is type and _TYPES.get(value.__name__) is value:  # type: ignore[attr-defined]
-        return {"type": value.__name__}  # type: ignore[attr-defined]
+    if isinstance(value, type) and _TYPES.get(value.__name__) is value:
+        return {"type": value.__name__}
     for name, constant in _NAMED.items():
         if value is constant:
             return {"named": name}
@@ -116,7 +116,7 @@ _REDUCED: dict[type, Callable[[Any], object]] = {
 }
 
 
-def decode(form: JSON, resolve: Callable[[int], object] | None = None) -> Any:
+def decode(form: JSON, resolve: Callable[[JSON], object] | None = None) -> Any:
     """The value of a form; ``resolve`` gives what stands for an object of another class.
 
     Raises:
@@ -145,7 +145,7 @@ def decode(form: JSON, resolve: Callable[[int], object] | None = None) -> Any:
         raise MalformedError(f"the content of a {str(tag)[:20]!r} is wrong: {type(error).__name__}") from error
 
 
-def _decode_all(forms: JSON, resolve: Callable[[int], object] | None) -> list[Any]:
+def _decode_all(forms: JSON, resolve: Callable[[JSON], object] | None) -> list[Any]:
     if type(forms) is not list:
         raise MalformedError("a list was expected")
     if {list, dict}.isdisjoint(map(type, forms)):

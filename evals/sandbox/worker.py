@@ -42,9 +42,11 @@ _POLL_S, _LOOK_EVERY_S = 0.02, 0.05
 # The time on a clock on the wall decides only here, where CPU time and idle time cannot be to blame.
 _STUCK_S = 3600.0
 # What programs and tests import most; a forked process has it for free.
-_PRELOADED = """abc array ast base64 bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal
-enum fractions functools hashlib heapq inspect io itertools json math operator pathlib queue random re statistics string
-struct sys tempfile textwrap threading time traceback types typing unicodedata""".split()
+_PRELOADED = """
+abc array ast base64 bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal enum
+fractions functools hashlib heapq inspect io itertools json math operator pathlib queue random re statistics string
+struct sys tempfile textwrap threading time traceback types typing unicodedata
+"""
 
 
 class Worker:
@@ -131,24 +133,29 @@ class _Run:
         return float(2 * self.cpu_limit_s + _TESTS_EXTRA_S)
 
     def _calls(self) -> Report:
-        """Two processes for the whole job, with pipes between them."""
-        calls, answers = os.pipe(), os.pipe()
-        program = _fork(self._be_program, calls[0], answers[1])
-        os.close(calls[0])
-        os.close(answers[1])
+        """Two processes for the whole job, with pipes between them. What the program prints is counted and dropped."""
+        calls, answers, prints = os.pipe(), os.pipe(), os.pipe()
+        program = _fork(self._be_program, calls[0], answers[1], prints[1])
+        for descriptor in (calls[0], answers[1], prints[1]):
+            os.close(descriptor)
         tests = _Tests(self, [calls[1], answers[0]])
         os.close(calls[1])
         os.close(answers[0])
         watch = _Watch(self, program, [Meter(program), Meter(tests.pid)])
+        drain = _Drain(prints[0], self._output_bytes())
         report: Report | None = None
         with contextlib.suppress(EndedError):
             tests.send_tests()
-            while watch.stopped is None and not watch.wait([tests.reports]):
-                pass
-            if watch.stopped is None:
-                report = read_json(read_frame(tests.reports))["report"]
+            while report is None and watch.stopped is None and not drain.is_flood:
+                ready = watch.wait([tests.reports, *drain.readers()])
+                if tests.reports in ready:
+                    report = read_json(read_frame(tests.reports))["report"]
+                drain.read(ready)
+        drain.close()
         status, cpu_s, memory_mb = self._end(program)
         stopped = watch.stopped or self._judge_usage(cpu_s)
+        if drain.is_flood:
+            stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
         if stopped is None and report and report["status"] == "crash" and status != signal.SIGKILL:
             stopped = self._judge_end(status, memory_mb) if "ended" in report["detail"] else None
         return tests.end(stopped, report)
@@ -156,8 +163,8 @@ class _Run:
     def _output_bytes(self) -> int:
         return int(self.limits["output_mb"] * _MB)
 
-    def _be_program(self, calls: int, answers: int) -> NoReturn:
-        _keep_only([self.worker.null] * 3 + [calls, answers], self.worker)
+    def _be_program(self, calls: int, answers: int, prints: int) -> NoReturn:
+        _keep_only([self.worker.null, prints, prints, calls, answers], self.worker)
         self._confine(is_program=True)
         random.seed("program")  # the same program gets the same verdict twice
         answer_calls(self.job["program"], 3, 4)
@@ -198,7 +205,8 @@ class _Run:
                 message = read_json(read_frame(tests.reports))
                 report = message.get("report")
                 if report is None:
-                    write_frame(tests.requests, write_json(self._case(message["input"].encode("utf-8", "surrogateescape"))))
+                    result = self._case(message["input"].encode("utf-8", "surrogateescape"))
+                    write_frame(tests.requests, write_json(result))
                     watch = _Watch(self, None, [Meter(tests.pid)])
         return tests.end(watch.stopped, report)
 
@@ -275,7 +283,10 @@ class _Tests:
         if stopped is None and report is None:
             limit_s = self._run._tests_limit_s()
             if cpu_s > limit_s:
-                stopped = "timeout", f"the tests did not end within {limit_s:g} s of CPU time on what the program returned"
+                stopped = (
+                    "timeout",
+                    f"the tests used {cpu_s:.0f} s of CPU time on what the program returned",
+                )
             else:
                 stopped = "infra_error", f"the process of the tests ended without a report ({_ending(status)})"
         return counts | ({"status": stopped[0], "detail": stopped[1]} if stopped else {})
@@ -322,6 +333,37 @@ class _Watch:
             self.stopped = "output_limit", "too many files, or too large ones"
         elif time.monotonic() > self._until_s:
             self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"
+
+
+class _Drain:
+    """Reads and forgets what a program prints."""
+
+    def __init__(self, descriptor: int, most_bytes: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._left = most_bytes
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether there was more than allowed."""
+        return self._left < 0
+
+    def readers(self) -> list[int]:
+        """The descriptor, until the program has closed its end."""
+        return [] if self._descriptor is None else [self._descriptor]
+
+    def read(self, ready: set[int]) -> None:
+        """Reads what is there."""
+        if self._descriptor is not None and self._descriptor in ready:
+            num_bytes = len(os.read(self._descriptor, 1 << 16))
+            self._left -= num_bytes
+            if not num_bytes:
+                self.close()
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class _Talk:
@@ -487,7 +529,7 @@ def main() -> None:
     """Runs a worker on descriptors 0 and 1; the settings are the first argument, as JSON."""
     settings = json.loads(sys.argv[1])
     try:
-        for name in [*_PRELOADED, *settings["preload"]]:
+        for name in [*_PRELOADED.split(), *settings["preload"]]:
             importlib.import_module(name)
         os.environ.clear()
         sys.path[:] = [entry for entry in sys.path if entry != settings["root"]]
