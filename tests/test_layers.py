@@ -27,7 +27,7 @@ ONLY_IN = {
 # Rooms (folders, and files at the door) from the ground up: one may import what lies on lower floors only.
 FLOORS = {
     "evals": [
-        ["errors", "estimators", "text", "training_metrics", "worker_pool"],
+        ["errors", "estimators", "sandbox", "text", "training_metrics", "worker_pool"],
         ["files", "grading", "intervals", "similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],

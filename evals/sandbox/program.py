@@ -119,6 +119,7 @@ def run_script(source: str) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
+        sys.stderr.flush()
     except BaseException:
         status = status or 1
     os._exit(status & 0xFF)

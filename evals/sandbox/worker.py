@@ -221,8 +221,10 @@ class _Run:
         while not talk.is_over and watch.stopped is None:
             ready = watch.wait(talk.readers(), talk.writers())
             talk.go_on(ready)
-        while watch.stopped is None and not talk.is_flood and not _has_ended(program):
-            watch.wait([])
+        end = os.pidfd_open(program)
+        while watch.stopped is None and not talk.is_flood and end not in watch.wait([end]):
+            pass
+        os.close(end)
         status, cpu_s, memory_mb = self._end(program)
         empty(self.worker.work)
         talk.close()
@@ -468,10 +470,6 @@ def _keep_only(descriptors: list[int], worker: Worker) -> None:
 def _address_space() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _ending(status: int) -> str:
