@@ -52,10 +52,11 @@ def ordinary_user() -> list[str]:
     if not shutil.which("setpriv"):
         pytest.skip("setpriv is not installed")
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    check = f"import sys; sys.path.insert(0, {str(ROOT)!r}); assert sys.version_info >= (3, 11); import evals.sandbox"
+    check = "import os, sys, evals.sandbox; assert sys.version_info >= (3, 11) and os.access(sys.executable, os.X_OK)"
+    env = {"PYTHONPATH": str(ROOT)}
     for python in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin")):
         command = [*become, str(python), "-B"]
-        if python and subprocess.run([*command, "-c", check], cwd="/", capture_output=True).returncode == 0:
+        if python and subprocess.run([*command, "-c", check], cwd="/", env=env, capture_output=True).returncode == 0:
             return command
     pytest.skip("an ordinary user can read no Python 3.11 or not this checkout")
 
