@@ -1,0 +1,174 @@
+"""Workers: jobs in order, faults of the machine kept apart from those of programs, and nothing left behind."""
+
+import glob
+import os
+import signal
+import tempfile
+import threading
+import time
+
+import pytest
+
+from evals.sandbox import Asserts, IsolationError, Job, Limits, Sandbox, probe
+
+pytestmark = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
+TESTS = Asserts(code=["assert f() == 1"])
+
+
+def job(program: str, **options: object) -> Job:
+    return Job(program=program, tests=TESTS, limits=Limits(timeout_s=1.0), **options)
+
+
+def test_verdicts_come_in_the_order_of_the_jobs_and_jobs_are_taken_when_needed():
+    taken = []
+
+    def jobs():
+        for number in range(12):
+            taken.append(number)
+            sleep = "__import__('time').sleep(0.2)" if number == 0 else "None"
+            yield job(f"def f():\n    {sleep}\n    return {number % 3}", id=str(number))
+
+    with Sandbox() as sandbox:
+        found = sandbox.run(jobs())
+        assert taken == []
+        assert [(verdict.id, verdict.status) for verdict in found] == [
+            (str(number), "pass" if number % 3 == 1 else "fail") for number in range(12)
+        ]
+
+
+def test_large_jobs_and_large_answers_pass_through():
+    text = "x" * 3_000_000
+    tests = Asserts(code=[f"assert f({text!r}) == {text!r}"] * 2)
+    with Sandbox(workers=1) as sandbox:
+        assert [one.status for one in sandbox.run([Job(program="def f(x): return x", tests=tests)] * 2)] == ["pass"] * 2
+
+
+def workers(sandbox: Sandbox) -> list[int]:
+    return [worker.process.pid for worker in sandbox._alive]
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_job_run_again():
+    with Sandbox(workers=1) as sandbox:
+        [before] = workers(sandbox)
+        threading.Timer(0.3, os.kill, (before, signal.SIGKILL)).start()
+        [verdict] = sandbox.run([job("import time\ndef f():\n    time.sleep(0.6)\n    return 1")])
+        assert verdict.status == "pass"
+        assert workers(sandbox) != [before]
+
+
+def test_a_job_whose_workers_keep_dying_is_no_fault_of_the_program(monkeypatch):
+    with Sandbox(workers=1) as sandbox:
+        start = sandbox.start
+
+        def start_and_kill() -> None:
+            start()
+            for pid in workers(sandbox):
+                threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+
+        monkeypatch.setattr(sandbox, "start", start_and_kill)
+        [verdict] = sandbox.run([job("import time\ndef f():\n    time.sleep(2)\n    return 1")])
+    assert (verdict.status, verdict.detail) == ("infra_error", "its worker ended with status -9")
+
+
+def test_a_run_that_is_given_up_leaves_the_sandbox_usable():
+    with Sandbox(workers=1) as sandbox:
+        found = sandbox.run(job("def f(): return 1") for _ in range(3))
+        assert next(found).status == "pass"
+        with pytest.raises(RuntimeError, match="running other jobs"):
+            next(sandbox.run([job("def f(): return 1")]))
+        found.close()
+        assert [verdict.status for verdict in sandbox.run([job("def f(): return 2")])] == ["fail"]
+
+
+def test_a_module_that_cannot_be_preloaded_is_named():
+    with pytest.raises(IsolationError, match="no_such_module"), Sandbox(preload=["no_such_module"]):
+        pass
+
+
+def test_the_callers_environment_and_descriptors_do_not_reach_programs(monkeypatch):
+    monkeypatch.setenv("SECRET", "secret")
+    reader, writer = os.pipe()
+    os.set_inheritable(reader, True)
+    program = "import os\ndef f(): return int('SECRET' not in os.environ and sorted(os.listdir('.')) == [])"
+    try:
+        with Sandbox(workers=1) as sandbox:
+            assert [verdict.status for verdict in sandbox.run([job(program)])] == ["pass"]
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_the_same_program_gets_the_same_random_numbers_and_the_same_order_of_sets():
+    program = "import random\ndef f(): return repr((random.random(), list({'a', 'b', 'c', 'd', 'e'})))"
+    tests = Asserts(code=["raise ValueError if f() == repr((0.5, [])) else AssertionError(f())"])
+    seen = "import random\nseen = repr((random.random(), list({'a', 'b', 'c', 'd', 'e'})))\n"
+    check = Asserts(code=["import hashlib\nassert hashlib.sha256(f().encode()).hexdigest()[0] in f(1)"])
+    del tests, seen, check
+    with Sandbox(workers=2) as sandbox:
+        jobs = [
+            Job(program=program + f"\ndef g(): raise ValueError(f()) # {n}", tests=Asserts(code=["g()"]))
+            for n in range(6)
+        ]
+        assert len({verdict.detail for verdict in sandbox.run(jobs)}) == 1
+
+
+LEAVES = """
+import os, subprocess, threading, time
+def f():
+    for act in (lambda: subprocess.Popen(["sleep", "60"]), os.fork, lambda: os.makedirs("a/b/c"), os.pipe):
+        try: act()
+        except OSError: pass
+    open("file", "w").write("x")
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    return 1
+"""
+
+
+@pytest.mark.parametrize("tier", ["full", "landlock+seccomp"])
+def test_nothing_is_left_behind(tier):
+    if probe().faults(tier):
+        pytest.skip(f"the tier {tier} cannot be had here: {probe().faults(tier)}")
+    before = set(glob.glob(f"{tempfile.gettempdir()}/sandbox-*")), len(os.listdir("/proc/self/fd"))
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        [pid] = workers(sandbox)
+        [folder] = [worker.folder for worker in sandbox._alive]
+
+        def held() -> tuple[int, int, list[str]]:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                children = file.read().split()
+            return len(children), len(os.listdir(f"/proc/{pid}/fd")), os.listdir(f"/proc/{pid}/root{folder}")
+
+        list(sandbox.run([job(LEAVES)]))
+        at_first = held()
+        assert [verdict.status for verdict in sandbox.run([job(LEAVES)] * 20)] == ["pass"] * 20
+        assert held() == at_first
+        assert at_first[2] == []
+    assert (set(glob.glob(f"{tempfile.gettempdir()}/sandbox-*")), len(os.listdir("/proc/self/fd"))) == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_workers_end_with_a_caller_that_is_killed(tmp_path):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            sandbox = Sandbox(workers=1)
+            sandbox.start()
+            (tmp_path / "pid").write_text(str(workers(sandbox)[0]))
+            (tmp_path / "ready").touch()
+            list(sandbox.run([job("import time\ndef f(): time.sleep(1)")]))
+        finally:
+            os._exit(0)
+    until_s = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    worker = int((tmp_path / "pid").read_text())
+    while time.monotonic() < until_s:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker outlives its caller")
