@@ -62,8 +62,8 @@ def test_a_job_whose_workers_keep_dying_is_no_fault_of_the_program(monkeypatch):
 
         def start_and_kill() -> None:
             start()
-            for pid in workers(sandbox):
-                threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+            for worker in sandbox._alive:
+                threading.Timer(0.1, worker.process.kill).start()
 
         monkeypatch.setattr(sandbox, "start", start_and_kill)
         [verdict] = sandbox.run([job("import time\ndef f():\n    time.sleep(2)\n    return 1")])
@@ -100,15 +100,9 @@ def test_the_callers_environment_and_descriptors_do_not_reach_programs(monkeypat
 
 def test_the_same_program_gets_the_same_random_numbers_and_the_same_order_of_sets():
     program = "import random\ndef f(): return repr((random.random(), list({'a', 'b', 'c', 'd', 'e'})))"
-    tests = Asserts(code=["raise ValueError if f() == repr((0.5, [])) else AssertionError(f())"])
-    seen = "import random\nseen = repr((random.random(), list({'a', 'b', 'c', 'd', 'e'})))\n"
-    check = Asserts(code=["import hashlib\nassert hashlib.sha256(f().encode()).hexdigest()[0] in f(1)"])
-    del tests, seen, check
+    program += "\ndef g(): raise ValueError(f())"
     with Sandbox(workers=2) as sandbox:
-        jobs = [
-            Job(program=program + f"\ndef g(): raise ValueError(f()) # {n}", tests=Asserts(code=["g()"]))
-            for n in range(6)
-        ]
+        jobs = [Job(program=program, tests=Asserts(code=["g()"]))] * 6
         assert len({verdict.detail for verdict in sandbox.run(jobs)}) == 1
 
 

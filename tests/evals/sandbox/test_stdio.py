@@ -61,8 +61,6 @@ def test_what_works_in_python_works_here(judge, name):
 def test_what_is_wrong_is_named(judge, name):
     program, status, detail = FAILS[name]
     verdict = judge(program, Stdio(cases=[("", "1")]), timeout_s=0.2, memory_mb=100, output_mb=1)
-    if name == "killed" and verdict.status != status:
-        pytest.fail(str(verdict))
     assert verdict.status == status
     assert detail in verdict.detail
 
@@ -84,7 +82,7 @@ def test_cases_are_counted_if_asked_for(judge):
     "end", ["time.sleep(60)", "os.close(1); os.close(2); time.sleep(60)", "t.Timer(60, print).start()"]
 )
 def test_a_program_that_sleeps_is_stopped_though_it_uses_no_cpu_time(judge, end):
-    program = f"import os, time, threading as t\nprint(1, flush=True)\n{end}"
+    program = f"import os\nfrom time import sleep\nfrom threading import Timer\nprint(1, flush=True)\n{end}"
     verdict = judge(program, Stdio(cases=[("", "1")]), timeout_s=0.2)
     assert verdict.status == "timeout"
     assert 2.6 < verdict.wall_s < 20

@@ -27,9 +27,10 @@ def test_without_a_layer_the_probe_says_so(tmp_path):
         faults[name] = tiers._in_process(lambda: None, act, is_refused)
     assert {name for name, fault in faults.items() if not fault} == {"write in the working folder", "import a module"}
     allowed = tried(tiers._seccomp_acts(secret))
-    for name in ("fork", "open a socket", "signal another process", "change a file's mode", "outlive its parent"):
-        assert allowed[name] == "it was allowed"
-    assert "status 0" in allowed["run a program"]
+    assert "status 0" in allowed.pop("run a program")
+    assert allowed.pop("leave its namespaces") in ("it was allowed", "")  # not every machine allows it
+    assert set(allowed.values()) <= {"it was allowed", ""}
+    assert {name for name, fault in allowed.items() if not fault} == {"open a pair of sockets", "start a thread"}
     limits = tiers._limits_acts()
     assert tried({name: limits[name] for name in ("take more memory", "write more to a file")}) == {
         "take more memory": "it was allowed",
