@@ -1,6 +1,7 @@
 """Tests that call functions: what passes, what fails, and how the verdict says so."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -198,7 +199,7 @@ SETS += "find_dissimilar Diff"
 NOT_NONE = "check_str text_match_three text_starta_endb"
 TYPED = {
     "Mbpp/106": lambda a, b: [a, tuple(b)],
-    "Mbpp/124": lambda a, b: [a, complex(b)],
+    "Mbpp/124": lambda a, b: [complex(a), complex(b)],
     "Mbpp/252": lambda a: [complex(a)],
     "Mbpp/580": lambda a: [nested_tuple(a)],
     "Mbpp/720": lambda a, b: [tuple(a), b],
@@ -217,6 +218,9 @@ def test_mbppplus_passes_with_its_solutions():
         inputs = [*row["base_input"], *row["plus_input"]]
         if row["id"] in TYPED:
             inputs = [TYPED[row["id"]](*one) for one in inputs]
+        if row["id"] == "Mbpp/255":  # some of its results have a gigabyte
+            inputs = [one for one in inputs if math.comb(len(one[0]) + one[1], one[1]) < 100_000]
+            assert len(inputs) > 80
         compare = "set" if name in SETS.split() else "not none" if name in NOT_NONE.split() else "equal"
         solution = row["canonical_solution"]
         tests = Calls(entry_point=name, inputs=inputs, reference=solution, atol=row["atol"], compare=compare)

@@ -78,9 +78,7 @@ def test_cases_are_counted_if_asked_for(judge):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "end", ["time.sleep(60)", "os.close(1); os.close(2); time.sleep(60)", "t.Timer(60, print).start()"]
-)
+@pytest.mark.parametrize("end", ["sleep(60)", "os.close(1); os.close(2); sleep(60)", "Timer(60, print).start()"])
 def test_a_program_that_sleeps_is_stopped_though_it_uses_no_cpu_time(judge, end):
     program = f"import os\nfrom time import sleep\nfrom threading import Timer\nprint(1, flush=True)\n{end}"
     verdict = judge(program, Stdio(cases=[("", "1")]), timeout_s=0.2)
