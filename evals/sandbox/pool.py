@@ -130,19 +130,24 @@ class Sandbox:
                         num_taken += 1
             for worker in self._wait():
                 index, job, tries = worker.open
-                try:
-                    found[index] = Verdict(id=job.id, tier=self.tier, **worker.receive())
-                except (EndedError, TimeoutError) as error:
-                    self._alive.remove(worker)
-                    ending = worker.end()
-                    if tries < _MOST_TRIES:
-                        again.append((index, job, tries + 1))
-                    else:
-                        detail = f"its worker {ending}" if isinstance(error, EndedError) else "its worker is silent"
-                        found[index] = _without_run(job, "infra_error", detail, self.tier)
+                verdict = self._result(worker, job)
+                if verdict.status == "infra_error" and tries < _MOST_TRIES:
+                    again.append((index, job, tries + 1))
+                else:
+                    found[index] = verdict
             while num_given in found:
                 yield found.pop(num_given)
                 num_given += 1
+
+    def _result(self, worker: _Worker, job: Job) -> Verdict:
+        """The verdict that a worker has; one that ended or is silent is given up."""
+        try:
+            return Verdict(id=job.id, tier=self.tier, **worker.receive())
+        except (EndedError, TimeoutError) as error:
+            self._alive.remove(worker)
+            ending = worker.end()
+            detail = f"its worker {ending}" if isinstance(error, EndedError) else "its worker is silent"
+            return _without_run(job, "infra_error", detail, self.tier)
 
     def _wait(self) -> list[_Worker]:
         """Busy workers that have something to say or are overdue, after waiting for the first."""

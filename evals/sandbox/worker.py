@@ -35,7 +35,7 @@ _MB = 1 << 20
 _STACK_BYTES = 64 * _MB
 _MOST_FILES = 4096
 _NUM_DESCRIPTORS = 128
-_TESTS_MEMORY_BYTES = 4096 * _MB
+_TESTS_MEMORY_MB = 1024
 _TESTS_EXTRA_S = 10.0
 _ERROR_BYTES = 2048
 _POLL_S, _LOOK_EVERY_S = 0.02, 0.05
@@ -125,7 +125,9 @@ class _Run:
         return report | {"cpu_s": self.cpu_s, "wall_s": wall_s, "memory_mb": self.memory_mb}
 
     def _confine(self, *, is_program: bool) -> None:
-        memory_bytes = self.limits["memory_mb"] * _MB if is_program else _TESTS_MEMORY_BYTES
+        memory_mb = self.limits["memory_mb"]
+        # The tests hold what the program returned, as text and as values, and what they expect.
+        memory_bytes = (memory_mb if is_program else 2 * memory_mb + _TESTS_MEMORY_MB) * _MB
         cpu_s = self.cpu_limit_s if is_program else self._tests_limit_s()
         self.worker.confine(memory_bytes, cpu_s, self.limits["disk_mb"])
 
