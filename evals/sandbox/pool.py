@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from evals.sandbox.frames import EndedError, read_exactly
 from evals.sandbox.jobs import Job, Verdict, messages
@@ -109,35 +109,31 @@ class Sandbox:
             self._lock.release()
 
     def _run(self, jobs: Iterator[Job]) -> Iterator[Verdict]:
+        queue = _Queue(jobs)
         found: dict[int, Verdict] = {}
-        again: list[tuple[int, Job, int]] = []
-        num_taken = num_given = 0
-        has_more = True
-        while has_more or again or num_given < num_taken:
+        num_given = 0
+        while not queue.is_empty or num_given < queue.num_taken:
             self.start()
             for worker in self._alive:
-                while not worker.is_busy and (again or has_more):
-                    if again:
-                        worker.send(*again.pop())
-                        continue
-                    job = next(jobs, None)
-                    has_more = job is not None
-                    if job is not None:
-                        try:
-                            worker.send(num_taken, job, 1)
-                        except _RefusedError as error:
-                            found[num_taken] = _without_run(job, "refused", str(error), self.tier)
-                        num_taken += 1
+                self._hand_out(worker, queue, found)
             for worker in self._wait():
-                index, job, tries = worker.open
-                verdict = self._result(worker, job)
-                if verdict.status == "infra_error" and tries < _MOST_TRIES:
-                    again.append((index, job, tries + 1))
+                task = worker.task
+                verdict = self._result(worker, task.job)
+                if verdict.status == "infra_error" and task.tries < _MOST_TRIES:
+                    queue.put_back(task)
                 else:
-                    found[index] = verdict
+                    found[task.number] = verdict
             while num_given in found:
                 yield found.pop(num_given)
                 num_given += 1
+
+    def _hand_out(self, worker: _Worker, queue: _Queue, found: dict[int, Verdict]) -> None:
+        """Gives the worker the next job that can be run, unless it has one."""
+        while not worker.is_busy and (task := queue.take()):
+            try:
+                worker.send(task)
+            except _RefusedError as error:
+                found[task.number] = _without_run(task.job, "refused", str(error), self.tier)
 
     def _result(self, worker: _Worker, job: Job) -> Verdict:
         """The verdict that a worker has; one that ended or is silent is given up."""
@@ -164,6 +160,42 @@ class Sandbox:
             if worker.jobs in ready:
                 worker.write()
         return [worker for worker in busy if worker.verdicts in ready or worker.is_overdue]
+
+
+class _Task(NamedTuple):
+    number: int
+    job: Job
+    tries: int
+
+
+class _Queue:
+    """Jobs that no worker has: those to be tried again, and those that nobody has taken yet."""
+
+    def __init__(self, jobs: Iterator[Job]) -> None:
+        self._jobs = jobs
+        self._again: list[_Task] = []
+        self._has_more = True
+        self.num_taken = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the last job was taken."""
+        return not self._has_more and not self._again
+
+    def take(self) -> _Task | None:
+        """The next job; None if there is none."""
+        if self._again:
+            return self._again.pop()
+        job = next(self._jobs, None) if self._has_more else None
+        if job is None:
+            self._has_more = False
+            return None
+        self.num_taken += 1
+        return _Task(self.num_taken - 1, job, 1)
+
+    def put_back(self, task: _Task) -> None:
+        """The job is to be tried again."""
+        self._again.append(task._replace(tries=task.tries + 1))
 
 
 class _Worker:
@@ -194,7 +226,7 @@ class _Worker:
             os.close(answers)
         os.set_blocking(self.jobs, False)
         self.unsent = memoryview(b"")
-        self._open: tuple[int, Job, int] | None = None
+        self._task: _Task | None = None
         self._until_s = 0.0
 
     def wait_until_ready(self) -> None:
@@ -213,23 +245,23 @@ class _Worker:
     @property
     def is_busy(self) -> bool:
         """Whether it has a job."""
-        return self._open is not None
+        return self._task is not None
 
     @property
-    def open(self) -> tuple[int, Job, int]:
-        """Its job, with the job's index and how often it was tried."""
-        assert self._open is not None
-        return self._open
+    def task(self) -> _Task:
+        """Its job."""
+        assert self._task is not None
+        return self._task
 
     @property
     def is_overdue(self) -> bool:
         """Whether it has been silent for longer than any job lasts."""
         return time.monotonic() > self._until_s
 
-    def send(self, index: int, job: Job, tries: int) -> None:
+    def send(self, task: _Task) -> None:
         """Hands the job over; what does not fit into the pipe is written later."""
-        parts = _parts(job)
-        self._open = (index, job, tries)
+        parts = _parts(task.job)
+        self._task = task
         self._until_s = time.monotonic() + _SILENT_S
         self.unsent = memoryview(b"".join(len(part).to_bytes(4, "big") + part for part in parts))
         self.write()
@@ -250,7 +282,7 @@ class _Worker:
             raise TimeoutError
         length = int.from_bytes(read_exactly(self.verdicts, 4), "big")
         answer: dict[str, Any] = read_json(read_exactly(self.verdicts, length))
-        self._open = None
+        self._task = None
         return answer
 
     def end(self) -> str:
