@@ -14,6 +14,7 @@ _X86 = MACHINE == "x86_64"
 
 _CAPSET = 126 if _X86 else 91
 _MOUNT = 165 if _X86 else 40
+_UMOUNT = 166 if _X86 else 39
 _UNSHARE = 272 if _X86 else 97
 _PRCTL = 157 if _X86 else 167
 _MOUNT_SETATTR = 442
@@ -25,6 +26,7 @@ _LAST_CAPABILITY = 63
 _NEW_MOUNTS, _NEW_UTS, _NEW_IPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 _NEW_USERS, _NEW_PIDS, _NEW_NETWORK = 0x1000_0000, 0x2000_0000, 0x4000_0000
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
+_DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _MS_PRIVATE = 1, 2, 1 << 18
 
@@ -106,3 +108,8 @@ def enter_namespaces(work: str, *, work_bytes: int, work_files: int) -> None:
     syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, bytes(attributes), 32)
     options = f"size={work_bytes},nr_inodes={work_files},mode=0700".encode()
     syscall(_MOUNT, b"none", os.fsencode(work), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
+
+
+def unmount(work: str) -> None:
+    """Gives up the file system in memory that `enter_namespaces` made."""
+    syscall(_UMOUNT, os.fsencode(work), _DETACH)

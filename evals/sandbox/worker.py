@@ -15,7 +15,6 @@ import os
 import random
 import resource
 import select
-import shutil
 import signal
 import stat
 import sys
@@ -54,6 +53,8 @@ class Worker:
 
     def __init__(self, tier: str, work: str, disk_mb: int) -> None:
         self.tier, self.work = tier, work
+        # As it is outside the namespaces, where the folder can be removed.
+        self._parent = os.open(os.path.dirname(work), os.O_RDONLY | os.O_DIRECTORY)
         self.ruleset: int | None = None
         self.init = 0
         if tier == "full":
@@ -78,6 +79,15 @@ class Worker:
         if self.tier == "none":
             _kill_children(spare=self.init)
         empty(self.work)
+
+    def remove_folder(self) -> None:
+        """Removes the working folder, for a caller that was killed."""
+        with contextlib.suppress(OSError):
+            if self.tier == "full":
+                kernel.unmount(self.work)  # a folder where something is mounted cannot be removed
+            else:
+                empty(self.work)
+            os.rmdir(os.path.basename(self.work), dir_fd=self._parent)
 
     def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
         """This process, a fork of the worker, loses what a program has no use for. There is no way back."""
@@ -543,6 +553,4 @@ def main() -> None:
     try:
         worker.serve()
     finally:
-        with contextlib.suppress(OSError):
-            empty(worker.work)
-        shutil.rmtree(worker.work, ignore_errors=True)
+        worker.remove_folder()
