@@ -15,8 +15,7 @@ from evals.figures.run_settings import (
     Drawn,
     RunSetting,
     add_foot,
-    draw_setting,
-    finish,
+    draw_settings,
     fixed_text,
     grouped,
     has_numbers,
@@ -64,9 +63,7 @@ def delta_lambda_figure(settings: Sequence[RunSetting]) -> Drawn:
         small_title(left, f"N = {num_rollouts}")
         if has_lambda:
             right = grid.axes[1]
-            for position, setting in enumerate(found):
-                draw_setting(right, setting, LAMBDA, line_look(position), place=(position, len(found)))
-            finish(right, LAMBDA, title=LAMBDA.title)
+            draw_settings(right, found, [line_look(at) for at in range(len(found))], LAMBDA, title=LAMBDA.title)
             right.set_ylabel(LAMBDA.unit)
             right.set_xlabel("step")
         add_legend(grid.figure, labels)

@@ -16,8 +16,7 @@ from evals.figures.run_settings import (
     RunSetting,
     add_foot,
     comparison,
-    draw_setting,
-    finish,
+    draw_settings,
     fixed_text,
     has_numbers,
     head_legend,
@@ -58,17 +57,17 @@ def limitation_figure(settings: Sequence[RunSetting]) -> Drawn:
         num_columns = len(columns)
         grid = new_grid(num_columns * len(metrics), num_columns=num_columns, size=(3.4, 2.0))
         for column, (axis_name, found) in enumerate(columns.items()):
+            looks = [line_look(position) for position in range(len(found))]
             for row, metric in enumerate(metrics):
                 axis = grid.axes[row * num_columns + column]
-                for position, setting in enumerate(found):
-                    draw_setting(axis, setting, metric, line_look(position), place=(position, len(found)))
                 opening = f"({'ab'[column]}) {AXES[axis_name]}: " if row == 0 else ""
-                finish(axis, metric, title=opening + (metric.title.lower() if opening else metric.title))
+                title = opening + (metric.title.lower() if opening else metric.title)
+                draw_settings(axis, found, looks, metric, title=title)
                 if column == 0:
                     axis.set_ylabel(metric.unit)
             bottom = grid.axes[(len(metrics) - 1) * num_columns + column]
             bottom.set_xlabel("step")
-            handles = [key(value_text(one, axis_name), line_look(at)) for at, one in enumerate(found)]
+            handles = [key(value_text(one, axis_name), look) for one, look in zip(found, looks, strict=True)]
             heading = f"{shortened(found[0].label)}\n{shortened(fixed_text(found[0], axis_name))}"
             below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.32)}
             head_legend(bottom.legend(handles=handles, ncols=min(3, len(found)), **below), heading)

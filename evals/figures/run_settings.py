@@ -136,8 +136,25 @@ def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
     )
 
 
-def draw_setting(
-    axis: Axes, setting: RunSetting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int] = (0, 1)
+def draw_settings(
+    axis: Axes, settings: Sequence[RunSetting], looks: Sequence[dict[str, Any]], metric: Metric, *, title: str
+) -> None:
+    """A curve for each of ``settings``, the title and the scale of the y axis."""
+    for position, (setting, look) in enumerate(zip(settings, looks, strict=True)):
+        _draw_setting(axis, setting, metric, look, place=(position, len(settings)))
+    axis.set_title(title)
+    if not axis.lines:
+        return
+    if metric.is_log:
+        make_logarithmic(axis)
+    else:
+        start_at_zero(axis)
+        if axis.dataLim.y1 <= 0:  # nothing was clipped: a flat line, not an axis of 1e-17
+            axis.set_ylim(0, 1)
+
+
+def _draw_setting(
+    axis: Axes, setting: RunSetting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int]
 ) -> None:
     """The mean over seeds with a band. A single run has its unsmoothed values, faint, instead.
 
@@ -155,19 +172,6 @@ def draw_setting(
         axis.fill_between(curve.steps, curve.low, curve.high, color=look["color"], alpha=0.15, linewidth=0)
     every = max(1, len(curve.steps) // 6)
     axis.plot(curve.steps, curve.mean, markevery=(place[0] * every // place[1], every), **look)
-
-
-def finish(axis: Axes, metric: Metric, *, title: str) -> None:
-    """Title and the scale of the y axis."""
-    axis.set_title(title)
-    if not axis.lines:
-        return
-    if metric.is_log:
-        make_logarithmic(axis)
-    else:
-        start_at_zero(axis)
-        if axis.dataLim.y1 <= 0:  # nothing was clipped: a flat line, not an axis of 1e-17
-            axis.set_ylim(0, 1)
 
 
 def key(label: str, look: dict[str, Any]) -> Any:

@@ -24,8 +24,7 @@ from evals.figures.run_settings import (
     RunSetting,
     add_foot,
     comparison,
-    draw_setting,
-    finish,
+    draw_settings,
     fixed_text,
     grouped,
     head_legend,
@@ -56,11 +55,9 @@ def entropy_figure(settings: Sequence[RunSetting]) -> Drawn:
     with styled():
         grid = new_grid(1, num_columns=1, size=(4.6, 2.9), labels=labels)
         axis = grid.axes[0]
-        for position, (setting, look) in enumerate(zip(found, places(labels), strict=True)):
-            draw_setting(axis, setting, ENTROPY, line_look(look), place=(position, len(found)))
+        draw_settings(axis, found, [line_look(place) for place in places(labels)], ENTROPY, title=ENTROPY.title)
         if not axis.lines:
             raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
-        finish(axis, ENTROPY, title=ENTROPY.title)
         axis.set_ylabel(ENTROPY.unit)
         axis.set_xlabel("step")
         add_legend(grid.figure, labels)
@@ -113,9 +110,8 @@ def stability_figure(settings: Sequence[RunSetting]) -> Drawn:
         for row, (title, fixed, metrics, found, looks) in enumerate(parts):
             for column, metric in enumerate(metrics):
                 axes = grid.axes[2 * row + column]
-                for position, (setting, (_, look)) in enumerate(zip(found, looks, strict=True)):
-                    draw_setting(axes, setting, metric, look, place=(position, len(found)))
-                finish(axes, metric, title=f"{title}: {metric.title.lower()}" if column == 0 else metric.title)
+                panel_title = f"{title}: {metric.title.lower()}" if column == 0 else metric.title
+                draw_settings(axes, found, [look for _, look in looks], metric, title=panel_title)
                 axes.set_ylabel(metric.unit)
                 if not axes.lines:
                     notes.append(f"{title}: no run has a finite {metric.name}")
