@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def check_frame_file(path: Path) -> None:
         raise UsageError(f"{path}: tidy rows are written to a .csv or a .parquet file")
     if path.suffix == ".parquet":
         try:
-            import pyarrow  # noqa: F401
+            importlib.import_module("pyarrow")
         except ImportError as error:
             message = "writing parquet needs the package `pyarrow`; type: pip install 'quatro[parquet]'"
             raise MissingError(message) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -52,9 +53,9 @@ class FileDocument(Document):
         """The document as plain JSON values."""
         return self.model_dump(by_alias=True)
 
+    @abstractmethod
     def frame(self) -> DataFrame:
         """Its rows as a data frame, one row each."""
-        raise NotImplementedError
 
     def to_json(self) -> str:
         # Plain ASCII: whatever an id holds, neither a terminal nor a locale can trip over it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from quatro.config import packages
 from quatro.config.model import Config
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FLOAT32_BYTES = 4
 
 
-class PolicyKind:
+class PolicyKind(Protocol):
     """An entry of `POLICIES`. Its module imports no torch at the top.
 
     ``is_sharded``: the ranks hold parts of weights or optimiser, and no second set of weights beside them.
@@ -41,14 +41,12 @@ class PolicyKind:
 
         ``is_sampled``: an engine draws from the policy's `sampling_model`.
         """
-        raise NotImplementedError
 
     @staticmethod
     def memory(
         config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
     ) -> dict[str, int]:
         """Bytes on each rank of everything as large as the model; a number of the computation has ``number`` bytes."""
-        raise NotImplementedError
 
 
 class Local(PolicyKind):

@@ -44,7 +44,7 @@ class Sampler(Protocol):
 
 
 class Engine(Sampler, Protocol):
-    """A sampler that follows the policy's weights. What it does here suits one that draws from the policy's tensors."""
+    """A sampler that follows the policy's weights. Each engine says itself how, so that none draws from old ones."""
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
         """Take over the policy's weights; returns metrics (empty where the engine shares the policy's tensors).
@@ -55,7 +55,6 @@ class Engine(Sampler, Protocol):
         Raises:
             DivergedError: engine and policy disagree about a probe sequence afterwards.
         """
-        return {}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint must keep for the engine to go on from here (tensors, JSON values); mostly nothing."""
@@ -87,7 +86,7 @@ class Recipe:
     replay_file: str | None = None
 
 
-class EngineKind:
+class EngineKind(Protocol):
     """An entry of `ENGINES`: how an engine is checked and made. Its module imports no torch at the top."""
 
     is_recorded: ClassVar[bool] = False  # deals out recorded responses, in one process, and draws no others
@@ -110,4 +109,3 @@ class EngineKind:
     @staticmethod
     def open(recipe: Recipe, tokenizer: Any, policy: Any = None) -> Engine:
         """The engine: one that follows the weights of the `Policy`, or draws from `recipe.weights` alone."""
-        raise NotImplementedError

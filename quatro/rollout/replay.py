@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,10 @@ class ReplayEngine(Engine):
             self._recorded[benchmark, id] = samples
             self._benchmarks.setdefault(id, []).append(benchmark)
         self._num_dealt: dict[tuple[str, str], int] = {}
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Nothing to take over: the responses are recorded."""
+        return {}
 
     def generate(
         self,

@@ -9,7 +9,7 @@ a prompt is prefilled once per group, rows with the same tokens so far share one
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -129,6 +129,10 @@ class TransformersEngine(Engine):
         # For a tiny model the outer forward is a tenth of a step: call what is inside it.
         with compute():
             self._has_plain_head = has_plain_head(model)
+
+    def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
+        """Nothing to take over: the engine draws from the policy's own tensors."""
+        return {}
 
     def generate(
         self,
