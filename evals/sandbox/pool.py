@@ -317,5 +317,14 @@ def _parts(job: Job) -> list[bytes]:
 
 
 def _without_run(job: Job, status: Any, detail: str, tier: str) -> Verdict:
-    nothing = {"num_passed": 0, "num_tests": 0, "cpu_s": 0.0, "wall_s": 0.0, "memory_mb": 0.0}
-    return Verdict(id=job.id, status=status, detail=detail, tier=tier, **nothing)  # type: ignore[arg-type]
+    return Verdict(
+        id=job.id,
+        status=status,
+        detail=detail,
+        tier=tier,
+        num_passed=0,
+        num_tests=0,
+        cpu_s=0.0,
+        wall_s=0.0,
+        memory_mb=0.0,
+    )

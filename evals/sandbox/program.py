@@ -102,6 +102,7 @@ def _stream(descriptor: int, mode: str, errors: str) -> Any:
 
 def run_script(source: str) -> NoReturn:
     """Runs the program's text as `python FILE` would, on the real descriptors 0, 1 and 2, and ends the process."""
+    # The originals too: an interpreter has them from its start, and only for type checkers are they final.
     sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")  # type: ignore[misc]
@@ -116,6 +117,7 @@ def run_script(source: str) -> NoReturn:
         traceback.print_exc(limit=-3)
         status = 1
     try:
+        # What an interpreter does when its main thread ends, which has no public name.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()

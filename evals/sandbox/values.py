@@ -34,7 +34,7 @@ class MalformedError(Exception):
     """The other side sent what is no tagged JSON."""
 
 
-def encode(value: object, refer: Callable[[object], JSON] | None = None) -> JSON:
+def encode(value: Any, refer: Callable[[object], JSON] | None = None) -> JSON:
     """The value in a form that `json` writes. ``refer`` gives the form of objects of other classes.
 
     Raises:
@@ -44,9 +44,9 @@ def encode(value: object, refer: Callable[[object], JSON] | None = None) -> JSON
     if kind in _PLAIN:
         return value
     if kind is int:
-        return value if -_SMALL < value < _SMALL else {"int": hex(value)}  # type: ignore[operator, arg-type]
+        return value if -_SMALL < value < _SMALL else {"int": hex(value)}
     if kind is list:
-        return _encode_all(value, refer)  # type: ignore[arg-type]
+        return _encode_all(value, refer)
     writer = _WRITERS.get(kind)
     if writer:
         tag, write = writer
@@ -65,7 +65,7 @@ def _encode_pairs(value: dict[object, object], refer: Callable[[object], JSON] |
     return [_encode_all(dict.keys(value), refer), _encode_all(dict.values(value), refer)]
 
 
-def _encode_other(value: object, kind: type, refer: Callable[[object], JSON] | None) -> JSON:
+def _encode_other(value: Any, kind: type, refer: Callable[[object], JSON] | None) -> JSON:
     """Subclasses as their base, read by the base's own methods; numbers of numpy as Python's; the rest by ``refer``."""
     if isinstance(value, type) and _TYPES.get(value.__name__) is value:
         return {"type": value.__name__}
@@ -77,7 +77,7 @@ def _encode_other(value: object, kind: type, refer: Callable[[object], JSON] | N
             return encode(reduce(value), refer)
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, getattr(numpy, "generic", ())) and kind.__module__ == "numpy":
-        return encode(value.item(), refer)  # type: ignore[attr-defined]
+        return encode(value.item(), refer)
     if refer is None:
         raise CannotCrossError(f"a value of class {kind.__qualname__} cannot be sent to the program")
     return refer(value)

@@ -16,27 +16,26 @@ import random
 import resource
 import select
 import signal
-import stat
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from evals.sandbox import kernel, landlock, seccomp
+from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import IdleClock, Meter
+from evals.sandbox.pipes import ERROR_BYTES, Drain, Talk
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
 
 _JOBS, _VERDICTS = 0, 1
 _MB = 1 << 20
 _STACK_BYTES = 64 * _MB
-_MOST_FILES = 4096
 _NUM_DESCRIPTORS = 128
 _TESTS_MEMORY_MB = 1024
 _TESTS_EXTRA_S = 10.0
-_ERROR_BYTES = 2048
 _POLL_S, _LOOK_EVERY_S = 0.02, 0.05
 # The time on a clock on the wall decides only here, where CPU time and idle time cannot be to blame.
 _STUCK_S = 3600.0
@@ -58,7 +57,7 @@ class Worker:
         self.ruleset: int | None = None
         self.init = 0
         if tier == "full":
-            kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=_MOST_FILES)
+            kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=MOST_FILES)
             self.init = _fork(_sleep_forever)  # process 1 of the new process numbers; it must outlive the programs
         if tier != "none":
             self.ruleset = landlock.make_ruleset(work)
@@ -154,7 +153,7 @@ class _Run:
         os.close(calls[1])
         os.close(answers[0])
         watch = _Watch(self, program, [Meter(program), Meter(tests.pid)])
-        drain = _Drain(prints[0], self._output_bytes())
+        drain = Drain(prints[0], self._output_bytes())
         report: Report | None = None
         with contextlib.suppress(EndedError):
             tests.send_tests()
@@ -228,7 +227,7 @@ class _Run:
         program = _fork(self._be_script, ends[0][0], ends[1][1], ends[2][1])
         for descriptor in (ends[0][0], ends[1][1], ends[2][1]):
             os.close(descriptor)
-        talk = _Talk(given, ends[0][1], ends[1][0], ends[2][0], self._output_bytes())
+        talk = Talk(given, ends[0][1], ends[1][0], ends[2][0], self._output_bytes())
         watch = _Watch(self, program, [Meter(program)])
         while not talk.is_over and watch.stopped is None:
             ready = watch.wait(talk.readers(), talk.writers())
@@ -349,102 +348,6 @@ class _Watch:
             self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"
 
 
-class _Drain:
-    """Reads and forgets what a program prints."""
-
-    def __init__(self, descriptor: int, most_bytes: int) -> None:
-        self._descriptor: int | None = descriptor
-        self._left = most_bytes
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether there was more than allowed."""
-        return self._left < 0
-
-    def readers(self) -> list[int]:
-        """The descriptor, until the program has closed its end."""
-        return [] if self._descriptor is None else [self._descriptor]
-
-    def read(self, ready: set[int]) -> None:
-        """Reads what is there."""
-        if self._descriptor is not None and self._descriptor in ready:
-            num_bytes = len(os.read(self._descriptor, 1 << 16))
-            self._left -= num_bytes
-            if not num_bytes:
-                self.close()
-
-    def close(self) -> None:
-        """Closes the descriptor."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-class _Talk:
-    """Feeds a program's standard input and gathers its output and the end of its errors."""
-
-    def __init__(self, given: bytes, writer: int, output: int, errors: int, most_bytes: int) -> None:
-        self._given = memoryview(given)
-        self._writer: int | None = writer
-        self._open = {output, errors}
-        self._output, self._most = output, most_bytes
-        self.output, self.errors = bytearray(), b""
-        os.set_blocking(writer, False)
-        if not given:
-            self._close_writer()
-
-    @property
-    def is_flood(self) -> bool:
-        """Whether there is more output than allowed."""
-        return len(self.output) > self._most
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the program closed its output, or wrote too much."""
-        return not self._open or self.is_flood
-
-    def readers(self) -> list[int]:
-        """Descriptors to read from."""
-        return sorted(self._open)
-
-    def writers(self) -> list[int]:
-        """The descriptor to write to, while there is input left."""
-        return [] if self._writer is None else [self._writer]
-
-    def go_on(self, ready: set[int]) -> None:
-        """Reads and writes what is possible without waiting."""
-        for descriptor in ready & self._open:
-            data = os.read(descriptor, 1 << 16)
-            if not data:
-                self._open.discard(descriptor)
-                os.close(descriptor)
-            elif descriptor == self._output:
-                self.output += data
-            else:
-                self.errors = (self.errors + data)[-_ERROR_BYTES:]
-        if self._writer in ready and self._writer is not None:
-            try:
-                self._given = self._given[os.write(self._writer, self._given) :]
-            except BlockingIOError:
-                return
-            except BrokenPipeError:
-                self._given = self._given[:0]
-            if not self._given:
-                self._close_writer()
-
-    def _close_writer(self) -> None:
-        if self._writer is not None:
-            os.close(self._writer)
-            self._writer = None
-
-    def close(self) -> None:
-        """Closes what is still open."""
-        self._close_writer()
-        for descriptor in self._open:
-            os.close(descriptor)
-        self._open = set()
-
-
 def _fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
     """The number of a new process, which runs the function and never comes back."""
     pid = os.fork()
@@ -456,7 +359,7 @@ def _fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
         pass
     except BaseException as error:
         with contextlib.suppress(OSError):
-            os.write(2, f"{type(error).__name__}: {error}"[:_ERROR_BYTES].encode("utf-8", "replace"))
+            os.write(2, f"{type(error).__name__}: {error}"[:ERROR_BYTES].encode("utf-8", "replace"))
     finally:
         os._exit(1)
 
@@ -496,43 +399,6 @@ def _kill_children(spare: int) -> None:
             if pid != spare:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-
-
-def empty(folder: str) -> None:
-    """Removes all that lies in a folder, without recursion: thousands of nested folders are no trouble."""
-    counter = 0
-    while entries := list(os.scandir(folder)):
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            os.chmod(entry.path, stat.S_IRWXU)
-            for inner in list(os.scandir(entry.path)):
-                counter += 1
-                if inner.is_dir(follow_symlinks=False):
-                    os.chmod(inner.path, stat.S_IRWXU)  # the kernel wants to write in what it moves
-                os.rename(inner.path, os.path.join(folder, f"..{os.getpid()}-{counter}"))
-            os.rmdir(entry.path)
-
-
-def is_overfull(folder: str, most_bytes: int) -> bool:
-    """Whether there are more files in a folder, or more bytes in them, than a program may have."""
-    num_files = num_bytes = 0
-    waiting = [folder]
-    try:
-        while waiting:
-            for entry in os.scandir(waiting.pop()):
-                num_files += 1
-                num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
-                if num_files > _MOST_FILES or num_bytes > most_bytes:
-                    return True
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-    except FileNotFoundError:
-        return False  # it is being changed
-    except OSError:
-        return True  # a path that is too long, or a folder that cannot be read
-    return False
 
 
 def main() -> None:

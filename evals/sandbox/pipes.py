@@ -1,0 +1,103 @@
+"""The worker's ends of a program's pipes: what it prints is dropped (`Drain`), or its output is gathered (`Talk`)."""
+
+from __future__ import annotations
+
+import os
+
+ERROR_BYTES = 2048
+
+
+class Drain:
+    """Reads and forgets what a program prints."""
+
+    def __init__(self, descriptor: int, most_bytes: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._left = most_bytes
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether there was more than allowed."""
+        return self._left < 0
+
+    def readers(self) -> list[int]:
+        """The descriptor, until the program has closed its end."""
+        return [] if self._descriptor is None else [self._descriptor]
+
+    def read(self, ready: set[int]) -> None:
+        """Reads what is there."""
+        if self._descriptor is not None and self._descriptor in ready:
+            num_bytes = len(os.read(self._descriptor, 1 << 16))
+            self._left -= num_bytes
+            if not num_bytes:
+                self.close()
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class Talk:
+    """Feeds a program's standard input and gathers its output and the end of its errors."""
+
+    def __init__(self, given: bytes, writer: int, output: int, errors: int, most_bytes: int) -> None:
+        self._given = memoryview(given)
+        self._writer: int | None = writer
+        self._open = {output, errors}
+        self._output, self._most = output, most_bytes
+        self.output, self.errors = bytearray(), b""
+        os.set_blocking(writer, False)
+        if not given:
+            self._close_writer()
+
+    @property
+    def is_flood(self) -> bool:
+        """Whether there is more output than allowed."""
+        return len(self.output) > self._most
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program closed its output, or wrote too much."""
+        return not self._open or self.is_flood
+
+    def readers(self) -> list[int]:
+        """Descriptors to read from."""
+        return sorted(self._open)
+
+    def writers(self) -> list[int]:
+        """The descriptor to write to, while there is input left."""
+        return [] if self._writer is None else [self._writer]
+
+    def go_on(self, ready: set[int]) -> None:
+        """Reads and writes what is possible without waiting."""
+        for descriptor in ready & self._open:
+            data = os.read(descriptor, 1 << 16)
+            if not data:
+                self._open.discard(descriptor)
+                os.close(descriptor)
+            elif descriptor == self._output:
+                self.output += data
+            else:
+                self.errors = (self.errors + data)[-ERROR_BYTES:]
+        if self._writer in ready and self._writer is not None:
+            try:
+                self._given = self._given[os.write(self._writer, self._given) :]
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                self._given = self._given[:0]
+            if not self._given:
+                self._close_writer()
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+
+    def close(self) -> None:
+        """Closes what is still open."""
+        self._close_writer()
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open = set()
