@@ -34,7 +34,8 @@ from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
-from quatro.train_run import Observer, train_run
+from quatro.train_run import train_run
+from quatro.types import Observer
 
 if TYPE_CHECKING:
     from pandas import DataFrame

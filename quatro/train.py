@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from quatro.config import Config
 from quatro.launch.prepare import Prepared
@@ -22,9 +22,9 @@ from quatro.methods.scheduled import carry, method_at
 from quatro.processes.stop import Stopped, StopRequest
 from quatro.processes.world import World
 from quatro.runs.directory import RunDir
+from quatro.types import Observer
 
 Metrics = dict[str, float]
-Observer = Callable[[Mapping[str, float]], None]
 
 
 def train(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
@@ -13,12 +13,11 @@ from evals.files.whole import write_json
 from quatro.processes.stop import StopRequest
 from quatro.runs.directory import RunDir
 from quatro.runs.status import read_status
+from quatro.types import Observer
 
 if TYPE_CHECKING:
     from quatro.launch.prepare import Prepared
     from quatro.processes.world import World
-
-Observer = Callable[[Mapping[str, float]], None]
 
 
 def train_run(

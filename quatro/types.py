@@ -3,7 +3,7 @@
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length"]
 KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
+# Called with the metrics of every step, names as in metrics.jsonl.
+Observer = Callable[[Mapping[str, float]], None]
 
 
 @dataclass(frozen=True)

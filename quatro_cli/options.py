@@ -21,7 +21,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 Set = Annotated[
     list[str],
     typer.Option(
-        *("-s", "--set"),
+        "-s",
+        "--set",
         metavar="KEY=VALUE",
         help="Change one key of the configuration; repeatable.",
         default_factory=list,
@@ -31,7 +32,8 @@ Set = Annotated[
 Benchmarks = Annotated[
     list[str],
     typer.Option(
-        *("-b", "--benchmark"),
+        "-b",
+        "--benchmark",
         metavar="NAME[,NAME]",
         help="Only these benchmarks, by name.",
         autocompletion=completion.benchmarks,
@@ -42,7 +44,8 @@ Benchmarks = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        *("-m", "--method"),
+        "-m",
+        "--method",
         metavar="METHOD",
         help="Replace the method block by the defaults of METHOD, before any -s.",
         autocompletion=completion.methods,

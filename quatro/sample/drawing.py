@@ -114,7 +114,7 @@ def draw_samples(
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
         engine: `transformers` or `vllm`.
         gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
-        grade: judge each sample as it is drawn; its line says whether it is correct.
+        grade: grade each sample as it is drawn; its line says whether it is correct.
         progress: called with the benchmark, samples in its file, samples wanted and tokens drawn by this call.
 
     Raises:

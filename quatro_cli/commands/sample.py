@@ -33,7 +33,8 @@ Model = Annotated[
 SampledBenchmarks = Annotated[
     list[str],
     typer.Option(
-        *("-b", "--benchmark"),
+        "-b",
+        "--benchmark",
         metavar="NAME[,NAME]",
         help="Benchmarks by name, or .jsonl files of problems.",
         autocompletion=completion.benchmarks,

@@ -32,7 +32,8 @@ ConfigOrSweep = Annotated[
 Grid = Annotated[
     list[str],
     typer.Option(
-        *("-g", "--grid"),
+        "-g",
+        "--grid",
         metavar="KEY=V,V",
         help="An axis of the grid; repeatable.",
         default_factory=list,
@@ -57,7 +58,7 @@ Gpus = Annotated[str, typer.Option("--gpus", metavar="N[,N]", help="Run one poin
 Evaluate = Annotated[
     str | None,
     typer.Option(
-        *("--eval",),
+        "--eval",
         metavar="NAME",
         help="Sample every run, and the base model once, on this benchmark, and measure.",
         autocompletion=completion.benchmarks,

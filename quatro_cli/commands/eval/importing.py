@@ -32,7 +32,8 @@ def import_(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            *("-b", "--benchmark"),
+            "-b",
+            "--benchmark",
             metavar="NAME",
             help="The benchmark, if the file does not name it.",
             autocompletion=completion.benchmarks,

@@ -53,16 +53,6 @@ def peculiar(monkeypatch: pytest.MonkeyPatch) -> str:
     return "peculiar_module:Peculiar"
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write_file(text: str) -> Path:
-        path = tmp_path / "run.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write_file
-
-
 def refusal(*args: Any, **kwargs: Any) -> str:
     with pytest.raises(UsageError) as error:
         load_config(*args, **kwargs)

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,16 +6,6 @@ from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write_file(text: str) -> Path:
-        path = tmp_path / "run.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write_file
 
 
 def refusal(*args: Any, **kwargs: Any) -> str:
