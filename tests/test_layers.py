@@ -28,7 +28,7 @@ ONLY_IN = {
 FLOORS = {
     "evals": [
         ["errors", "estimators", "sandbox", "text", "training_metrics", "worker_pool"],
-        ["files", "grading", "intervals", "similarity"],
+        ["code", "files", "grading", "intervals", "similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],
         ["metrics"],
