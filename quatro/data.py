@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,14 +92,16 @@ def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> It
         if not token_ids:
             raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
         answer = None if problem.answer is None else str(problem.answer)
-        yield Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids))
+        yield Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids), problem.extra)
 
 
 def digest_prompts(prompts: Sequence[Prompt]) -> str:
-    """SHA-256 of all token ids and reference answers in their order; it changes with data, template or tokenizer."""
+    """SHA-256 of token ids, reference answers and tests in their order: of data, template and tokenizer."""
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update(repr((prompt.benchmark, prompt.id, prompt.answer, prompt.token_ids)).encode("utf-8", "replace"))
+        if prompt.extra:
+            digest.update(json.dumps(prompt.extra, sort_keys=True).encode("utf-8"))
     return digest.hexdigest()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,10 @@ Observer = Callable[[Mapping[str, float]], None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One query q: what the model reads (``token_ids``) and the reference that responses are graded by (``answer``)."""
+    """One query q: what the model reads (``token_ids``) and the reference that responses are graded by (``answer``).
+
+    ``extra`` is that of its `Problem`: the tests of code, and the other columns of a user's own file.
+    """
 
     benchmark: str
     id: str
@@ -26,6 +29,7 @@ class Prompt:
     answer: str | None
     text: str
     token_ids: tuple[int, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

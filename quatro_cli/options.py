@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
@@ -57,6 +58,24 @@ Config = Annotated[
         metavar="CONFIG|RUN",
         help="A YAML file, a configuration that comes with quatro, or a run directory.",
         autocompletion=completion.configs_and_runs,
+    ),
+]
+
+
+def _allow_unsafe(given: bool) -> bool:
+    if given:
+        from evals.code.grading import ALLOW_UNSAFE
+
+        os.environ[ALLOW_UNSAFE] = "1"  # for child processes, too
+    return given
+
+
+AllowUnsafe = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unsafe-code",
+        callback=_allow_unsafe,
+        help="Run model-written code even where nothing isolates it.",
     ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]

@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -33,6 +33,10 @@ from evals.files.strict_json import shown
 logger = logging.getLogger(__name__)
 
 USER_FILE = "quatro-benchmarks.toml"
+Grader = Literal["math", "countdown", "code"]
+GRADERS: tuple[Grader, ...] = get_args(Grader)
+# By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
+CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 _Text = Annotated[str, Field(min_length=1)]
 
 
@@ -56,11 +60,13 @@ class HubSource(_Entry):
 class Benchmark(_Entry):
     """A registry entry.
 
-    ``count`` is the number of rows (0: unknown) before ``skip_empty_answer`` drops the ``num_empty`` rows without a
-    reference answer. ``hub`` lists data sets in order of preference. The answer is what follows ``answer_after`` in
-    ``answer_field`` (the whole field if that is not set), or the last box of ``solution_field``. ``sha256`` is
-    `content_hash` of the fixed rows. ``verified`` says that count and hash were computed from the data. How an answer
-    is read (leading zeros, several answers in one string) is left to the grader.
+    ``count`` is the number of rows (0: unknown), of which ``num_left_out`` are no problems to sample: they have no
+    reference answer (``skip_empty_answer``), or another value in a column than ``only`` says.
+    ``hub`` lists data sets in order of preference; ``package`` is a file in an installed package, `package:path`, that
+    needs no fetch. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not
+    set), or the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that
+    count and hash were computed from the data. How an answer is read (leading zeros, several answers in one string) is
+    left to the grader.
     """
 
     name: str
@@ -77,8 +83,10 @@ class Benchmark(_Entry):
     id_field: str = ""
     answer_after: str = ""
     skip_empty_answer: bool = False
-    num_empty: int = Field(0, ge=0)
-    grader: Literal["math", "countdown"] = "math"
+    num_left_out: int = Field(0, ge=0)
+    only: dict[str, str] = {}
+    package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
+    grader: Grader = "math"
     template: str = "qwen-boxed"
     note: str = ""
     defined_in: Path | None = None
@@ -106,9 +114,10 @@ class Benchmark(_Entry):
             problem=names(self.problem_field, usual.problem),
             answer=names(self.answer_field, () if has_own_answer else usual.answer),
             solution=names(self.solution_field, () if has_own_answer else usual.solution),
-            id=names(self.id_field, usual.id if of_a_copy or self.file else ()),
+            id=names(self.id_field, usual.id if of_a_copy or self.file or self.grader == "code" else ()),
             answer_after=self.answer_after,
             skip_empty_answer=self.skip_empty_answer,
+            is_code=self.grader == "code",
         )
 
     @field_validator("hub", mode="before")
@@ -149,6 +158,16 @@ def registry() -> Mapping[str, Benchmark]:
     except OSError as error:
         raise UsageError(f"{path} (QUATRO_BENCHMARKS) cannot be read: {error.strerror}") from error
     return _with_users(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+def grader_of(benchmark: str) -> Grader:
+    """Which grader the samples of a benchmark take: the registry's, else what the name says, else `math`."""
+    known = registry().get(benchmark)
+    if known is not None:
+        return known.grader
+    if benchmark.startswith("countdown-"):  # its variants
+        return "countdown"
+    return "code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math"
 
 
 def user_file() -> Path | None:
@@ -204,8 +223,8 @@ def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
         raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")
     if not table.get("file") and not table.get("hub"):
         raise UsageError(f'{at}: has no source; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]')
-    if table.get("grader") == "countdown":
-        table = {"template": "plain", **table}
+    if table.get("grader") in ("countdown", "code"):
+        table = {"template": "plain" if table["grader"] == "countdown" else "code-chat", **table}
     try:
         entry = Benchmark(name=name, defined_in=path, **table)
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """Fetching copies benchmarks from the Hugging Face Hub or a local file into the cache and locks their content.
 
-    $QUATRO_CACHE/benchmarks/NAME.jsonl       {"id", "problem", "answer"} a line, rows already fixed
+    $QUATRO_CACHE/benchmarks/NAME.jsonl       {"id", "problem", "answer", further columns} a line, rows already fixed
     $QUATRO_CACHE/benchmarks/NAME.lock.json   where they came from (the Hub's commit), how many, their hash
 
 The first fetch writes the lock. Every later fetch, and every use of the copy, must match it. `datasets` and the Hub
@@ -9,6 +9,7 @@ client are imported only where something is fetched.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -98,6 +99,30 @@ def cached_problems(entry: Benchmark) -> list[Problem] | None:
     return problems
 
 
+def package_file(entry: Benchmark) -> Path | None:
+    """The file of an installed package that holds the benchmark; None if there is none."""
+    name, _, inside = entry.package.partition(":")
+    found = importlib.util.find_spec(name) if name else None
+    folders = found.submodule_search_locations if found is not None else None
+    return next((Path(folder, inside) for folder in folders or () if Path(folder, inside).is_file()), None)
+
+
+def packaged_problems(entry: Benchmark) -> list[Problem] | None:
+    """The problems in an installed package; None if it is not installed.
+
+    Raises:
+        DataError: the file is damaged, or not what the registry's hash was computed from.
+    """
+    file = package_file(entry)
+    if file is None:
+        return None
+    problems = read_problem_file(file, entry.name, entry.columns(of_a_copy=True)).problems
+    digest = content_hash(problems)
+    if entry.sha256 and digest != entry.sha256:
+        raise DataError(f"{file}: its content has SHA-256 {digest}, but the registry says {entry.sha256}")
+    return problems
+
+
 def read_lock(entry: Benchmark) -> Lock | None:
     """The lock of a benchmark, None before its first fetch; raises DataError if it cannot be read."""
     path = lock_path(entry)
@@ -174,7 +199,7 @@ def fetch(
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
     """Writes the data before the lock: a copy without a lock is refused, a lock without a copy is fetched again."""
-    rows = ({"id": row.id, "problem": row.problem, "answer": row.answer} for row in problems)
+    rows = ({"id": row.id, "problem": row.problem, "answer": row.answer, **row.extra} for row in problems)
     try:
         write_whole(cached_path(entry), (_line(row) for row in rows))
         document = {"schema": 1, **lock.model_dump()}
@@ -228,9 +253,14 @@ def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[Hu
             raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one with --config")
         config = configs[0]
     splits = [source.split] if source.split else datasets.get_dataset_split_names(source.id, config, revision=commit)
-    rows_of = {
-        split: list(datasets.load_dataset(source.id, name=config, split=split, revision=commit)) for split in splits
-    }
+
+    def rows_of_split(split: str) -> list[Any]:
+        """The rows of a split, or of several as `train+test`; then each row says which it is of."""
+        parts = split.split("+")
+        found = {part: datasets.load_dataset(source.id, name=config, split=part, revision=commit) for part in parts}
+        return [{"split": part, **row} if len(parts) > 1 else row for part in parts for row in found[part]]
+
+    rows_of = {split: rows_of_split(split) for split in splits}
     # Of several splits, the registry's number of rows may tell which one is meant.
     fitting = list(rows_of) if len(rows_of) == 1 else [split for split, rows in rows_of.items() if len(rows) == count]
     if len(fitting) != 1:

@@ -8,7 +8,15 @@ from typing import Literal
 
 from evals.benchmarks import countdown
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, registry
-from evals.benchmarks.fetching import Lock, cached_path, cached_problems, fetch, read_lock
+from evals.benchmarks.fetching import (
+    Lock,
+    cached_path,
+    cached_problems,
+    fetch,
+    package_file,
+    packaged_problems,
+    read_lock,
+)
 from evals.benchmarks.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
 from evals.errors import DataError, UsageError
 
@@ -17,7 +25,8 @@ def load_problems(source: str, *, split: Literal["train", "test"] | None = None)
     """Problems of a registered benchmark, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
 
     ``split`` is for `countdown`, which makes its problems: `test` (the default) or `train`. A benchmark of the Hub is
-    read from the cache, and fetched if it is not there. A row of a file needs `problem`, `question` or `prompt`, and
+    read from the cache or an installed package, and fetched if it is in neither. A row of a file needs `problem`,
+    `question` or `prompt`, and
     `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If the
     file is named like a benchmark, that benchmark's fixes of rows apply.
 
@@ -42,9 +51,24 @@ def load_problems(source: str, *, split: Literal["train", "test"] | None = None)
             f"(your own benchmarks are entries of ./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
         )
     entry = registry()[source]
+    chosen = entry.only.items()
+    return [
+        problem for problem in _all_problems(entry) if all(problem.extra.get(key) == value for key, value in chosen)
+    ]
+
+
+def _all_problems(entry: Benchmark) -> list[Problem]:
     if entry.source == "file":
         return read_own_file(entry).problems
-    return cached_problems(entry) or fetch(entry).problems
+    return cached_problems(entry) or packaged_problems(entry) or fetch(entry).problems
+
+
+def local_problems(benchmark: str) -> list[Problem]:
+    """Every problem of a benchmark whose copy is on this machine, whatever ``only`` says; none if there is no copy."""
+    entry = registry().get(benchmark)
+    if entry is None or not is_here(entry):
+        return []
+    return load_problems(benchmark) if entry.source == "built-in" else _all_problems(entry)
 
 
 def read_own_file(entry: Benchmark) -> ReadProblems:
@@ -75,7 +99,9 @@ def is_here(entry: Benchmark) -> bool:
     """Whether problems can be read without a network. The content of the file is not checked."""
     if entry.source == "built-in":
         return True
-    return (entry.path if entry.source == "file" else cached_path(entry)).exists()
+    if entry.source == "file":
+        return entry.path.exists()
+    return cached_path(entry).exists() or package_file(entry) is not None
 
 
 def local_copy(entry: Benchmark) -> LocalCopy | None:
@@ -84,8 +110,8 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
         return None
     lock, path = None, None
     if entry.source == "hub":
-        lock, path = read_lock(entry), cached_path(entry)
-        problems = cached_problems(entry) or []
+        lock, path = read_lock(entry), cached_path(entry) if cached_path(entry).exists() else package_file(entry)
+        problems = _all_problems(entry)
     else:
         path = entry.path if entry.source == "file" else None
         problems = load_problems(entry.name)

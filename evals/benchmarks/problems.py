@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evals.benchmarks import code
 from evals.errors import DataError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.grading.extraction import last_boxed
 
 PROBLEM_FIELDS = ("problem", "question", "prompt")
+# What of `Problem.extra` decides a grade.
+GRADED_BY = ("entry_point", "tests")
+# What a copy of the problems names itself.
+_OURS = ("id", "problem", "answer")
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. ``answer`` is the raw reference answer as the grader reads it; it is None only for code."""
+    """One problem. ``answer`` is the raw reference answer as the grader reads it; it is None only for code.
+
+    ``extra`` holds the other columns of its row as JSON values. Of code these are the `tests`, the `entry_point` and
+    whatever else its loader kept (`evals/benchmarks/code.py`).
+    """
 
     benchmark: str
     id: str
     problem: str
     answer: str | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,8 @@ class Columns:
 
     ``solution`` is a text whose last box is the answer, for rows without an answer column. If ``answer_after`` is set,
     the answer is what follows its last occurrence in the column. ``skip_empty_answer`` leaves out rows without a
-    reference answer, which are an error otherwise.
+    reference answer, which are an error otherwise. ``is_code``: rows hold tests in place of an answer, in one of the
+    forms of `evals.benchmarks.code`.
     """
 
     problem: tuple[str, ...] = PROBLEM_FIELDS
@@ -42,6 +54,7 @@ class Columns:
     id: tuple[str, ...] = ("id",)
     answer_after: str = ""
     skip_empty_answer: bool = False
+    is_code: bool = False
 
 
 class Row(NamedTuple):
@@ -53,16 +66,21 @@ class Row(NamedTuple):
 
 
 class ReadProblems(NamedTuple):
-    """Usable problems, and the number of rows before those without an answer were left out."""
+    """Usable problems, and the number of rows before those without an answer or tests were left out."""
 
     problems: list[Problem]
     num_rows: int
 
 
 def content_hash(problems: Iterable[Problem]) -> str:
-    """SHA-256 of the (problem, answer) pairs with white space collapsed; the order of rows does not matter."""
-    pairs = sorted(f"{' '.join(row.problem.split())}\x1f{' '.join((row.answer or '').split())}" for row in problems)
-    return hashlib.sha256("\x1e".join(pairs).encode("utf-8", "surrogatepass")).hexdigest()
+    """SHA-256 of problems, answers and tests; the order of rows and white space in the first two do not matter."""
+    return hashlib.sha256("\x1e".join(sorted(map(_content, problems))).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _content(row: Problem) -> str:
+    parts = [" ".join(text.split()) for text in (row.problem, row.answer or "")]
+    graded_by = {name: row.extra[name] for name in GRADED_BY if name in row.extra}
+    return "\x1f".join([*parts, json.dumps(graded_by, sort_keys=True)] if graded_by else parts)
 
 
 def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProblems:
@@ -75,7 +93,7 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
     def rows() -> Iterable[Row]:
         for number, line, _ in read_lines(file):
             at = f"{file}:{number}"
-            values = parse_row(line, at)
+            values = parse_row(line, at, allow_non_finite=columns.is_code)  # evalplus's inputs hold infinities
             assert values is not None  # only a reader that allows a torn last line gets None
             yield Row(number, at, values)
 
@@ -96,6 +114,12 @@ def problems_of(rows: Iterable[Row], benchmark: str, columns: Columns, *, id_pre
     num_rows = 0
     for number, at, values in rows:
         num_rows += 1
+        if columns.is_code or ("tests" in values and values.get("answer") is None):
+            values = code.row_of(values, at)
+            if values["tests"] is None:
+                if columns.skip_empty_answer:
+                    continue
+                refuse(at, "has no tests, so nothing can be right; remove the row, or give its `tests`")
         problem = _problem_of(values, benchmark, f"{id_prefix}{number}", at, columns)
         if problem.id in line_of:
             refuse(at, f"id {shown(problem.id)} was already used on line {line_of[problem.id]}")
@@ -124,22 +148,26 @@ def _problem_of(row: dict[str, Any], benchmark: str, default_id: str, at: str, c
     id = str(id)
     if not id or id != id.strip() or _ZERO_WIDTH.search(id):
         refuse(at, f"id {shown(id)} is empty, has white space at an end or holds a zero-width character")
-    return Problem(benchmark, id, text, _answer_of(row, at, columns))
+    answer, answer_field = _answer_of(row, at, columns)
+    used = {*_OURS, field, id_field, answer_field}
+    extra = {name: value for name, value in row.items() if name not in used and _is_json(value)}
+    return Problem(benchmark, id, text, answer, extra)
 
 
-def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> str | None:
+def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> tuple[str | None, str]:
+    """The answer, and the name of its column."""
     field = _first(columns.answer, row)
     if field is not None:
         answer = row[field]
         if answer is not None and type(answer) not in (str, int, float):
             refuse(at, f"{field} must be a string or a number, found {shown(answer)}")
         if answer is None:
-            return None
+            return None, field
         text = str(answer)
         if columns.answer_after:
             _, mark, text = text.rpartition(columns.answer_after)
             text = text if mark else ""
-        return text.strip()
+        return text.strip(), field
     field = _first(columns.solution, row)
     if field is None:
         wanted = " or ".join(
@@ -151,7 +179,16 @@ def _answer_of(row: dict[str, Any], at: str, columns: Columns) -> str | None:
         refuse(at, f"lacks {wanted}, found {_keys(row)}")
     if type(row[field]) is not str:
         refuse(at, f"{field} must be a string, found {shown(row[field])}")
-    return last_boxed(row[field]) or ""
+    return last_boxed(row[field]) or "", field
+
+
+def _is_json(value: object) -> bool:
+    """Whether the value can be kept; a data set of the Hub may also hold dates and pictures."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _first(names: tuple[str, ...], row: dict[str, Any]) -> str | None:

@@ -40,6 +40,8 @@ TEMPLATES: dict[str, Template] = {
         ),
         Template("chat"),
         Template("plain", is_chat=False),
+        Template("code-completion", is_chat=False),
+        Template("code-chat", user="{problem}"),
     )
 }
 

@@ -58,14 +58,17 @@ def _check_first_bytes(line: bytes, at: str) -> bytes:
     return line.removeprefix(b"\xef\xbb\xbf")
 
 
-def parse_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:
+def parse_row(
+    line: bytes, at: str, *, may_be_torn: bool = False, allow_non_finite: bool = False
+) -> dict[str, Any] | None:
     """The JSON object of one line; None when ``may_be_torn`` and the line stops in the middle of its object.
 
     ``at`` is the `file:line` that starts every message. Refused with DataError: anything but one object, a key
-    written twice, NaN and infinities, numbers too long to convert, text that is not UTF-8.
+    written twice, NaN and infinities (unless ``allow_non_finite``), numbers too long to convert, text that is not
+    UTF-8.
     """
     try:
-        row = _DECODER.decode(line.decode("utf-8"))
+        row = (_PYTHONS_DECODER if allow_non_finite else _DECODER).decode(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         if may_be_torn and error.reason == "unexpected end of data":
             return None

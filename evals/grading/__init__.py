@@ -7,8 +7,8 @@ nothing is evaluated as code, and the cost is bounded whatever the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -32,6 +32,7 @@ class Grade:
     sent to the symbolic stage; they count as incorrect. Outcomes: `timeout` ran out of CPU time, `error` broke the
     symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why;
     it begins with `undecided` for an answer that was neither proved to be equal nor found to differ, and is incorrect.
+    Of code the stage is `sandbox`, and ``verdicts`` has the sandbox's status of each set of tests that was run.
     """
 
     correct: bool
@@ -39,6 +40,7 @@ class Grade:
     extracted: str | None
     stage: str
     detail: str = ""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
 
 
 def grade(

@@ -15,6 +15,7 @@ STAGES = {
     "unparsed": "not comparable: one side is no formula",
     "guard": "not sent to computer algebra",
     "countdown": "checked step by step",
+    "sandbox": "run with its tests",
 }
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
+from evals.benchmarks.catalogue import grader_of
 from evals.errors import UsageError
 from evals.files.strict_json import shown
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
 from evals.metrics.counting import POSITIVE_SEMIDEFINITE
-from evals.samples.graders import grader_name
 from evals.samples.types import GradedProblem, Problem
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
@@ -49,7 +49,7 @@ def wrong_votes(problem: Problem, graded: GradedProblem, *, extraction: Extracti
     Raises:
         UsageError: the benchmark's answers are not mathematical, so that no two samples vote for the same one.
     """
-    grader = grader_name(problem.benchmark)
+    grader = grader_of(problem.benchmark)
     if grader != "math":
         raise UsageError(
             f"maj@k counts equal final answers, which {problem.benchmark} does not have (grader {shown(grader)}); "

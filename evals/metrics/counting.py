@@ -9,12 +9,12 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
+from evals.benchmarks.catalogue import grader_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
 from evals.errors import DataError, UsageError
 from evals.estimators import vendi_score
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
-from evals.samples.graders import is_countdown
 from evals.samples.types import GradedProblem
 from evals.similarity.measures import Distinct, Floats, distinct, similarity_of_distinct
 from evals.similarity.setting import Setting
@@ -89,7 +89,7 @@ def clustering_settings(
     check_linkage(linkage)
     check_tokens(tokens)
     settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if is_countdown(benchmark) else ["tfidf"]):
+    for similarity in similarities or (["exact"] if grader_of(benchmark) == "countdown" else ["tfidf"]):
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "
@@ -104,7 +104,7 @@ def clustering_settings(
 def solutions(problem: GradedProblem) -> Distinct:
     """The distinct correct completions of a problem."""
     texts = problem.completions
-    if is_countdown(problem.benchmark):  # white space around a chain is not another solution
+    if grader_of(problem.benchmark) == "countdown":  # white space around a chain is not another solution
         texts = [text.strip() for text in texts]
     return distinct(texts)
 
@@ -171,7 +171,7 @@ def _cluster_counts(
     vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
     for setting, partition in backend.partitions(unique, settings).items():
         sizes = cluster_sizes(partition.labels)
-        is_share_known = setting.similarity == "exact" and is_countdown(problem.benchmark)
+        is_share_known = setting.similarity == "exact" and grader_of(problem.benchmark) == "countdown"
         found_share = _found_share(problem, len(sizes)) if is_share_known else None
         counts[setting] = Counts(
             problem.benchmark,

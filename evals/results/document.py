@@ -84,7 +84,7 @@ class SamplingInfo(Document):
 
 
 class GraderInfo(Document):
-    """Who graded the samples; null if the rows came with `correct`."""
+    """Who graded the samples; null if the rows came with `correct`. Code has a `sandbox`, its tier and version."""
 
     version: str | None = Field(None, description="version of the grader")
     policy: str | None = Field(None, description="strict or simko")

@@ -25,7 +25,7 @@ def about_samples(files: Sequence[Path]) -> About:
     """
     found = []
     for folder in dict.fromkeys(file.parent for file in files):
-        source = _sampling_file(folder)
+        source = samples_folder(folder) / "sampling.json"
         if not source.exists():
             return {}
         try:
@@ -43,14 +43,13 @@ def about_samples(files: Sequence[Path]) -> About:
     }
 
 
-def _sampling_file(folder: Path) -> Path:
-    """The `sampling.json` about the samples in ``folder``; for a folder in RUN/graded it lies in RUN/samples."""
-    beside = folder / "sampling.json"
+def samples_folder(folder: Path) -> Path:
+    """Where `sampling.json` of the samples in ``folder`` lies: in RUN/samples for a folder of RUN/graded."""
     whole = folder.resolve()
     run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
-    if beside.exists() or run is None:
-        return beside
-    return run / "samples" / whole.relative_to(run / "graded") / "sampling.json"
+    if (folder / "sampling.json").exists() or run is None:
+        return folder
+    return run / "samples" / whole.relative_to(run / "graded")
 
 
 class _SamplingFile(Document):
@@ -91,7 +90,7 @@ def warnings_of(samples: Samples) -> list[str]:
         ids.setdefault(row.benchmark, set()).add(row.id)
     for name, present in ids.items():
         known = registry().get(name)
-        usable = known.count - known.num_empty if known is not None else 0
+        usable = known.count - known.num_left_out if known is not None else 0
         if usable > len(present):
             warnings.append(f"{name} has {usable} problems, but the samples hold only {len(present)} of them")
     return warnings

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
 from evals.grading import GRADER_VERSION, Grade
 from evals.grading.compare import Policy
@@ -22,6 +24,7 @@ from evals.samples.graders import (
     log_failures,
     missing_box_hint,
     refuse_infra_errors,
+    with_grade,
 )
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples
@@ -82,33 +85,45 @@ def read_graded(
         _refuse_idle(asked, ungraded, [note for note in notes if note.file in samples.files])
         grader = GraderInfo() if ungraded else agreed_grader(said_by)
         return replace(samples, warnings=[*samples.warnings, *warnings]), grader
-    grades = grade_rows(open_rows, **vars(asked.settings()), on_progress=on_progress)
+    grades = grade_rows(open_rows, **vars(asked.settings()), files=samples.files, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
     log_failures(grades)
     hints = _hints(open_rows, grades, asked.settings().extraction)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
-        rows[place] = _with_grade(rows[place], found)
+        # An outcome from an earlier grading would contradict this one.
+        is_known = "outcome" in rows[place].extra
+        rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}, graded here"
-    grader = agreed_grader({**said_by, here: _info({"version": GRADER_VERSION, **vars(asked.settings())})})
+    sandbox = isolation() if any(grade.verdicts for grade in grades) else None
+    made_by = {"version": GRADER_VERSION, **vars(asked.settings()), "sandbox": sandbox}
+    grader = agreed_grader({**said_by, here: _info(made_by)})
     return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
     """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
 
+    A file without code has no sandbox, and goes with any.
+
     Raises:
         DataError: two differ; both files and what they say are named.
     """
-    known = [(file, grader) for file, grader in said_by.items() if grader.version is not None]
-    for file, grader in known[1:]:
-        if grader != known[0][1]:
+    agreed: dict[str, Any] = {}
+    first = ""
+    for file, grader in said_by.items():
+        own = grader.model_dump()
+        if grader.version is None:
+            continue
+        sandbox = agreed.get("sandbox", own.get("sandbox"))
+        if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
             raise DataError(
-                f"{known[0][0]} ({_words(known[0][1])}) and {file} ({_words(grader)}) were graded differently, so "
+                f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
                 "their numbers do not compare; grade them alike with `quatro eval grade FILES -o DIR` (passk, ucc, "
                 "compare and clusters also take --regrade)"
             )
-    return known[0][1] if known else GraderInfo()
+        agreed, first = {**own, **agreed}, first or file
+    return GraderInfo(**agreed)
 
 
 def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
@@ -155,18 +170,12 @@ def _hints(rows: Sequence[Sample], grades: Sequence[Grade], extraction: str) -> 
     return [f"{name}: {hint}" for name, hint in found_hints.items() if hint is not None]
 
 
-def _with_grade(row: Sample, found: Grade) -> Sample:
-    # An outcome from an earlier grading would contradict this one.
-    extra = {**row.extra, "outcome": found.outcome} if "outcome" in row.extra else row.extra
-    return replace(row, correct=found.correct, extra=extra)
-
-
 def _info(grader: Mapping[str, str | None]) -> GraderInfo:
     """The head's entry: version, policy, and the settings that are not the default."""
-    defaults = {"extraction": "boxed", "grader": None}
+    defaults = {"extraction": "boxed", "grader": None, "sandbox": None}
     unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
     return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
 
 
-def _words(grader: GraderInfo) -> str:
-    return ", ".join(f"{name} {value}" for name, value in grader.model_dump().items())
+def _words(grader: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grader.items())

@@ -9,15 +9,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
-from evals.samples.graders import GradingSettings, grade_rows
+from evals.samples.graders import GradingSettings, grade_rows, with_grade
 from evals.samples.reading import read_samples, sample_files
 
 
@@ -74,23 +75,21 @@ def grade_file(
         DataError: a row breaks the samples contract, or is code.
         OSError: ``target`` cannot be written.
     """
-    made_by = {
+    made_by: dict[str, Any] = {
         "schema": 1,
         "grader": {"version": GRADER_VERSION, **asdict(settings)},
         "samples_sha256": _sha256(source) if source.is_file() else None,
     }
     note = _note_path(target)
     done = _read_note(note) if target.is_file() else {}
-    if done and {key: done.get(key) for key in made_by} == made_by and done.get("graded_sha256") == _sha256(target):
+    if done and _is_same(done, made_by) and done.get("graded_sha256") == _sha256(target):
         return GradedFile(source, target, done["outcomes"], was_done=True)
     samples = read_samples([source])
-    grades = grade_rows(samples.rows, **asdict(settings), on_progress=on_progress)
+    grades = grade_rows(samples.rows, **asdict(settings), files=[source], on_progress=on_progress)
+    made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
-    lines = (
-        replace(row, correct=found.correct, extra={**row.extra, "outcome": found.outcome}).to_json_line()
-        for row, found in zip(samples.rows, grades, strict=True)
-    )
+    lines = (with_grade(row, found).to_json_line() for row, found in zip(samples.rows, grades, strict=True))
     note.unlink(missing_ok=True)
     write_whole(target, lines)
     document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
@@ -100,10 +99,16 @@ def grade_file(
     return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
 
 
+def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any]) -> bool:
+    """Whether a graded file is what grading it now would make; code is graded again in another sandbox."""
+    sandbox = done.get("sandbox")
+    return {key: done.get(key) for key in made_by} == made_by and (sandbox is None or sandbox == isolation())
+
+
 class Note(NamedTuple):
     """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
 
-    ``grader`` holds the version, policy, extraction and grader (None: the registry's choice) of the grading.
+    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice) and sandbox of the grading.
     """
 
     file: Path
@@ -120,6 +125,7 @@ def note_of(graded: Path) -> Note | None:
     grader = found.get("grader")
     if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
         return Note(graded, {}, f"has a note that cannot be read ({path.name})")
+    grader = {**grader, "sandbox": found.get("sandbox")}
     if found.get("graded_sha256") != _sha256(graded):
         return Note(graded, grader, "was changed after it was graded")
     return Note(graded, grader)

@@ -1,20 +1,21 @@
-"""The grader of each benchmark, and the grades that it gives to samples."""
+"""The grades that samples get, each from the grader of its benchmark."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from evals.benchmarks.catalogue import GRADERS, grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
 from evals.grading import Grade, grade_many
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
+from evals.samples.code import answer_of, code_grade, tested_problems
 from evals.samples.types import Sample
-
-GRADERS = ("math", "countdown")
 
 _log = logging.getLogger(__name__)
 
@@ -34,37 +35,40 @@ def grade_rows(
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
     grader: str | None = None,
+    files: Sequence[Path] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
     """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
 
-    ``policy`` and ``extraction`` concern maths; ``on_progress(done, total)`` counts what computer algebra grades.
+    ``policy`` and ``extraction`` concern maths; ``files`` are those that the rows come from, beside which tests of code
+    may lie. ``on_progress(done, total)`` counts what takes time: computer algebra, and programs.
 
     Raises:
         UsageError: there is no such grader.
-        DataError: a row is code, or is not the countdown problem that its benchmark says.
+        MissingError: a row is code, and programs cannot be isolated on this machine.
+        DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there.
     """
     if grader is not None and grader not in GRADERS:
         raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
-    kinds = {name: grader or grader_name(name) for name in {row.benchmark for row in rows}}
+    kinds = {name: grader or grader_of(name) for name in {row.benchmark for row in rows}}
     grades: dict[int, Grade] = {}
-    maths = []
+    maths, code = [], []
     for index, row in enumerate(rows):
         kind = kinds[row.benchmark]
         if kind == "countdown":
             grades[index] = _grade_countdown(row)
-        elif kind == "math" and row.answer is not None:
+        elif kind == "code" or row.answer is None:
+            code.append(index)
+        else:
             if not str(row.answer).strip():
                 raise DataError(
                     f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "
                     "add the answer, or leave the problem out"
                 )
             maths.append(index)
-        else:
-            raise DataError(
-                f"{row.benchmark} {shown(row.id)} sample {row.sample_index} is code and has no `correct`: this version "
-                "runs no tests, and `quatro eval grade` grades maths and countdown"
-            )
+    if code:
+        chosen = [rows[index] for index in code]
+        grades.update(zip(code, _grade_code(chosen, files, on_progress), strict=True))
     if maths:
         pairs = ((rows[index].completion, rows[index].answer) for index in maths)
         found = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
@@ -80,6 +84,25 @@ def _grade_countdown(row: Sample) -> Grade:
     except ValueError as error:
         raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
     return Grade(is_correct, "correct" if is_correct else "incorrect", row.completion, "countdown")
+
+
+def _grade_code(
+    rows: Sequence[Sample], files: Sequence[Path], on_progress: Callable[[int, int], None] | None
+) -> list[Grade]:
+    from evals.code.grading import CodeGrader
+
+    problems = tested_problems(rows, files)
+    with CodeGrader() as grader:
+        found = grader.grade([answer_of(row, problems[row.benchmark, row.id]) for row in rows], on_progress)
+    return [code_grade(one) for one in found]
+
+
+def with_grade(row: Sample, found: Grade) -> Sample:
+    """The row with its grade, which takes the place of what an earlier one left in it."""
+    extra = {key: value for key, value in row.extra.items() if key != "verdicts"} | {"outcome": found.outcome}
+    if found.verdicts:
+        extra["verdicts"] = dict(found.verdicts)
+    return replace(row, correct=found.correct, extra=extra)
 
 
 def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:
@@ -115,18 +138,3 @@ def log_failures(grades: Sequence[Grade]) -> None:
             ", ".join(f"{name} {count}" for name, count in failed.items()),
             len(grades),
         )
-
-
-def grader_name(benchmark: str) -> str:
-    """`math`, `countdown`, or another name of the registry."""
-    if is_countdown(benchmark):
-        return "countdown"
-    from evals.benchmarks.catalogue import registry
-
-    known = registry().get(benchmark)
-    return known.grader if known is not None else "math"
-
-
-def is_countdown(benchmark: str) -> bool:
-    """Whether ``benchmark`` is countdown, or one of its variants by name."""
-    return benchmark == "countdown" or benchmark.startswith("countdown-")

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
-CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
 _DIGITS = re.compile("([0-9]+)")
 
@@ -225,7 +225,7 @@ def _check_fields(row: dict[str, Any], at: str) -> None:
         refuse(at, f"sample_index must be an integer of at least 0, found {shown(index)}")
     answer = row["answer"]
     if answer is None:
-        if row.get("correct") is None and not row["benchmark"].lower().startswith(CODE_BENCHMARKS):
+        if row.get("correct") is None and "tests" not in row and grader_of(row["benchmark"]) != "code":
             refuse(at, "answer is null, which only code benchmarks may have")
     elif type(answer) not in (str, int, float):
         refuse(at, f"answer must be a string or a number, found {shown(answer)}")

@@ -2,6 +2,7 @@
 
 from evals.sandbox.jobs import VERSION, Asserts, Calls, Job, Limits, Stdio, Verdict
 from evals.sandbox.pool import Sandbox
+from evals.sandbox.single import run_program, self_test
 from evals.sandbox.tiers import TIERS, Check, IsolationError, Tier, probe
 
 __all__ = [
@@ -18,4 +19,6 @@ __all__ = [
     "Tier",
     "Verdict",
     "probe",
+    "run_program",
+    "self_test",
 ]

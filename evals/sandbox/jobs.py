@@ -12,7 +12,7 @@ from evals.sandbox.values import encode
 VERSION = 1
 
 Status = Literal["pass", "fail", "crash", "timeout", "memory", "output_limit", "refused", "infra_error"]
-Compare = Literal["equal", "set", "not none", "json"]
+Compare = Literal["equal", "set", "truth", "json", "json or first"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class Calls:
 
     The results are ``expected``, or what the same function of the trusted code ``reference`` returns. Numbers may
     differ by ``atol``; results that are floats, or lists of them, always by 1e-6. ``compare``: "set" ignores order and
-    repetition, "not none" asks whether both or neither are None, "json" takes tuples for lists.
+    repetition, "truth" asks whether both or neither are true (an object is), "json" takes tuples for lists, and "json
+    or first" also accepts the first element of an expected list.
     """
 
     entry_point: str
@@ -102,6 +103,11 @@ class Verdict:
     memory_mb: float
     tier: str
     version: int = VERSION
+
+    @property
+    def verdict(self) -> Status:
+        """The status."""
+        return self.status
 
 
 def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:

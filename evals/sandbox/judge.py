@@ -256,10 +256,13 @@ def _outcome(step: Callable[[], object], channel: Channel, when_wrong: str = "fa
 
 def agrees(found: object, expected: object, atol: float, compare: str) -> bool:
     """Whether a result is the one expected."""
-    if compare == "not none":
-        return (found is None) == (expected is None)
+    if compare == "truth":
+        return _is_true(found) == _is_true(expected)
     if compare == "set":
         found, expected = set(cast(Any, found)), set(cast(Any, expected))
+    if compare == "json or first":
+        first = expected[:1] if isinstance(expected, list) else []
+        return any(agrees(found, one, atol, "json") for one in [expected, *first])
     if compare == "json":
         found, expected = _listed(found), _listed(expected)
     if found == expected:
@@ -268,6 +271,10 @@ def agrees(found: object, expected: object, atol: float, compare: str) -> bool:
     if not atol and numbers and all(isinstance(number, float) for number in numbers):
         atol = _CLOSE
     return bool(atol) and _near(found, expected, atol)
+
+
+def _is_true(value: object) -> bool:
+    return bool(value) if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict, set)) else True
 
 
 def _near(found: object, expected: object, atol: float) -> bool:

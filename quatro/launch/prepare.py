@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
-from evals.samples.graders import grader_name
 from quatro.config import Config
 from quatro.config.packages import require
 from quatro.data import PromptSet, tokenize_problems, training_problems
@@ -78,7 +78,7 @@ class Prepared:
         if not self.evaluated:
             return None
         # The benchmark's own grader, whatever the training reward is.
-        return self._tokenized(self.evaluated, grader_name(self.evaluated[0].benchmark))
+        return self._tokenized(self.evaluated, grader_of(self.evaluated[0].benchmark))
 
     def _tokenized(self, problems: list[Problem], reward: str) -> PromptSet:
         from quatro.policy.loading import context_limit

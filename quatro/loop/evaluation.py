@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
+from evals.benchmarks.catalogue import grader_of
 from evals.estimators import pass_at_k, ucc_at_k
-from evals.samples.graders import grader_name
 from quatro.loop.draw import draw_and_grade
 from quatro.loop.parts import Parts
 from quatro.rewards import Reward, make_reward
@@ -39,7 +39,7 @@ class Evaluation:
                 logger.warning("%s: %s", config.eval.benchmark, warning)
             self.prompts = found.prompts
             # The benchmark's own grader, whatever the training reward is.
-            self.grader = make_reward(grader_name(self.prompts[0].benchmark))
+            self.grader = make_reward(grader_of(self.prompts[0].benchmark))
 
     def close(self) -> None:
         if self.grader is not None:

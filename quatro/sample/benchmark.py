@@ -1,6 +1,7 @@
 """Draws samples of a benchmark into a folder, and continues where an earlier call stopped.
 
     <folder>/<benchmark>.jsonl   one line a sample, by problem and index once it is complete
+    <folder>/<benchmark>.problems.json   what of its problems is too long for every line, such as tests
     <folder>/sampling.json       how they were drawn; other settings into the same folder are refused
 
 The seed of a sample depends on nothing but the run's seed, the problem and the sample's index: samples are the same
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from evals.files.whole import file_stem, write_bytes
+from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.rollout.streams import sample_seed
@@ -85,6 +87,7 @@ def sample_benchmark(
     benchmark = prompts[0].benchmark
     claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source)
     path = folder / f"{file_stem(benchmark)}.jsonl"
+    write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
     with SampleWriter(path) as writer:
         for warning in writer.warnings:
             logger.warning(warning)
@@ -128,6 +131,7 @@ def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | Non
         prompt=prompt.text,
         finish_reason=rollout.finish_reason,
         correct=is_correct,
+        extra=short_values(prompt.extra),
     )
 
 

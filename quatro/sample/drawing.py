@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals.benchmarks.catalogue import registry
+from evals.benchmarks.catalogue import grader_of, registry
 from evals.benchmarks.countdown import MAX_ANSWER_TOKENS
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from evals.samples.graders import grader_name
 from quatro.data import to_prompts
 from quatro.policy.digest import check_model, model_digest
 from quatro.policy.embedded import resolve_model
@@ -202,7 +201,7 @@ def _plan_benchmark(source: str, settings: SampleSettings, template: str | None,
     problems = load_problems(source)
     name = problems[0].benchmark
     entry = registry().get(name)
-    grader = grader_name(name)
+    grader = grader_of(name)
     if grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
         usual, longest = "plain", MAX_ANSWER_TOKENS + 1

@@ -92,6 +92,7 @@ def run_checks() -> Iterator[Check]:
     yield _guarded("dual self-test", _dual_identity)
     yield _guarded("countdown self-test", _countdown)
     yield _guarded("similarity self-test", _similarities)
+    yield _sandbox()
 
 
 def _versions() -> Iterator[Check]:
@@ -236,6 +237,26 @@ def _similarities() -> str:
         f"{found.num_partitions - found.num_tied} of {found.num_partitions} partitions equal, "
         f"{found.num_ties} pairs within {TOLERANCE:g} of a threshold"
     )
+
+
+def _sandbox() -> Check:
+    from evals.sandbox import VERSION, Sandbox, probe, self_test
+
+    tier = probe()
+    if tier.name == "none":
+        why = "; ".join(tier.faults("landlock+seccomp"))
+        hint = "code benchmarks and `reward: code` need isolation (Linux 6.2 or later), or --allow-unsafe-code"
+        return Check("sandbox self-test", "absent", f"no isolation: {why}", hint)
+
+    def run() -> str:
+        with Sandbox(workers=1) as sandbox:
+            faults = self_test(sandbox)
+        if faults:
+            raise RuntimeError("; ".join(faults))
+        weaker = f"; not full: {'; '.join(tier.faults('full'))}" if tier.name != "full" else ""
+        return f"tier {tier.name}, version {VERSION}; six programs got the verdicts that they deserve{weaker}"
+
+    return _guarded("sandbox self-test", run)
 
 
 def _guarded(name: str, check: Callable[[], str]) -> Check:

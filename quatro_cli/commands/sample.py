@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import DryRun, Seed, split
+from quatro_cli.options import AllowUnsafe, DryRun, Seed, split
 from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
@@ -111,6 +111,7 @@ def sample(
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="transformers or vllm.")] = "transformers",
     gpus: Gpus = None,
     grade: Grade = False,
+    allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
 ) -> None:
     """Draw n samples for every problem of a benchmark.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import DryRun, Json, Set, numbers, split, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, split, usage_error
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def sweep(
     eval_n: EvalN = None,
     eval_top_p: EvalTopP = None,
     submit: Submit = None,
+    allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import DryRun, Json, Method, Set, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, Method, Set, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def train(
         typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
+    allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:

@@ -17,7 +17,7 @@ from quatro_cli.commands.eval.options import (
     clustering,
     graded_samples,
 )
-from quatro_cli.options import Benchmarks, Json
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json
 from quatro_cli.output import output
 
 
@@ -33,6 +33,7 @@ def clusters(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
 ) -> None:
     """Show the largest clusters of one problem, with a text each.

@@ -32,7 +32,7 @@ from quatro_cli.commands.eval.options import (
     say_and_write,
     two_graded_samples,
 )
-from quatro_cli.options import Benchmarks, Json, numbers, usage_error
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers, usage_error
 
 
 def compare(
@@ -53,6 +53,7 @@ def compare(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
 ) -> None:

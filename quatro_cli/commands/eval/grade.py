@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quatro_cli.commands.eval.options import asked_for
-from quatro_cli.options import DryRun, Json, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def grade(
     ] = "boxed",
     grader: Annotated[
         str | None,
-        typer.Option("--grader", metavar="NAME", help="math or countdown. Default: the benchmark's own, else math."),
+        typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's."),
     ] = None,
+    allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
     ] = False,
@@ -114,10 +115,11 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
     from evals.samples.graders import grade_rows
     from evals.samples.reading import read_samples
 
-    rows = [row for row in read_samples(files).rows if id is None or row.id == id]
+    samples = read_samples(files)
+    rows = [row for row in samples.rows if id is None or row.id == id]
     if not rows:
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
-    grades = grade_rows(rows, **asdict(settings))
+    grades = grade_rows(rows, **asdict(settings), files=samples.files)
     entries = [_entry(row, found) for row, found in zip(rows, grades, strict=True)]
     if json:
         output.json({"schema": 1, "samples": entries})
@@ -130,7 +132,7 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
     from evals.grading.explain import STAGES, normal_forms
 
-    is_maths = found.stage != "countdown"
+    is_maths = found.stage not in ("countdown", "sandbox") and row.answer is not None
     reference = "" if row.answer is None else str(row.answer)
     why = STAGES.get(found.stage, found.stage)
     return {

@@ -67,7 +67,7 @@ Extraction = Annotated[
     typer.Option("--extraction", metavar="NAME", help="boxed, answer-is or last-number. Default: stored, else boxed."),
 ]
 Grader = Annotated[
-    str | None, typer.Option("--grader", metavar="NAME", help="math or countdown. Default: the benchmark's.")
+    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's.")
 ]
 Out = Annotated[
     Path | None,
@@ -144,8 +144,8 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
 
 def asked_for(policy: str | None, extraction: str | None, grader: str | None, *, regrade: bool) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
+    from evals.benchmarks.catalogue import GRADERS
     from evals.samples.graded import Asked
-    from evals.samples.graders import GRADERS
 
     for option, value, known in (
         ("--policy", policy, POLICIES),

@@ -29,7 +29,7 @@ from quatro_cli.commands.eval.options import (
     refuse_beside,
     say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, numbers
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers
 
 
 def passk(
@@ -46,6 +46,7 @@ def passk(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
     sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,

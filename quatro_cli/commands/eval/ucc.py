@@ -34,7 +34,7 @@ from quatro_cli.commands.eval.options import (
     require,
     say_and_write,
 )
-from quatro_cli.options import Benchmarks, Json, names, numbers, split
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, split
 
 if TYPE_CHECKING:
     from evals.results.document import About
@@ -69,6 +69,7 @@ def ucc(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
     sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,

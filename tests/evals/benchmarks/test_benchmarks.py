@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.benchmarks.catalogue import registry
+from evals.benchmarks.catalogue import GRADERS, registry
 from evals.benchmarks.countdown import count_solutions, verify
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem, content_hash
@@ -28,6 +28,12 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         "minerva",
         "olympiad",
         "math_train",
+        "humaneval",
+        "humanevalplus",
+        "mbpp",
+        "mbppplus",
+        "apps",
+        "apps_train",
     ]
     for name, entry in registry().items():
         assert entry.name == name
@@ -35,9 +41,9 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         assert entry.licence
         assert entry.count > 0
         assert entry.template in TEMPLATES
-        assert entry.grader in ("math", "countdown")
+        assert entry.grader in GRADERS
         assert (entry.source == "built-in") == (not entry.hub)
-        if entry.source == "hub":
+        if entry.source == "hub" and entry.grader != "code":
             assert entry.problem_field
             assert bool(entry.answer_field) != bool(entry.solution_field)
         assert bool(entry.sha256) == entry.verified
@@ -49,6 +55,11 @@ def test_no_split_or_config_is_written_that_public_code_does_not_show() -> None:
         "HuggingFaceH4/MATH-500": ("", "test"),
         "HuggingFaceH4/aime_2024": ("", "train"),
         "Hothan/OlympiadBench": ("OE_TO_maths_en_COMP", ""),
+        "openai/openai_humaneval": ("", "test"),
+        "evalplus/humanevalplus": ("", "test"),
+        "google-research-datasets/mbpp": ("full", "train+test+validation+prompt"),
+        "evalplus/mbppplus": ("", "test"),
+        "codeparrot/apps": ("all", "train"),
     }
 
 
@@ -85,7 +96,7 @@ def test_files_may_name_their_fields_in_several_ways(tmp_path: Path) -> None:
     )
     assert load_problems(source) == [
         Problem("mine", "a", "1+1?", "2"),
-        Problem("mine", "2", "2+2?", "4"),
+        Problem("mine", "2", "2+2?", "4", {"extra": [1]}),
         Problem("mine", "7", "1/2?", r"\frac{1}{2}"),
         Problem("mine", "code", "def f():", None),
     ]
@@ -215,7 +226,7 @@ def test_a_users_hash_and_count_are_held_against_the_file(tmp_path: Path, monkey
         ('[mine]\nfile = "a"\nverified = true', "unknown key 'verified'"),
         ('[mine]\nfile = "a"\ncount = "3"', r"\[mine\] count: .*found '3'"),
         ('[mine]\nfile = "a"\nsha256 = "abc"', r"\[mine\] sha256"),
-        ('[mine]\nfile = "a"\ngrader = "code"', r"\[mine\] grader"),
+        ('[mine]\nfile = "a"\ngrader = "physics"', r"\[mine\] grader"),
         ('[mine]\nfile = "a"\ntemplate = "nothing"', "qwen-boxed"),
         ('[mine]\nhub = [{ id = "a", revision = "b" }]', r"hub\.0\.revision"),
         ('["a,b"]\nfile = "a"', "not hold a comma"),

@@ -236,7 +236,7 @@ def test_the_real_data_become_verified_copies(name: str) -> None:
     assert fetch(entry, file=Path(folder) / f"{name}.jsonl").lock.same_as_registry is True
     copy = local_copy(entry)
     assert (copy.num_missing, copy.sha256) == (0, entry.sha256)
-    assert len(load_problems(name)) == entry.count - (2 if name == "math_train" else 0)
+    assert len(load_problems(name)) == entry.count - entry.num_left_out
 
 
 def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

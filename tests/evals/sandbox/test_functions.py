@@ -130,8 +130,8 @@ def test_tests_that_never_end_on_a_result_are_a_timeout(judge):
         ((1, 2), [1, 2], {}, "fail"),
         ((1, (2,)), [1, [2]], {"compare": "json"}, "pass"),
         ([2, 1, 1], [1, 2], {"compare": "set"}, "pass"),
-        ("x", True, {"compare": "not none"}, "pass"),
-        (None, True, {"compare": "not none"}, "fail"),
+        ("x", True, {"compare": "truth"}, "pass"),
+        (None, True, {"compare": "truth"}, "fail"),
         (0.1 + 0.2, 0.3, {}, "pass"),
         (0.31, 0.3, {}, "fail"),
         ([0.1 + 0.2], [0.3], {}, "pass"),
@@ -221,7 +221,7 @@ def test_mbppplus_passes_with_its_solutions():
         if row["id"] == "Mbpp/255":  # some of its results have a gigabyte
             inputs = [one for one in inputs if math.comb(len(one[0]) + one[1], one[1]) < 100_000]
             assert len(inputs) > 80
-        compare = "set" if name in SETS.split() else "not none" if name in NOT_NONE.split() else "equal"
+        compare = "set" if name in SETS.split() else "truth" if name in NOT_NONE.split() else "equal"
         solution = row["canonical_solution"]
         tests = Calls(entry_point=name, inputs=inputs, reference=solution, atol=row["atol"], compare=compare)
         limits = Limits(timeout_s=60.0, memory_mb=4096, output_mb=256)

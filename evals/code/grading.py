@@ -1,0 +1,145 @@
+"""Grades of completions that hold programs: each program is taken out, run once with its tests, and judged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from evals.code.programs import extract_program
+from evals.code.tests import SETS, sandbox_tests
+from evals.errors import MissingError
+from evals.sandbox import VERSION, IsolationError, Job, Limits, Sandbox, Verdict, probe
+
+# Set to 1, programs run even where nothing isolates them; `--allow-unsafe-code` sets it.
+ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
+TIMEOUT_S = 10.0
+# Of address space, which numpy alone takes hundreds of.
+MEMORY_MB = 4096
+
+
+class Answer(NamedTuple):
+    """A completion of a problem. ``key`` names the problem, ``extra`` holds its tests and its entry point.
+
+    ``prompt`` is what the completion continues, where it may be the rest of a program.
+    """
+
+    key: Hashable
+    completion: str
+    extra: Mapping[str, Any]
+    prompt: str | None = None
+
+
+@dataclass(frozen=True)
+class CodeGrade:
+    """The program that was found in a completion (None: none), and the verdict of each set of tests that it met."""
+
+    program: str | None
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    num_sets: int = 1
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every test of every set passed."""
+        return len(self.verdicts) == self.num_sets and all(one.status == "pass" for one in self.verdicts.values())
+
+    @property
+    def failed(self) -> tuple[str, Verdict] | None:
+        """The first set that did not pass, and its verdict."""
+        return next(((name, one) for name, one in self.verdicts.items() if one.status != "pass"), None)
+
+
+class CodeGrader:
+    """Grades programs in a sandbox with ``workers`` processes (0: one a core), which stay warm until `close`.
+
+    ``every_test`` goes on after a test that failed, so that verdicts count the tests that pass, and asks all sets.
+
+    Raises:
+        MissingError: programs cannot be isolated on this machine.
+    """
+
+    def __init__(
+        self, *, workers: int = 0, timeout_s: float = TIMEOUT_S, memory_mb: int = MEMORY_MB, every_test: bool = False
+    ) -> None:
+        self.limits = Limits(timeout_s=timeout_s, memory_mb=memory_mb)
+        self.every_test = every_test
+        try:
+            self._sandbox = Sandbox(
+                workers=workers or len(os.sched_getaffinity(0)), allow_unsafe=os.environ.get(ALLOW_UNSAFE) == "1"
+            )
+        except IsolationError as error:
+            raise MissingError(
+                f"model-written code is not run here: {error}; `quatro doctor` shows what was tried. If you trust "
+                f"every program, add --allow-unsafe-code (or set {ALLOW_UNSAFE}=1)"
+            ) from error
+
+    def grade(
+        self, answers: Sequence[Answer], on_progress: Callable[[int, int], None] | None = None
+    ) -> list[CodeGrade]:
+        """The grade of each answer; equal programs of one problem are run once. The second set meets what passed.
+
+        Raises:
+            ValueError: the tests of a problem cannot be read.
+        """
+        programs = [
+            extract_program(one.completion, prompt=one.prompt, entry_point=one.extra.get("entry_point"))
+            for one in answers
+        ]
+        first: dict[tuple[Hashable, str], int] = {}
+        for index, (one, program) in enumerate(zip(answers, programs, strict=True)):
+            if program is not None:
+                first.setdefault((one.key, program), index)
+        verdicts: dict[tuple[Hashable, str], dict[str, Verdict]] = {place: {} for place in first}
+        places_of = {
+            name: [place for place, index in first.items() if name in answers[index].extra["tests"]] for name in SETS
+        }
+        num_all, num_done = sum(map(len, places_of.values())), 0
+        for name, places in places_of.items():
+            asked = [
+                place
+                for place in places
+                if self.every_test or all(one.status == "pass" for one in verdicts[place].values())
+            ]
+            num_done += len(places) - len(asked)
+            jobs = self._jobs(name, [(answers[first[place]], place[1]) for place in asked])
+            for place, verdict in zip(asked, self._sandbox.run(jobs), strict=True):
+                verdicts[place][name] = verdict
+                num_done += 1
+                if on_progress is not None:
+                    on_progress(num_done, num_all)
+        return [
+            CodeGrade(program, verdicts[one.key, program] if program is not None else {}, len(one.extra["tests"]))
+            for one, program in zip(answers, programs, strict=True)
+        ]
+
+    def _jobs(self, name: str, asked: Sequence[tuple[Answer, str]]) -> Iterator[Job]:
+        tests_of: dict[Hashable, Any] = {}
+        for one, program in asked:
+            entry_point = one.extra.get("entry_point")
+            if one.key not in tests_of:
+                tests_of[one.key] = sandbox_tests(one.extra["tests"][name], entry_point)
+            program = _with_entry_point(program, entry_point)
+            yield Job(program=program, tests=tests_of[one.key], limits=self.limits, every_test=self.every_test)
+
+    def close(self) -> None:
+        """Ends the workers; grading again starts new ones."""
+        self._sandbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def isolation() -> str:
+    """The tier and the version of the sandbox on this machine, such as `full, version 1`: part of every result."""
+    return f"{probe().name}, version {VERSION}"
+
+
+def _with_entry_point(program: str, entry_point: str | None) -> str:
+    """The program, with the method of its class `Solution` as a function where the tests ask for a function."""
+    if entry_point and "class Solution" in program and f"\ndef {entry_point}(" not in f"\n{program}":
+        return f"{program}\n\n{entry_point} = Solution().{entry_point}\n"
+    return program

@@ -1,0 +1,129 @@
+"""Samples of code: where the tests of a problem are found, and what the sandbox's verdict makes of a grade."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.benchmarks.catalogue import registry
+from evals.benchmarks.code import row_of
+from evals.benchmarks.loading import local_problems
+from evals.code.grading import Answer, CodeGrade
+from evals.errors import DataError
+from evals.files.strict_json import read_document, refuse, shown
+from evals.files.whole import write_whole
+from evals.grading import Grade, Outcome
+from evals.samples.about import samples_folder
+from evals.samples.types import FIELDS, Sample
+
+# A sample carries values of its problem that are at most this long as JSON; longer ones lie beside the file, once.
+MOST_CHARS_IN_A_ROW = 200
+# Names that mean something else in a row.
+_RESERVED = {*FIELDS, "outcome", "verdicts"}
+
+_OUTCOMES: dict[str, Outcome] = {"pass": "correct", "timeout": "timeout", "infra_error": "infra_error"}
+
+Extra = Mapping[str, Any]
+
+
+def short_values(extra: Extra) -> dict[str, Any]:
+    """What of a problem's ``extra`` stands in each of its samples."""
+    return {name: value for name, value in extra.items() if name not in _RESERVED and _is_short(value)}
+
+
+def _is_short(value: Any) -> bool:
+    return len(json.dumps(value)) <= MOST_CHARS_IN_A_ROW
+
+
+def problems_file(samples: Path) -> Path:
+    """The file beside a samples file that holds what is too long for its rows."""
+    return samples.with_name(f"{samples.name.removesuffix('.gz').removesuffix('.jsonl')}.problems.json")
+
+
+def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]]) -> None:
+    """Writes `problems_file` for (id, problem, extra), if anything is too long for a row.
+
+    Raises:
+        DataError: another content is there: the samples are of other problems.
+    """
+    long = {
+        id: {"problem": problem, **{name: value for name, value in extra.items() if not _is_short(value)}}
+        for id, problem, extra in problems
+        if not all(map(_is_short, extra.values()))
+    }
+    path = problems_file(samples)
+    if not long:
+        return
+    content = (json.dumps({"schema": 1, "problems": long}, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
+    if path.exists() and path.read_bytes() != content:
+        raise DataError(f"{path} holds other tests than the benchmark has now; choose another --tag or -o")
+    write_whole(path, [content])
+
+
+def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
+    """The `tests`, `entry_point` and `problem` of every problem of ``rows``, by (benchmark, id).
+
+    They stand in the rows themselves, beside their ``files``, or in this machine's copy of the benchmark.
+
+    Raises:
+        DataError: a problem has them in none of these places, or they cannot be read.
+    """
+    beside: dict[str, Extra] = {}
+    for file in files:
+        beside.update(_read_long_values(file))
+    copies: dict[str, dict[str, Extra]] = {}
+    found: dict[tuple[str, str], Extra] = {}
+    for row in rows:
+        key = row.benchmark, row.id
+        if key in found:
+            continue
+        own = {"problem": row.prompt or "", **row.extra, **beside.get(row.id, {})}
+        if "tests" not in own:
+            if row.benchmark not in copies:
+                problems = local_problems(row.benchmark)
+                copies[row.benchmark] = {one.id: {"problem": one.problem, **one.extra} for one in problems}
+            own = {**own, **copies[row.benchmark].get(row.id, {})}
+        if "tests" not in own:
+            raise DataError(_no_tests(row))
+        found[key] = row_of(own, f"{row.benchmark} {shown(row.id)}")
+        if found[key]["tests"] is None:
+            raise DataError(f"{row.benchmark} {shown(row.id)} has no tests: nothing can be correct; leave it out")
+    return found
+
+
+def _no_tests(row: Sample) -> str:
+    advice = f"`quatro benchmarks fetch {row.benchmark}`" if row.benchmark in registry() else "`tests` in the rows"
+    return (
+        f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a .problems.json beside "
+        f"the file, and not in a copy of the benchmark; get them with {advice}"
+    )
+
+
+def _read_long_values(file: Path) -> dict[str, Extra]:
+    name = problems_file(file).name
+    path = next((path for path in (file.parent / name, samples_folder(file.parent) / name) if path.is_file()), None)
+    if path is None:
+        return {}
+    problems = read_document(path).get("problems")
+    if not isinstance(problems, dict) or not all(isinstance(one, dict) for one in problems.values()):
+        refuse(str(path), "not as `quatro sample` writes it")
+    return problems
+
+
+def answer_of(row: Sample, problem: Extra) -> Answer:
+    """The sample as the grader of code takes it."""
+    return Answer((row.benchmark, row.id), row.completion, problem, problem["problem"] or row.prompt)
+
+
+def code_grade(found: CodeGrade) -> Grade:
+    """The verdicts as a grade. A program that crashes, or takes too much memory or output, is incorrect."""
+    if found.program is None:
+        return Grade(False, "no_answer", None, "extraction", "no program in the completion")
+    verdicts = {name: one.status for name, one in found.verdicts.items()}
+    if found.failed is None:
+        return Grade(True, "correct", found.program, "sandbox", verdicts=verdicts)
+    name, verdict = found.failed
+    detail = f"{name}: {verdict.status}: {verdict.detail}"
+    return Grade(False, _OUTCOMES.get(verdict.status, "incorrect"), found.program, "sandbox", detail, verdicts)
