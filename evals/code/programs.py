@@ -188,7 +188,8 @@ def _fits(program: _Program, entry_point: str | None) -> bool:
         return _num_acts(program) > 0
     # A method of a class of this name serves as well, as on the sites that APPS is from.
     classes = [node for node in program.tree.body if isinstance(node, ast.ClassDef) and node.name == "Solution"]
-    return any(entry_point in _defined_in(scope.body) for scope in (program.tree, *classes))
+    bodies = [program.tree.body, *(one.body for one in classes)]
+    return any(entry_point in _defined_in(body) for body in bodies)
 
 
 def _defined_in(body: Sequence[ast.stmt]) -> set[str]:

@@ -1,0 +1,138 @@
+"""Samples of code through the commands: graded, measured, and refused where nothing isolates programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.code.grading import ALLOW_UNSAFE, isolation
+from evals.code.tests import asserts
+from evals.samples.code import short_values, write_long_values
+from evals.sandbox import Tier, probe
+from quatro_cli.app import app
+
+runner = CliRunner()
+needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
+EXTRA = {"entry_point": "f", "tests": {"base": asserts(["assert f(1) == 1"]), "plus": asserts(["assert f(-3) == 3"])}}
+COMPLETIONS = [
+    "def f(x):\n    return abs(x)",
+    "```python\ndef f(x):\n    # the size\n    return abs(x)\n```",
+    "def f(x):\n    return x if x > 0 else -x",
+    "def f(x):\n    return x",
+    "I do not know.",
+]
+
+
+def quatro(*arguments: object):
+    return runner.invoke(app, [*map(str, arguments)])
+
+
+def write(folder: Path, *, in_rows: bool = False, benchmark: str = "humaneval_x") -> Path:
+    file = folder / f"{benchmark}.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    extra = EXTRA if in_rows else short_values(EXTRA)
+    rows = [
+        {"benchmark": benchmark, "id": "a", "sample_index": index, "completion": text, "answer": None, **extra}
+        for index, text in enumerate(COMPLETIONS)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if not in_rows:
+        write_long_values(file, [("a", "Write f.", EXTRA)])
+    return file
+
+
+def rows(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("in_rows", [True, False], ids=["in the rows", "beside the file"])
+def test_samples_are_graded_by_the_tests_that_come_with_them(tmp_path, in_rows):
+    done = quatro("eval", "grade", write(tmp_path / "in", in_rows=in_rows), "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    found = [(row["outcome"], row.get("verdicts")) for row in rows(tmp_path / "out" / "humaneval_x.jsonl")]
+    right = ("correct", {"base": "pass", "plus": "pass"})
+    assert found == [right, right, right, ("incorrect", {"base": "pass", "plus": "fail"}), ("no_answer", None)]
+
+
+@needs_sandbox
+def test_results_name_the_sandbox(tmp_path):
+    done = quatro("eval", "passk", write(tmp_path), "--k", "1,5", "--json")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert [row["value"] for row in result["rows"]][:2] == [pytest.approx(0.6), 1.0]
+    assert result["grader"]["sandbox"] == isolation()
+
+
+@needs_sandbox
+def test_code_and_maths_are_measured_together(tmp_path):
+    maths = {"benchmark": "toy", "id": "1", "sample_index": 0, "completion": r"\boxed{2}", "answer": "2"}
+    (tmp_path / "toy.jsonl").write_text(json.dumps(maths) + "\n", encoding="utf-8")
+    (run := tmp_path / "run" / "samples" / "T1").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    write(run)
+    (run / "toy.jsonl").write_text(json.dumps(maths) + "\n", encoding="utf-8")
+    assert quatro("eval", "grade", tmp_path / "run").exit_code == 0
+    done = quatro("eval", "passk", tmp_path / "run", "--k", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["grader"]["sandbox"] == isolation()
+
+
+@needs_sandbox
+def test_graded_code_is_graded_again_in_another_sandbox(tmp_path, monkeypatch):
+    file = write(tmp_path / "in")
+    assert quatro("eval", "grade", file, "-o", tmp_path / "out").exit_code == 0
+    assert "done already" in quatro("eval", "grade", file, "-o", tmp_path / "out").output
+    monkeypatch.setattr("evals.samples.graded_copies.isolation", lambda: "full, version 99")
+    assert "written" in quatro("eval", "grade", file, "-o", tmp_path / "out").output
+
+
+@needs_sandbox
+def test_grades_are_explained_with_the_verdict(tmp_path):
+    done = quatro("eval", "grade", write(tmp_path), "--explain", "--json")
+    assert done.exit_code == 0, done.output
+    why = [sample["why"] for sample in json.loads(done.stdout)["samples"]]
+    assert why[0] == "run with its tests"
+    assert why[3].startswith("run with its tests (plus: fail")
+
+
+def test_missing_tests_are_named_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    row = {"benchmark": "humaneval", "id": "HumanEval/0", "sample_index": 0, "completion": "x", "answer": None}
+    file = tmp_path / "humaneval.jsonl"
+    file.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    monkeypatch.setattr("evals.benchmarks.fetching.package_file", lambda entry: None)
+    monkeypatch.setattr("evals.benchmarks.loading.package_file", lambda entry: None)
+    done = quatro("eval", "passk", file, "--k", "1")
+    assert done.exit_code == 4
+    assert "quatro benchmarks fetch humaneval" in done.stderr
+
+
+def test_without_isolation_the_command_ends_with_3_unless_it_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr("evals.sandbox.pool.probe", lambda: Tier("none", ()))
+    monkeypatch.setattr("evals.code.grading.probe", lambda: Tier("none", ()))
+    monkeypatch.setenv(ALLOW_UNSAFE, "")
+    done = quatro("eval", "passk", write(tmp_path), "--k", "1")
+    assert done.exit_code == 3
+    assert "--allow-unsafe-code" in done.stderr
+    done = quatro("eval", "passk", tmp_path / "humaneval_x.jsonl", "--k", "1", "--json", "--allow-unsafe-code")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["grader"]["sandbox"].startswith("none, version")
+
+
+def test_samples_carry_short_values_and_long_ones_lie_beside_once(tmp_path):
+    extra = {"difficulty": "easy", "correct": "a column of somebody's", **EXTRA}
+    assert short_values(extra) == {"difficulty": "easy", "entry_point": "f"} | (
+        {"tests": EXTRA["tests"]} if len(json.dumps(EXTRA["tests"])) <= 200 else {}
+    )
+    write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1})])
+    assert list(tmp_path.iterdir()) == []
+    write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1, "tests": "x" * 300})])
+    assert json.loads((tmp_path / "b.problems.json").read_text())["problems"] == {
+        "1": {"problem": "p", "tests": "x" * 300}
+    }
+    with pytest.raises(Exception, match="other tests"):
+        write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1, "tests": "y" * 300})])
