@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
-from evals.errors import DataError
+from evals.benchmarks.catalogue import grader_of
+from evals.errors import DataError, UsageError
 from evals.files.metric_rows import LAST_ITERATIONS
+from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.results.entries import ENTROPY, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
@@ -53,7 +55,7 @@ def build_tables(
     """The tables of ``layout``. Published rows come first, limited to the models and benchmarks of one's own.
 
     Raises:
-        UsageError: a k of ``style`` is in no entry.
+        UsageError: a k of ``style`` is in no entry, or the layout is `code` and a benchmark is not.
         DataError: no entry has a number for this layout.
     """
     entries = [*_comparable(own, published, metric), *own]
@@ -202,8 +204,18 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     return [Table("Final policy entropy", ENTROPY, "", "", "nats", (section,), tuple(notes))]
 
 
+# The columns of the paper's table.
+_CODE_KS = {name: (1, 8, 16) if name.startswith("mbpp") else (1, 4, 8, 16, 32, 64) for name in CODE}
+
+
 def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
-    """A block for each benchmark, one below the other; MBPP and MBPP+ side by side."""
+    """A block for each benchmark, one below the other; MBPP and MBPP+ side by side. The ks are the paper's."""
+    other = [name for entry in entries for name in entry.benchmarks(metric) if grader_of(name) != "code"]
+    if other:
+        raise UsageError(
+            f"--layout code is for code benchmarks, and the results hold {shown(other[0])}; leave it out, or choose "
+            "--layout average or benchmarks"
+        )
     names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
     names.sort(key=lambda name: list(CODE).index(name) if name in CODE else len(CODE))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
@@ -214,7 +226,8 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
         columns, cell_columns = [], []
         for name in block:
             ks = sorted({key.k for e in entries for key in e.numbers if key.benchmark == name and key.k is not None})
-            for k in ks if style.ks is None else [k for k in style.ks if k in ks]:
+            chosen = style.ks if style.ks is not None else _CODE_KS.get(name, ks)
+            for k in [k for k in chosen if k in ks] or ks:
                 columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
                 cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], style.digits, scale=100.0))
         lines = [

@@ -200,6 +200,23 @@ def test_code_has_a_block_a_benchmark_and_mbpp_beside_its_plus(write):
     }
 
 
+def test_code_has_the_ks_of_the_paper_where_there_are_any(write):
+    path = write("x", [row(name, k, 0.5) for name in ("humaneval", "mbpp") for k in (1, 2, 4, 8, 16)])
+    (table,) = tables("code", [path])
+    assert [[column.name for column in section.columns] for section in table.sections] == [
+        ["1", "4", "8", "16"],
+        ["1", "8", "16"],
+    ]
+    (table,) = tables("code", [write("y", [row("humaneval", 2, 0.5)])])
+    assert [column.name for column in table.sections[0].columns] == ["2"]
+
+
+def test_the_layout_of_code_refuses_maths(write):
+    path = write("x", [row("humaneval", 1, 0.5), row("math500", 1, 0.5)])
+    with pytest.raises(UsageError, match="'math500'; leave it out, or choose --layout average"):
+        tables("code", [path])
+
+
 @pytest.fixture
 def make_run(tmp_path):
     def make(name, entropies):
