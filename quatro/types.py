@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from evals.errors import UsageError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -36,10 +38,11 @@ class Prompt:
 class Rollout:
     """One sampled response o.
 
-    ``token_ids`` are exactly the sampled ids, with the stop token if one was drawn: lengths decide masks, pad ids
-    never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature, before any
-    truncation by top_p or top_k. ``entropy`` is the exact entropy in nats of each next-token distribution at
-    temperature 1. Both are None if the engine does not know them, as in a replay. ``text`` has no special tokens.
+    ``token_ids`` are exactly the sampled ids; the last may be a stop token, or complete a stop string. Lengths decide
+    masks, pad ids never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature,
+    before any truncation by top_p or top_k. ``entropy`` is the exact entropy in nats of each next-token distribution at
+    temperature 1. Both are None if the engine does not know them, as in a replay. ``text`` has no special tokens and
+    ends before a stop string.
     """
 
     token_ids: tuple[int, ...]
@@ -51,12 +54,28 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn. ``top_k`` 0 and ``top_p`` 1 mean no truncation; ``max_new_tokens`` counts the stop."""
+    """How responses are drawn. ``top_k`` 0 and ``top_p`` 1 mean no truncation; ``max_new_tokens`` counts the stop.
+
+    A response ends at the first token after which its text holds one of the strings ``stop``.
+
+    Raises:
+        UsageError: a stop string is empty or given twice.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_new_tokens: int = 1024
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not are_stop_strings(self.stop):
+            raise UsageError(f"stop strings must not be empty, and each is given once; found {list(self.stop)!r}")
+
+
+def are_stop_strings(stop: Sequence[str]) -> bool:
+    """Whether none is empty and no two are the same."""
+    return "" not in stop and len(set(stop)) == len(stop)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ _BOXED = "Please reason step by step, and put your final answer within \\boxed{}
 class Template:
     """``user`` with ``{problem}`` replaced by the problem, after a ``system`` turn where there is one.
 
-    Without ``is_chat`` the problem itself is the whole prompt.
+    Without ``is_chat`` the problem itself is the whole prompt. Samples end at the strings ``stop``.
     """
 
     name: str
     user: str = "{problem}"
     system: str | None = None
     is_chat: bool = True
+    stop: tuple[str, ...] = ()
 
 
 TEMPLATES: dict[str, Template] = {

@@ -81,6 +81,7 @@ class SamplingInfo(Document):
     top_k: int | None = Field(None, description="most likely tokens kept, 0 for all")
     max_tokens: int | None = Field(None, description="longest response in tokens, the stop token included")
     prompt: str | None = Field(None, description="name of the prompt template")
+    stop: list[str] | None = Field(None, description="strings before which responses end")
 
 
 class GraderInfo(Document):

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from evals.benchmarks.prompts import TEMPLATES
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES
-from quatro.types import KlEstimator
+from quatro.types import KlEstimator, are_stop_strings
 
 
 def _clean_text(value: str) -> str:
@@ -27,6 +27,12 @@ Text = Annotated[str, AfterValidator(_clean_text)]
 def _known_template(value: str) -> str:
     if value not in TEMPLATES:
         raise ValueError(f"expected one of {', '.join(TEMPLATES)}")
+    return value
+
+
+def _stop_strings(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not are_stop_strings(value):
+        raise ValueError("expected texts that are not empty, each given once")
     return value
 
 
@@ -94,6 +100,11 @@ class RolloutConfig(Block):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
     top_k: int = Field(0, ge=0, description="how many of the most likely tokens are kept; 0 keeps every token")
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
+    stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] = Field(
+        (),
+        description='strings such as "\\ndef" before which the text of a response ends, in evaluations too; the token '
+        "that completes one is the last, and is learnt from",
+    )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
 

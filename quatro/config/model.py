@@ -232,6 +232,8 @@ def _check_recorded(config: Config) -> Problems:
             yield "rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it"
     elif rollout.replay_file is None:
         yield "rollout.replay_file", f"missing: {engine} needs a file of recorded responses"
+    elif rollout.stop:
+        yield "rollout.stop", f"found {list(rollout.stop)}, expected []: {engine} deals out responses as they are"
     elif config.audit_rollouts:
         yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses"
     elif evaluations:

@@ -119,6 +119,7 @@ def _prompting(facts: Facts) -> str:
         encode = "inputs = tokenizer(prompt, return_tensors='pt')"
     special = [_EMBEDDED_NOTE] if facts.config.model.startswith("embedded:") else []
     loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
+    stop = f", stop_strings={list(rollout.stop)!r}, tokenizer=tokenizer" if rollout.stop else ""
     program = [
         f"from transformers import AutoModelForCausalLM, {loader}",
         "",
@@ -130,7 +131,7 @@ def _prompting(facts: Facts) -> str:
         f"prompt = {prompt}",
         encode,
         f"output = model.generate(**inputs, do_sample=True, temperature={rollout.temperature:g}, "
-        f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens})",
+        f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens}{stop})",
         "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
     ]
     shown = [f"{turn['role']}: {turn['content']}" for turn in turns] if is_chat else ["{problem}"]

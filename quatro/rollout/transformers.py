@@ -25,6 +25,7 @@ from quatro.rollout.engine import Engine, RolloutProgress, Share
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.limits import response_limits
 from quatro.rollout.sampling import DrawnTokens, draw_tokens
+from quatro.rollout.stops import ResponseTexts
 from quatro.rollout.streams import uniforms
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
@@ -142,7 +143,7 @@ class TransformersEngine(Engine):
         *,
         progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
-        """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
+        """See `engine.Engine.generate`. An eos id, a stop string, ``max_new_tokens`` or the context ends a response.
 
         Raises:
             DataError: a prompt fills the model's context.
@@ -151,7 +152,7 @@ class TransformersEngine(Engine):
         limits = response_limits(prompts, sampling.max_new_tokens, context=context_limit(self.model))
         results: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]
         report = _Reporter(progress)
-        text_of: dict[tuple[int, ...], str] = {}
+        texts = ResponseTexts(self.tokenizer, sampling.stop)
         batches = plan_batches(
             [len(p.token_ids) for p in prompts],
             [len(group) for group in seeds],
@@ -162,13 +163,15 @@ class TransformersEngine(Engine):
         with _eval_mode(self.model), _without_graph(self.model), self.compute():
             for shares in batches:
                 rows = _new_rows(shares, seeds, limits, with_entropy=self.collect_entropy)
-                self._decode([prompts[share.prompt] for share in shares], rows, sampling, report)
-                for row, rollout in enumerate(self._rollouts(rows, text_of)):
+                self._decode([prompts[share.prompt] for share in shares], rows, sampling, texts, report)
+                for row, rollout in enumerate(self._rollouts(rows, texts)):
                     share = shares[rows.prompt_B[row]]
                     results[share.prompt][int(rows.rollout_B[row])] = rollout
         return [[rollout for rollout in group if rollout is not None] for group in results]
 
-    def _decode(self, prompts: Sequence[Prompt], rows: _Rows, sampling: Sampling, report: _Reporter) -> None:
+    def _decode(
+        self, prompts: Sequence[Prompt], rows: _Rows, sampling: Sampling, texts: ResponseTexts, report: _Reporter
+    ) -> None:
         """Fills ``rows``."""
         num_slots = len(prompts)
         longest = max(len(prompt.token_ids) for prompt in prompts)
@@ -193,6 +196,9 @@ class TransformersEngine(Engine):
             if rows.entropy_BT is not None:
                 rows.entropy_BT[live_L, step] = entropy_L
             is_stopped_L = is_stop_id[token_L]
+            if sampling.stop:
+                for i in np.flatnonzero(~is_stopped_L):
+                    is_stopped_L[i] = texts.meets_stop(rows.token_BT[live_L[i], : step + 1])
             is_done_L = is_stopped_L | (rows.limit_B[live_L] == step + 1)
             if is_done_L.any():
                 rows.is_stopped_B[live_L[is_stopped_L]] = True
@@ -268,19 +274,16 @@ class TransformersEngine(Engine):
         entropy_L = None if drawn.entropy_S is None else drawn.entropy_S[slots].cpu().numpy()
         return drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy(), entropy_L
 
-    def _rollouts(self, rows: _Rows, text_of: dict[tuple[int, ...], str]) -> Iterator[Rollout]:
+    def _rollouts(self, rows: _Rows, texts: ResponseTexts) -> Iterator[Rollout]:
         tokens, logps = rows.token_BT.tolist(), rows.logp_BT.tolist()
         entropies = None if rows.entropy_BT is None else rows.entropy_BT.tolist()
         ends = zip(rows.length_B.tolist(), rows.is_stopped_B.tolist(), strict=True)
         for row, (length, is_stopped) in enumerate(ends):
             ids = tuple(tokens[row][:length])
-            said = ids[:-1] if is_stopped else ids
-            text = text_of.get(said)
-            if text is None:
-                text = text_of[said] = self.tokenizer.decode(said, skip_special_tokens=True)
+            said = ids[:-1] if ids[-1] in self.eos_ids else ids
             reason: FinishReason = "stop" if is_stopped else "length"
             entropy = None if entropies is None else tuple(entropies[row][:length])
-            yield Rollout(ids, text, reason, tuple(logps[row][:length]), entropy)
+            yield Rollout(ids, texts.text(said), reason, tuple(logps[row][:length]), entropy)
 
 
 def _new_rows(

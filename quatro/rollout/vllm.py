@@ -10,7 +10,9 @@ import contextlib
 import logging
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from quatro.rollout.engine import Engine, RolloutProgress
 from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
+from quatro.rollout.stops import ResponseTexts
 from quatro.types import FinishReason, Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
@@ -119,7 +122,7 @@ class VllmEngine(Engine):
         *,
         progress: RolloutProgress | None = None,
     ) -> list[list[Rollout]]:
-        """See `engine.Engine.generate`. A response ends at an eos id, at ``max_new_tokens`` or where the context does.
+        """See `engine.Engine.generate`. An eos id, a stop string, ``max_new_tokens`` or the context ends a response.
 
         Raises:
             DataError: a prompt fills the model's context.
@@ -131,10 +134,10 @@ class VllmEngine(Engine):
         requests = [
             (prompt, seed, limit) for prompt, group, limit in zip(prompts, seeds, limits, strict=True) for seed in group
         ]
-        text_of: dict[tuple[int, ...], str] = {}
+        texts = ResponseTexts(self.tokenizer, sampling.stop)
         with self._awake():
-            drawn = self._draw(requests, sampling, self.eos_ids, progress)
-        rollouts = iter([self._rollout(output, sampling, text_of) for output in drawn])
+            drawn = self._draw(requests, sampling, self.eos_ids, texts, progress)
+        rollouts = iter([self._rollout(output, sampling, texts) for output in drawn])
         return [[next(rollouts) for _ in group] for group in seeds]
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
@@ -157,8 +160,9 @@ class VllmEngine(Engine):
             if self.probe is None:
                 return {}
             request = (self.probe.prompt, 0, self.probe.sampling.max_new_tokens)
-            (output,) = self._draw([request], self.probe.sampling, (), None)
-        return self.probe.compare(self._rollout(output, self.probe.sampling, {}))
+            texts = ResponseTexts(self.tokenizer, ())
+            (output,) = self._draw([request], self.probe.sampling, (), texts, None)
+        return self.probe.compare(self._rollout(output, self.probe.sampling, texts))
 
     def close(self) -> None:
         """Frees vLLM's memory. A process group that was there before the engine stays."""
@@ -175,13 +179,15 @@ class VllmEngine(Engine):
         requests: Sequence[tuple[Prompt, int, int]],
         sampling: Sampling,
         stop_ids: Sequence[int],
+        texts: ResponseTexts,
         progress: RolloutProgress | None,
     ) -> list[Any]:
-        """vLLM's completion of each (prompt, seed, most tokens), in order."""
+        """vLLM's completion of each (prompt, seed, most tokens), in order; with stop strings a `_Streamed` of each."""
         engine = self._llm.llm_engine
         self._num_calls += 1
         number_of = {f"{self._num_calls}/{number}": number for number in range(len(requests))}
         outputs: list[Any] = [None] * len(requests)
+        streamed: dict[str, _Streamed] = defaultdict(_Streamed)
         num_tokens = 0
         waiting = dict(number_of)
         try:
@@ -192,9 +198,13 @@ class VllmEngine(Engine):
             while waiting:
                 num_before = len(waiting)
                 for output in engine.step():
-                    if not output.finished:
-                        continue
                     (completion,) = output.outputs
+                    if sampling.stop:
+                        completion = streamed[output.request_id].extended(completion, texts)
+                    if completion.finish_reason is None:
+                        continue
+                    if not output.finished:
+                        engine.abort_request([output.request_id])
                     outputs[waiting.pop(output.request_id)] = completion
                     num_tokens += len(completion.token_ids)
                 if progress is not None and len(waiting) < num_before:
@@ -220,7 +230,7 @@ class VllmEngine(Engine):
             stop_token_ids=list(stop_ids),
             logprobs=0 if self._knows_logp(sampling) and sampling.temperature > 0 else None,
             detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.DELTA if sampling.stop else RequestOutputKind.FINAL_ONLY,
         )
 
     def _knows_logp(self, sampling: Sampling) -> bool:
@@ -229,13 +239,10 @@ class VllmEngine(Engine):
         is_whole = sampling.top_p == 1.0 and sampling.top_k == 0
         return sampling.temperature in (0.0, 1.0) if self._is_raw else is_whole
 
-    def _rollout(self, completion: Any, sampling: Sampling, text_of: dict[tuple[int, ...], str]) -> Rollout:
+    def _rollout(self, completion: Any, sampling: Sampling, texts: ResponseTexts) -> Rollout:
         ids = tuple(completion.token_ids)
         reason: FinishReason = "stop" if completion.finish_reason == "stop" else "length"
-        said = ids[:-1] if reason == "stop" else ids
-        text = text_of.get(said)
-        if text is None:
-            text = text_of[said] = self.tokenizer.decode(said, skip_special_tokens=True)
+        said = ids[:-1] if reason == "stop" and ids[-1] in self.eos_ids else ids
         logp: tuple[float, ...] | None = None
         if self._knows_logp(sampling):
             # At temperature 0 the policy is its argmax, and surely draws it.
@@ -247,7 +254,7 @@ class VllmEngine(Engine):
                     "the policy's log-probabilities are not finite while sampling; resume from an earlier "
                     "checkpoint, or lower optimizer.lr"
                 )
-        return Rollout(ids, text, reason, logp)
+        return Rollout(ids, texts.text(said), reason, logp)
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
@@ -262,6 +269,27 @@ class VllmEngine(Engine):
                 yield
             finally:
                 self._llm.sleep(level=1)
+
+
+@dataclass
+class _Streamed:
+    """A response as it grows, up to its stop string, under the names of vLLM's own completions."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def extended(self, delta: Any, texts: ResponseTexts) -> _Streamed:
+        """Itself, with what vLLM drew next."""
+        for position, id in enumerate(delta.token_ids):
+            self.token_ids.append(id)
+            if delta.logprobs is not None:
+                self.logprobs.append(delta.logprobs[position])
+            if texts.meets_stop(self.token_ids):
+                self.finish_reason = "stop"
+                return self
+        self.finish_reason = delta.finish_reason
+        return self
 
 
 def check_usable(shape: Any = None) -> str:

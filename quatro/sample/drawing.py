@@ -17,6 +17,7 @@ from evals.benchmarks.catalogue import grader_of, registry
 from evals.benchmarks.countdown import MAX_ANSWER_TOKENS
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
+from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.data import to_prompts
@@ -78,6 +79,7 @@ def draw_samples(
     top_p: float | None = None,
     top_k: int | None = None,
     max_tokens: int | None = None,
+    stop: str | Sequence[str] | None = None,
     preset: str | None = None,
     template: str | None = None,
     seed: int = 0,
@@ -106,7 +108,9 @@ def draw_samples(
         top_p: nucleus mass in (0, 1]; 1 keeps every token. Default: 1.
         top_k: how many of the most likely tokens are kept; 0 keeps all. Default: 0.
         max_tokens: longest response, in tokens. Default: the run's, else the preset's, else the benchmark's.
-        preset: `paper` or `verl-generation`: other defaults of the five above (`quatro.sample.settings.PRESETS`).
+        stop: one or several strings; a response ends where its text holds one, and its text before that. Default: the
+            run's with the run's template, else the template's own.
+        preset: `paper` or `verl-generation`: other defaults of the first five above (`quatro.sample.settings.PRESETS`).
         template: prompt template. Default: the run's, else the benchmark's.
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
@@ -129,6 +133,7 @@ def draw_samples(
         top_p=top_p,
         top_k=top_k,
         max_tokens=max_tokens,
+        stop=stop,
         preset=preset,
         template=template,
         seed=seed,
@@ -150,6 +155,7 @@ def plan_samples(
     top_p: float | None,
     top_k: int | None,
     max_tokens: int | None,
+    stop: str | Sequence[str] | None,
     preset: str | None,
     template: str | None,
     seed: int,
@@ -173,7 +179,8 @@ def plan_samples(
     of_run, of_preset = found.max_tokens, settings.preset_max_tokens
     if max_tokens is None and of_run and of_preset and of_run != of_preset:
         notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
-    plans = [_plan_benchmark(name, settings, template, found) for name in names]
+    chosen = (stop,) if isinstance(stop, str) else stop
+    plans = [_plan_benchmark(name, settings, template, chosen, found) for name in names]
     twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
@@ -196,8 +203,10 @@ def plan_samples(
     )
 
 
-def _plan_benchmark(source: str, settings: SampleSettings, template: str | None, found: SampledModel) -> BenchmarkPlan:
-    """The plan of one benchmark, with the template and length that fit it unless an option says otherwise."""
+def _plan_benchmark(
+    source: str, settings: SampleSettings, template: str | None, stop: Sequence[str] | None, found: SampledModel
+) -> BenchmarkPlan:
+    """The plan of one benchmark, with the template, length and stop that fit it unless an option says otherwise."""
     problems = load_problems(source)
     name = problems[0].benchmark
     entry = registry().get(name)
@@ -208,8 +217,12 @@ def _plan_benchmark(source: str, settings: SampleSettings, template: str | None,
     else:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
         longest = 1024
-    sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest)
-    return BenchmarkPlan(name, problems, sampling, template or usual, grader)
+    template = template or usual
+    if stop is None:
+        of_run = found.stop if template == found.template else ()
+        stop = of_run or find_template(template).stop
+    sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest, stop=tuple(stop))
+    return BenchmarkPlan(name, problems, sampling, template, grader)
 
 
 def draw_planned(

@@ -17,7 +17,8 @@ from quatro.sample.settings import Source
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``step`` is that of a run's newest checkpoint; ``template`` and ``max_tokens`` are what the run was trained with.
+    ``step`` is that of a run's newest checkpoint; ``template``, ``max_tokens`` and ``stop`` are what the run was
+    trained with.
     """
 
     name: str
@@ -27,6 +28,7 @@ class SampledModel:
     step: int | None = None
     template: str | None = None
     max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
 
     @property
     def is_inside(self) -> bool:
@@ -68,4 +70,5 @@ def find_model(name: str) -> SampledModel:
         step=checkpoint.step,
         template=config.data.template,
         max_tokens=config.rollout.max_new_tokens,
+        stop=config.rollout.stop,
     )

@@ -15,7 +15,7 @@ from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
 
-_OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself
+_OWN = {"n", "max_tokens", "prompt"}  # what each benchmark of a folder has for itself, and `stop`, which is newer
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class SampleSettings:
     max_tokens: int | None = None
     preset_max_tokens: int | None = None
 
-    def sampling(self, *, of_run: int | None, of_benchmark: int) -> Sampling:
+    def sampling(self, *, of_run: int | None, of_benchmark: int, stop: tuple[str, ...] = ()) -> Sampling:
         """As long as the option says, else as the run was trained with, else as the preset says, else the benchmark.
 
         A preset does not cut a run: what was learnt with longer responses is not measured with shorter ones.
         """
         longest = self.max_tokens or of_run or self.preset_max_tokens or of_benchmark
-        return Sampling(self.temperature, self.top_p, self.top_k, longest)
+        return Sampling(self.temperature, self.top_p, self.top_k, longest, stop)
 
 
 # How others sample, so that results can be compared.
@@ -98,8 +98,8 @@ def claim_folder(
 ) -> None:
     """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
 
-    Benchmarks of one folder share everything but n, max_tokens and the prompt template, which stand under
-    `benchmarks`; `sampling` has what is the same for all of them and null for the rest.
+    Benchmarks of one folder share everything but n, max_tokens, the prompt template and the stop strings, which stand
+    under `benchmarks`; `sampling` has what is the same for all of them and null for the rest.
 
     Raises:
         UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
@@ -108,7 +108,7 @@ def claim_folder(
     path = folder / "sampling.json"
     head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype", "engine")} | {"seed": seed}
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
-    own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template}
+    own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
     devices, benchmarks = [source.device], {benchmark: own}
     found = _read_settings(path) if path.exists() else None
     _refuse_unknown_files(folder, found["benchmarks"] if found is not None else ())
@@ -135,7 +135,7 @@ def claim_folder(
         "schema": 1,
         **head,
         "devices": devices,
-        "sampling": {"n": common["n"], **shared, "max_tokens": common["max_tokens"], "prompt": common["prompt"]},
+        "sampling": {"n": common["n"], **shared, **{key: value for key, value in common.items() if key != "n"}},
         "benchmarks": benchmarks,
     }
     write_json(path, document)
@@ -144,7 +144,7 @@ def claim_folder(
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
         found = read_document(path)
-        entries = found.get("benchmarks")
+        entries: Any = found.get("benchmarks")
         is_sound = isinstance(entries, dict) and all(
             isinstance(entry, dict) and entry.keys() >= _OWN and type(entry["n"]) is int for entry in entries.values()
         )
@@ -152,7 +152,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             refuse(str(path), "not as `quatro sample` writes it")
     except DataError as error:
         raise DataError(f"{error}; choose another --tag") from error
-    return found
+    return {**found, "benchmarks": {name: {**entry, "stop": entry.get("stop", [])} for name, entry in entries.items()}}
 
 
 def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

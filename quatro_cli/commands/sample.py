@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -51,11 +52,11 @@ Temperature = Annotated[
 ]
 TopP = Annotated[
     float | None,
-    typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, every token."),
+    typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, all."),
 ]
 TopK = Annotated[
     int | None,
-    typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens to draw from. Default: 0, all of them."),
+    typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens kept. Default: 0, all."),
 ]
 MaxTokens = Annotated[
     int | None,
@@ -64,6 +65,15 @@ MaxTokens = Annotated[
         metavar="N",
         min=1,
         help="Longest response. Default: that of the run, the preset or the benchmark.",
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop",
+        metavar="TEXT",
+        help=r"End responses before TEXT, with \n, \t and \\ for line break, tab and backslash; repeatable. "
+        "Default: the run's, else the template's.",
     ),
 ]
 Preset = Annotated[
@@ -80,7 +90,7 @@ Template = Annotated[
 ]
 Tag = Annotated[
     str | None,
-    typer.Option("--tag", metavar="TAG", help="Name of the samples' folder. Default: made of the settings."),
+    typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings."),
 ]
 SamplesFolder = Annotated[
     Path | None,
@@ -90,9 +100,9 @@ SamplesFolder = Annotated[
 ]
 Gpus = Annotated[
     str | None,
-    typer.Option("--gpus", metavar="N[,N]", help="Run one engine on each of these GPUs. Default: the first GPU."),
+    typer.Option("--gpus", metavar="N[,N]", help="GPUs with an engine each. Default: the first."),
 ]
-Grade = Annotated[bool, typer.Option("--grade", help="Grade the samples too. Without it, `quatro eval` grades them.")]
+Grade = Annotated[bool, typer.Option("--grade", help="Grade them too. Else `quatro eval` grades them.")]
 
 
 def sample(
@@ -103,6 +113,7 @@ def sample(
     top_p: TopP = None,
     top_k: TopK = None,
     max_tokens: MaxTokens = None,
+    stop: Stop = None,
     preset: Preset = None,
     template: Template = None,
     seed: Seed = 0,
@@ -133,6 +144,7 @@ def sample(
         top_p=top_p,
         top_k=top_k,
         max_tokens=max_tokens,
+        stop=[_unescaped(text) for text in stop] if stop else None,
         preset=preset,
         template=template,
         seed=seed,
@@ -199,9 +211,16 @@ def _keeping(folder: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, previous)
 
 
+def _unescaped(text: str) -> str:
+    r"""The text that ``text`` means in a shell: ``\n``, ``\t`` and ``\\`` are one character each."""
+    meaning = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
+    return re.sub(r"\\[nt\\]", lambda match: meaning[match[0]], text)
+
+
 def _words(sampling: Sampling) -> str:
     top_k = f", top_k {sampling.top_k}" if sampling.top_k else ""
+    stop = f", stop {', '.join(map(repr, sampling.stop))}" if sampling.stop else ""
     return (
         f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}{top_k}, "
-        f"at most {sampling.max_new_tokens} tokens"
+        f"at most {sampling.max_new_tokens} tokens{stop}"
     )

@@ -22,6 +22,7 @@ from quatro.loop.parts import Parts
 from quatro.policy.local import LocalPolicy, Update
 from quatro.processes.stop import StopRequest
 from quatro.rewards.base import VerifiedReward
+from quatro.rollout.transformers import TransformersEngine
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
 from quatro.train import train
@@ -95,6 +96,33 @@ def test_metrics_are_complete_and_tell_the_truth(tmp_path, settings, run_trainin
     rollouts = [json.loads(line) for line in (tmp_path / "run/rollouts/step-000001.jsonl").open(encoding="utf-8")]
     assert len(rollouts) == 16
     assert sum(row["reward"] for row in rollouts) / 16 == pytest.approx(rows[0]["reward/mean"])
+
+
+def test_responses_end_at_stop_strings_in_training_and_in_evaluation(tmp_path, settings, run_training, monkeypatch):
+    """The run begins as one without: the same tokens, up to the first text with a digit 1."""
+    drawn = []
+
+    def generate(engine, prompts, seeds, sampling, **options):
+        groups = draw(engine, prompts, seeds, sampling, **options)
+        drawn.append((sampling.stop, [rollout for group in groups for rollout in group]))
+        return groups
+
+    draw = TransformersEngine.generate
+    monkeypatch.setattr(TransformersEngine, "generate", generate)
+    evaluated = [*settings, "steps=1", "eval.every=1", "eval.benchmark=countdown", "eval.n=1", "checkpoint.every=0"]
+    (plain,) = run_training(tmp_path / "plain", evaluated)
+    (stopped,) = run_training(tmp_path / "stopped", [*evaluated, "rollout.stop=['1']"])
+    assert [stop for stop, _ in drawn] == [(), (), ("1",), ("1",)]
+    (_, whole), _, (_, cut), (_, of_evaluation) = drawn
+    for before, after in zip(whole, cut, strict=True):
+        assert after.text == before.text.partition("1")[0]
+        assert after.token_ids == before.token_ids[: len(after.token_ids)]
+        assert after.finish_reason == ("stop" if "1" in before.text else before.finish_reason)
+    assert not any("1" in rollout.text for rollout in of_evaluation)
+    rows = [json.loads(line) for line in (tmp_path / "stopped/rollouts/step-000001.jsonl").open(encoding="utf-8")]
+    assert [row["num_tokens"] for row in rows] == [len(rollout.token_ids) for rollout in cut]
+    assert stopped["tokens"] == sum(row["num_tokens"] for row in rows) < plain["tokens"]
+    assert stopped["mismatch/dlogp_abs_max"] < 1e-4
 
 
 def test_evaluation_judges_by_the_benchmark_and_not_by_the_reward(tmp_path, settings, run_training):

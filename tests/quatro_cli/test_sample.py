@@ -44,6 +44,7 @@ def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
         "top_k": 50,
         "max_tokens": 20,
         "prompt": "plain",
+        "stop": [],
     }
     assert document["devices"][0].startswith(("cpu", "cuda"))
     assert document["dtype"] in ("float32", "bfloat16")
@@ -70,6 +71,28 @@ def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, t
     explicit = dry(run, "--max-tokens", "1024")
     assert "at most 1024 tokens" in explicit.stdout
     assert "max_tokens" not in explicit.stderr
+
+
+def test_stop_strings_are_typed_with_escapes_and_recorded(model, toy, tmp_path):
+    typed = ["--stop", r"\nclass", "--stop", r"a\tb\\n\e", "--stop", "--"]
+    dry = runner.invoke(app, command(model, toy, tmp_path / "out", *typed, "--dry-run"))
+    assert dry.exit_code == 0, dry.output
+    assert r"at most 20 tokens, stop '\nclass', 'a\tb\\n\\e', '--')" in dry.stdout
+
+    arguments = command(model, toy, tmp_path / "out", "-n", "2", "--template", "plain", "--stop")
+    assert runner.invoke(app, [*arguments, r"1"]).exit_code == 0
+    rows = [json.loads(line) for line in (tmp_path / "out/toy.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert "stop" in {row["finish_reason"] for row in rows}
+    assert not any("1" in row["completion"] for row in rows)
+    document = json.loads((tmp_path / "out/sampling.json").read_text(encoding="utf-8"))
+    assert document["sampling"]["stop"] == document["benchmarks"]["toy"]["stop"] == ["1"]
+
+    other = runner.invoke(app, [*arguments, "2"])
+    assert other.exit_code == 2
+    assert "stop: there ['1'], asked ['2']" in other.stderr
+    empty = runner.invoke(app, [*arguments, ""])
+    assert empty.exit_code == 2
+    assert "stop strings must not be empty" in empty.stderr
 
 
 def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, tmp_path):

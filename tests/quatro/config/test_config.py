@@ -89,6 +89,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "top_p": 1.0,
             "top_k": 0,
             "max_new_tokens": 1024,
+            "stop": [],
             "gpu_memory_utilization": 0.8,
             "replay_file": None,
         },
@@ -224,6 +225,15 @@ def test_a_written_config_loads_as_the_same_config(tmp_path_factory: Any, overri
     path.write_text(config_to_yaml(config), encoding="utf-8")
     assert load_config(path) == config
     assert diff_configs(load_config(path), config) == []
+
+
+def test_stop_strings_are_a_list_of_texts_and_are_written_as_they_are_read(write: Any) -> None:
+    stop = ("\ndef", "\t", "日本 😀\N{NO-BREAK SPACE}", '"', "no", "#")
+    given = ", ".join(json.dumps(text, ensure_ascii=False) for text in stop)
+    config = load_config("quickstart", overrides=[f"rollout.stop=[{given}]"])
+    assert config.rollout.stop == stop
+    assert load_config(write(config_to_yaml(config))) == config
+    assert Config.model_validate_json(config.model_dump_json()) == config
 
 
 def test_differences_name_keys_and_both_values() -> None:

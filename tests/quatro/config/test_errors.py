@@ -57,6 +57,17 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ),
         ("minibatch_prompts: 512", "minibatch_prompts: found 512, expected at most prompts_per_step (256)"),
         ("rollout: {engine: replay}", "rollout.replay_file: missing"),
+        (
+            "rollout: {engine: replay, replay_file: a.jsonl, stop: [x]}",
+            "rollout.stop: found ['x'], expected []: engine replay deals out responses as they are",
+        ),
+        (
+            'rollout: {stop: ["a", ""]}',
+            'rollout.stop: found [a, ""], expected texts that are not empty, each given once',
+        ),
+        ("rollout: {stop: [a, b, a]}", "rollout.stop: found [a, b, a], expected texts that are not empty"),
+        ("rollout: {stop: def}", "rollout.stop: found def, expected a list"),
+        ("rollout: {stop: [1]}", "rollout.stop.0: found 1, expected text"),
         ("rollout: {replay_file: a.jsonl}", "rollout.replay_file: found a.jsonl, expected null"),
         ("eval: {every: 5}", "eval.benchmark: missing"),
         ("data: {prompts: countdown}", "reward: found math, expected countdown"),

@@ -129,6 +129,17 @@ def test_hostile_names_stay_words_in_their_cell() -> None:
             assert len(re.findall(r"(?<!\\)\|", line)) == 11
 
 
+def test_the_code_on_the_card_stops_as_training_did() -> None:
+    card = model_card(Facts("m", load_config("quickstart", overrides=['rollout.stop=["\\ndef", "```"]']), 1, "float32"))
+    (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    (call,) = [
+        node for node in ast.walk(ast.parse(code)) if getattr(getattr(node, "func", None), "attr", "") == "generate"
+    ]
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    assert ast.literal_eval(given["stop_strings"]) == ["\ndef", "```"]
+    assert ast.unparse(given["tokenizer"]) == "tokenizer"
+
+
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
 def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) -> None:
     from evals.benchmarks.prompts import render

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from evals.benchmarks.prompts import TEMPLATES, Template
 from evals.errors import DataError, MissingError, UsageError
 from evals.samples.reading import read_samples
-from quatro.sample import SampleFile, draw_samples
+from quatro.sample import SampleFile, draw_samples, plan_samples
+from quatro.sample.model import SampledModel
+from quatro.sample.settings import Source
 
 
 @pytest.fixture
@@ -43,12 +46,42 @@ def test_the_folder_says_which_model_it_was_and_how_it_was_sampled(tiny_folder, 
     assert drawn.path.parts[2:] == ("T1-p0.7-k5", "toy.jsonl")
 
 
+def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypatch):
+    monkeypatch.setitem(TEMPLATES, "code", Template("code", is_chat=False, stop=("\ndef", "\nclass")))
+    found = SampledModel("embedded:countdown", Source("m"))
+    monkeypatch.setattr("quatro.sample.drawing.find_model", lambda name: found)
+
+    def stop_of(**options):
+        arguments = dict.fromkeys(("n", "temperature", "top_p", "top_k", "max_tokens", "stop", "preset", "template"))
+        arguments |= {"seed": 0, "tag": None, "out": None, "engine": "transformers", "gpus": None, "grade": False}
+        (plan,) = plan_samples("m", toy, **{**arguments, **options}).benchmarks
+        return plan.sampling.stop
+
+    assert stop_of(template="code") == ("\ndef", "\nclass")
+    assert stop_of(template="plain") == ()
+    assert stop_of(template="code", stop="\n#") == ("\n#",)
+    assert stop_of(template="code", stop=[]) == ()
+    found = SampledModel("embedded:countdown", Source("m"), template="plain", stop=("=",))
+    assert stop_of() == ("=",)
+    assert stop_of(template="code") == ("\ndef", "\nclass")
+    found = SampledModel("embedded:countdown", Source("m"), template="code")
+    assert stop_of() == ("\ndef", "\nclass")
+
+
 @pytest.mark.parametrize(
     ("model", "benchmarks", "options", "error", "said"),
     [
         ("embedded:countdown", [], {}, UsageError, "name a benchmark"),
         ("embedded:countdown", "countdown", {"n": 0}, UsageError, "at least 1"),
         ("embedded:countdown", "countdown", {"engine": "sglang"}, UsageError, "transformers, vllm"),
+        (
+            "embedded:countdown",
+            "countdown",
+            {"stop": ["a", "a"]},
+            UsageError,
+            r"each is given once; found \['a', 'a'\]",
+        ),
+        ("embedded:countdown", "countdown", {"stop": ""}, UsageError, "must not be empty"),
         ("embedded:countdown", "countdown", {"tag": "a/b"}, UsageError, "no plain folder name"),
         ("embedded:countdown", ["countdown"] * 2, {}, UsageError, "twice"),
         ("embedded:countdown", "no.jsonl", {}, DataError, r"no\.jsonl"),

@@ -66,6 +66,7 @@ def settings(folder) -> dict:
         ({"sampling": Sampling(temperature=0.5)}, "temperature"),
         ({"sampling": Sampling(top_k=50)}, "top_k"),
         ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
+        ({"sampling": Sampling(stop=("\ndef",))}, r"stop: there \[\], asked \['\\ndef'\]"),
         ({"seed": 8}, "seed: there 7, asked 8"),
         ({"template": "qwen-boxed"}, "prompt"),
         ({"source": Source(model="other")}, "model: there m, asked other"),
@@ -90,9 +91,21 @@ def test_samples_of_unknown_origin_are_not_added_to(tmp_path):
         claim(tmp_path)
 
 
-def test_benchmarks_of_one_folder_may_differ_in_template_and_length(tmp_path):
+def test_a_folder_from_before_stop_strings_had_none(tmp_path):
+    claim(tmp_path, n=2)
+    document = settings(tmp_path)
+    del document["sampling"]["stop"], document["benchmarks"]["toy"]["stop"]
+    (tmp_path / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"stop: there \[\], asked \['x'\]"):
+        claim(tmp_path, sampling=Sampling(stop=("x",)))
+    claim(tmp_path, "other", n=2)
+    assert settings(tmp_path)["sampling"]["stop"] == []
+    assert settings(tmp_path)["benchmarks"]["toy"]["stop"] == []
+
+
+def test_benchmarks_of_one_folder_may_differ_in_template_length_and_stop(tmp_path):
     claim(tmp_path, n=2, sampling=Sampling(max_new_tokens=10))
-    claim(tmp_path, "other", n=2, template="qwen-boxed", sampling=Sampling(max_new_tokens=99))
+    claim(tmp_path, "other", n=2, template="qwen-boxed", sampling=Sampling(max_new_tokens=99, stop=("\n",)))
     document = settings(tmp_path)
     assert document["sampling"] == {
         "n": 2,
@@ -101,13 +114,14 @@ def test_benchmarks_of_one_folder_may_differ_in_template_and_length(tmp_path):
         "top_k": 0,
         "max_tokens": None,
         "prompt": None,
+        "stop": None,
     }
     assert document["benchmarks"] == {
-        "toy": {"n": 2, "max_tokens": 10, "prompt": "plain"},
-        "other": {"n": 2, "max_tokens": 99, "prompt": "qwen-boxed"},
+        "toy": {"n": 2, "max_tokens": 10, "prompt": "plain", "stop": []},
+        "other": {"n": 2, "max_tokens": 99, "prompt": "qwen-boxed", "stop": ["\n"]},
     }
     with pytest.raises(UsageError, match="prompt: there qwen-boxed, asked plain"):
-        claim(tmp_path, "other", sampling=Sampling(max_new_tokens=99))
+        claim(tmp_path, "other", sampling=Sampling(max_new_tokens=99, stop=("\n",)))
     with pytest.raises(UsageError, match="temperature: there"):
         claim(tmp_path, "third", sampling=Sampling(temperature=0.5))
     assert "third" not in settings(tmp_path)["benchmarks"]
@@ -129,3 +143,4 @@ def test_what_results_say_about_their_samples_comes_from_this_file(tmp_path):
     about = about_samples([tmp_path / "toy.jsonl"])
     assert (about["model"], about["method"], about["sample_seed"]) == ("m", "quatro delta=0.01", 7)
     assert (about["sampling"].n, about["sampling"].max_tokens, about["sampling"].prompt) == (2, 1024, "plain")
+    assert about["sampling"].stop == []

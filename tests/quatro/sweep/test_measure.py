@@ -14,6 +14,7 @@ from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.lock import RunLock
 from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
+from quatro.sweep.measure import base_points, sample_arguments
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(
@@ -88,6 +89,15 @@ def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
     assert len(calls()) == 2 + 3 * 2
     run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=8), **commands)
     assert len(calls()) == 2 + 3 * 2 + 3  # more samples: drawn and measured again
+
+
+def test_the_base_is_sampled_with_the_stop_strings_of_the_runs(base, tmp_path):
+    config = base.read_text(encoding="utf-8") + 'rollout: {stop: ["\\ndef", "\\\\n"]}\n'
+    base.write_text(config, encoding="utf-8")
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1",))])
+    for point in (*base_points(plan), *plan.points):
+        arguments = sample_arguments(SweepEvaluation("toy"), point, tmp_path, 1.0)
+        assert [one for one in arguments if one.startswith("--stop")] == ["--stop=\ndef", r"--stop=\\n"]
 
 
 def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base, tmp_path, quatro):

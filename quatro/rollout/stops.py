@@ -1,0 +1,62 @@
+"""Texts of responses, and at which token one meets a stop string: the same in every engine that draws.
+
+A response ends at the first token after which its decoded text holds a stop string. Its text ends before that string.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Pieces of text looked at beyond the bytes of a stop string: some tokenizers leave out the space before the first one.
+MORE_PIECES = 4
+# Stands for bytes that make up no character, and so for the part of one.
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class ResponseTexts:
+    """The texts of responses that one call of an engine draws; responses with equal tokens are decoded once."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._num_pieces = max((len(text.encode()) for text in stop), default=0) + MORE_PIECES
+        self._text_of: dict[tuple[int, ...], str] = {}
+        self._has_text = functools.cache(lambda id: self._decode([id]) != "")
+
+    def text(self, token_ids: tuple[int, ...]) -> str:
+        """The text before any stop string in it."""
+        text = self._text_of.get(token_ids)
+        if text is None:
+            whole = self._decode(token_ids)
+            ends = [whole.find(stop) for stop in self._stop if stop in whole]
+            text = self._text_of[token_ids] = whole[: min(ends)] if ends else whole
+        return text
+
+    def meets_stop(self, token_ids: Sequence[int] | NDArray[np.int64]) -> bool:
+        """Whether the text holds a stop string, if that without the last token holds none.
+
+        A stop string that the last token completes lies in the last few tokens, which are decoded first: each token
+        with a text gives a byte of it or more. What is found there must also be in the text of the whole response.
+        """
+        start = len(token_ids)
+        num_pieces = 0
+        while start > 0 and num_pieces < self._num_pieces:
+            start -= 1
+            num_pieces += self._has_text(int(token_ids[start]))
+        end = self._decode(token_ids[start:])
+        # An end that begins inside a character may read otherwise than in the whole text, to its last byte.
+        if not self._holds_stop(end) and REPLACEMENT not in end:
+            return False
+        return self._holds_stop(self._decode(token_ids) if start > 0 else end)
+
+    def _holds_stop(self, text: str) -> bool:
+        return any(stop in text for stop in self._stop)
+
+    def _decode(self, token_ids: Sequence[int] | NDArray[np.int64]) -> str:
+        text: str = self._tokenizer.decode([int(id) for id in token_ids], skip_special_tokens=True)
+        return text
