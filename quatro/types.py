@@ -59,7 +59,7 @@ class Sampling:
     A response ends at the first token after which its text holds one of the strings ``stop``.
 
     Raises:
-        UsageError: a stop string is empty or given twice.
+        UsageError: a stop string is empty, given twice, or no text.
     """
 
     temperature: float = 1.0
@@ -70,12 +70,13 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not are_stop_strings(self.stop):
-            raise UsageError(f"stop strings must not be empty, and each is given once; found {list(self.stop)!r}")
+            raise UsageError(f"stop strings are texts that are not empty, each given once; found {list(self.stop)!a}")
 
 
 def are_stop_strings(stop: Sequence[str]) -> bool:
-    """Whether none is empty and no two are the same."""
-    return "" not in stop and len(set(stop)) == len(stop)
+    """Whether they are Unicode text, none is empty and no two are the same."""
+    has_surrogate = any("\ud800" <= character <= "\udfff" for text in stop for character in text)
+    return "" not in stop and len(set(stop)) == len(stop) and not has_surrogate
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def test_stop_strings_are_typed_with_escapes_and_recorded(model, toy, tmp_path):
     assert "stop: there ['1'], asked ['2']" in other.stderr
     empty = runner.invoke(app, [*arguments, ""])
     assert empty.exit_code == 2
-    assert "stop strings must not be empty" in empty.stderr
+    assert "stop strings are texts that are not empty" in empty.stderr
 
 
 def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, tmp_path):

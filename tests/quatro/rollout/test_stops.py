@@ -153,9 +153,9 @@ def test_only_the_end_of_a_response_is_decoded_at_every_token():
     assert counting.num_ids < 12 * len(ids)
 
 
-@pytest.mark.parametrize("stop", [("",), ("a", ""), ("a", "b", "a")])
-def test_empty_stop_strings_and_duplicates_are_refused(stop):
-    with pytest.raises(UsageError, match=r"must not be empty, and each is given once; found \['"):
+@pytest.mark.parametrize("stop", [("",), ("a", ""), ("a", "b", "a"), ("a\udcff",)])
+def test_empty_stop_strings_duplicates_and_what_is_no_text_are_refused(stop):
+    with pytest.raises(UsageError, match=r"not empty, each given once; found \['"):
         Sampling(stop=stop)
 
 
