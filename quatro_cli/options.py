@@ -75,7 +75,7 @@ AllowUnsafe = Annotated[
     typer.Option(
         "--allow-unsafe-code",
         callback=_allow_unsafe,
-        help="Run model-written code even where nothing isolates it.",
+        help="Run model-written code even without isolation.",
     ),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]

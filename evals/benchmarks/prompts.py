@@ -2,6 +2,9 @@
 
 Which one the paper used is not published; `qwen-boxed` is the default of the public code closest to it (SimKO).
 `paper-example` carries the instruction of the paper's own examples. `qwen25-math-cot` is Qwen2.5-Math's own.
+
+The templates for code: `code-body` continues the head of a function, as HumanEval's problems are; `code-program` lets
+a whole program follow the problem, as MBPP's do; `code-chat` asks a chat model for one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ Message = dict[str, str]
 ChatTemplate = Callable[[Sequence[Message]], str]
 
 _BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+# What a base model writes once a program is over: it uses the program, tests it, or begins to explain.
+_AFTER_PROGRAM = ("\nif __name__", "\nassert ", "\nprint(", "\n# Test", "\n```", '\n"""')
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,9 @@ TEMPLATES: dict[str, Template] = {
         ),
         Template("chat"),
         Template("plain", is_chat=False),
-        Template("code-completion", is_chat=False),
-        Template("code-chat", user="{problem}"),
+        Template("code-body", is_chat=False, stop=("\ndef ", "\nclass ", "\n@", *_AFTER_PROGRAM)),
+        Template("code-program", is_chat=False, stop=_AFTER_PROGRAM),
+        Template("code-chat", user="{problem}\n\nAnswer with the whole Python program in one fenced code block."),
     )
 }
 

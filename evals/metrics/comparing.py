@@ -56,7 +56,7 @@ def compare_ucc(
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
-    tokens: str | None = None,
+    tokens: str = "math",
     ks: Sequence[int] | None = None,
     seed: int = 0,
     jobs: int = 1,

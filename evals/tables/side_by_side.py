@@ -33,7 +33,7 @@ def temperature_result(
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
-    tokens: str | None = None,
+    tokens: str = "math",
     ci: bool = False,
     seed: int = 0,
     jobs: int = 1,

@@ -100,10 +100,10 @@ class RolloutConfig(Block):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
     top_k: int = Field(0, ge=0, description="how many of the most likely tokens are kept; 0 keeps every token")
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
-    stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] = Field(
-        (),
+    stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] | None = Field(
+        None,
         description='strings such as "\\ndef" before which the text of a response ends, in evaluations too; the token '
-        "that completes one is the last, and is learnt from",
+        "that completes one is the last, and is learnt from; null: those of data.template",
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")

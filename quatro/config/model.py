@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from quatro.config.blocks import (
     Block,
@@ -148,6 +149,11 @@ class Config(Block):
         "stop",
         description="stop the run at an optimiser step whose loss or gradient is not finite, or skip the step",
     )
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The strings at which a response ends."""
+        return TEMPLATES[self.data.template].stop if self.rollout.stop is None else self.rollout.stop
 
     @property
     def most_inner_updates(self) -> int:

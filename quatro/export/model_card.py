@@ -107,7 +107,8 @@ def _introduction(facts: Facts) -> str:
 
 
 def _prompting(facts: Facts) -> str:
-    template, rollout = facts.config.data.template, facts.config.rollout
+    config = facts.config
+    template, rollout = config.data.template, config.rollout
     is_chat = find_template(template).is_chat
     turns = messages(template, "{problem}")
     if is_chat:
@@ -117,9 +118,9 @@ def _prompting(facts: Facts) -> str:
     else:
         prompt, setup = "problem", []
         encode = "inputs = tokenizer(prompt, return_tensors='pt')"
-    special = [_EMBEDDED_NOTE] if facts.config.model.startswith("embedded:") else []
+    special = [_EMBEDDED_NOTE] if config.model.startswith("embedded:") else []
     loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
-    stop = f", stop_strings={list(rollout.stop)!r}, tokenizer=tokenizer" if rollout.stop else ""
+    stop = f", stop_strings={list(config.stop)!r}, tokenizer=tokenizer" if config.stop else ""
     program = [
         f"from transformers import AutoModelForCausalLM, {loader}",
         "",

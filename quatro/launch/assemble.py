@@ -66,7 +66,7 @@ def assemble(
             top_p=config.rollout.top_p,
             top_k=config.rollout.top_k,
             max_new_tokens=config.rollout.max_new_tokens,
-            stop=config.rollout.stop,
+            stop=config.stop,
         ),
         fingerprints={"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)},
         stop=StopCheck(stop, world),

@@ -31,7 +31,7 @@ class Evaluation:
             temperature=config.eval.temperature,
             top_p=config.eval.top_p,
             max_new_tokens=config.rollout.max_new_tokens,
-            stop=config.rollout.stop,
+            stop=config.stop,
         )
         self.prompts: list[Prompt] = []
         self.grader: Reward | None = None

@@ -70,5 +70,5 @@ def find_model(name: str) -> SampledModel:
         step=checkpoint.step,
         template=config.data.template,
         max_tokens=config.rollout.max_new_tokens,
-        stop=config.rollout.stop,
+        stop=config.stop,
     )

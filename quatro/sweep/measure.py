@@ -62,7 +62,7 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, top_p
     model = point.config.model if point.cell == BASE_CELL else str(run)
     length, out = str(point.config.rollout.max_new_tokens), str(Tag(top_p=top_p).folder(run))
     what = [model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"]
-    stops = ["--stop=" + text.replace("\\", "\\\\") for text in point.config.rollout.stop]
+    stops = ["--stop=" + text.replace("\\", "\\\\") for text in point.config.stop]
     return what + ["--max-tokens", length, *stops, "--grade", "-o", out]
 
 

@@ -28,7 +28,7 @@ def clusters(
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
-    tokens: Tokens = None,
+    tokens: Tokens = "math",
     regrade: Regrade = False,
     policy: Policy = None,
     extraction: Extraction = None,

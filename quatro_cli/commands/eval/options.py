@@ -78,7 +78,7 @@ Similarities = Annotated[
     typer.Option(
         "--similarity",
         metavar="NAME[,NAME]",
-        help="exact, tfidf, rouge-l, jaccard, edit. Default: tfidf (countdown: exact).",
+        help="exact, tfidf (default), rouge-l, jaccard, edit.",
     ),
 ]
 Similarity = Annotated[
@@ -86,7 +86,7 @@ Similarity = Annotated[
     typer.Option(
         "--similarity",
         metavar="NAME",
-        help="exact, tfidf, rouge-l, jaccard or edit. Default: tfidf (countdown: exact).",
+        help="exact, tfidf (default), rouge-l, jaccard or edit.",
     ),
 ]
 _SAME = "Similarity from which two answers count as the same. Default: 0.9 (tfidf), 0.8 (others)."
@@ -99,8 +99,7 @@ Linkage = Annotated[
     ),
 ]
 Tokens = Annotated[
-    str | None,
-    typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace or code. Default: math (programs: code)."),
+    str, typer.Option("--tokens", metavar="NAME", help="math (default), sklearn or whitespace.", show_default=False)
 ]
 Jobs = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to use.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
@@ -112,10 +111,10 @@ class Clustering(TypedDict):
     similarities: list[str] | None
     thresholds: list[float] | None
     linkage: str
-    tokens: str | None
+    tokens: str
 
 
-def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str | None) -> Clustering:
+def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str) -> Clustering:
     """The options as lists; raises UsageError for an unknown name before any file is read."""
     from evals.metrics.counting import clustering_settings
 

@@ -89,7 +89,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "top_p": 1.0,
             "top_k": 0,
             "max_new_tokens": 1024,
-            "stop": [],
+            "stop": None,
             "gpu_memory_utilization": 0.8,
             "replay_file": None,
         },

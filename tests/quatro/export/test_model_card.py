@@ -146,7 +146,7 @@ def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) 
 
     settings = [f"data.template={template}", "data.prompts=own.jsonl", "model=a/b"]
     card = model_card(Facts("m", load_config("math-1.5b", overrides=settings), 1, "float32"))
-    (code,) = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
     wanted = [
         node
         for node in ast.parse(code).body
