@@ -233,6 +233,27 @@ def test_some_packages_have_one_home(path):
         assert relative(path) == home or name not in roots(imports(path)), f"{name} belongs in {home}"
 
 
+def test_grading_and_rewards_have_their_processes_from_one_pool():
+    """The sandbox, which knows nothing of us, has a worker of its own."""
+    pools = {"subprocess", "multiprocessing", "concurrent.futures.ProcessPoolExecutor", "concurrent.futures.process"}
+    graders = (
+        "evals/grading/",
+        "evals/code/",
+        "evals/samples/",
+        "evals/benchmarks/",
+        "quatro/rewards/",
+        "quatro/loop/",
+    )
+    assert {
+        relative(path): found
+        for path in FILES
+        if relative(path).startswith(graders)
+        and (found := {name for name in imports(path) if name.startswith(tuple(pools))})
+    } == {}
+    users = {name for name in MODULES if "evals.worker_pool" in modules_among(imports(MODULES[name]))}
+    assert {"evals.grading.pool", "quatro.rewards.function"} <= users
+
+
 def test_configuration_and_planning_have_no_torch_at_the_top():
     paths = [path for path in FILES if relative(path).startswith(WITHOUT_TORCH)]
     assert len(paths) > 5
