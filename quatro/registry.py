@@ -1,8 +1,8 @@
 """Engines, policies and rewards by name: what a configuration may say, and the class behind each name.
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward needs `check`
-and `open` (`quatro/rewards/base.py`; `countdown.py` is a short example). Methods have a table of their own,
-`quatro/methods/__init__.py`.
+and `open`, and says which options and limits it takes (`quatro/rewards/base.py`; `countdown.py` is a short example).
+Methods have a table of their own, `quatro/methods/__init__.py`.
 """
 
 from __future__ import annotations

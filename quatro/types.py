@@ -1,4 +1,7 @@
-"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics. Imports no torch."""
+"""What flows through the loop: prompts, rollouts, batches, advantages, loss terms, metrics; and blocks of settings.
+
+Imports no torch.
+"""
 
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
@@ -6,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from evals.errors import UsageError
 
@@ -16,6 +21,12 @@ FinishReason = Literal["stop", "length"]
 KlEstimator = Literal["k1", "k2", "k3", "k3+", "sequence-exact"]
 # Called with the metrics of every step, names as in metrics.jsonl.
 Observer = Callable[[Mapping[str, float]], None]
+
+
+class Block(BaseModel):
+    """A block of keys of a configuration: frozen, and strict about names and types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.prompts import TEMPLATES
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES
-from quatro.types import KlEstimator, are_stop_strings
+from quatro.types import Block, KlEstimator, are_stop_strings
 
 
 def _clean_text(value: str) -> str:
@@ -55,12 +55,6 @@ def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
         return value
 
     return BeforeValidator(check), WithJsonSchema({"enum": list(table), "type": "string"})
-
-
-class Block(BaseModel):
-    """A block of keys: frozen, and strict about names and types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def block_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -106,6 +106,8 @@ def _suggest_key(path: KeyPath, method: type[BaseModel] | None) -> str:
     prefix = "".join(f"{part}." for part in above)
     model = method or _model_at(above)
     siblings = [f"{prefix}{key}" for key in model.model_fields] if model else []
+    if method and not siblings:
+        return "; no keys are known here"
     everywhere = _all_keys(Config)
     elsewhere = [key for key in everywhere if key.rpartition(".")[2] == last]
     guess = (

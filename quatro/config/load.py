@@ -22,6 +22,7 @@ from quatro.config.provenance import OURS, basis, method_basis
 from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
+from quatro.rewards.settings import DEFAULT_REWARD, reward_class
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        problems += error.errors()  # type: ignore[arg-type]
+        problems += [_with_options(problem, raw) for problem in error.errors()]
     if problems:
         raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
     return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins))
@@ -141,8 +142,15 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
-    """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins."""
-    return to_yaml(config.model_dump(mode="python"), comments=comments)
+    """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins.
+
+    A reward that is nothing but a name is written as that name.
+    """
+    tree, comments = config.model_dump(mode="python"), dict(comments or {})
+    if config.reward.is_name_only:
+        tree["reward"] = config.reward.name
+        comments["reward"] = comments.get("reward.name", "")
+    return to_yaml(tree, comments=comments)
 
 
 def value_texts(config: Config) -> dict[str, str]:
@@ -189,6 +197,8 @@ def _replace_method(
 
 
 def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
+    if setting.key[0] == "reward" and isinstance(raw.get("reward"), str):
+        raw["reward"] = {"name": raw["reward"]}
     parent = raw
     for depth, part in enumerate(setting.key[:-1]):
         child = parent.get(part)
@@ -241,6 +251,15 @@ def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, s
     return origins, []
 
 
+def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``problem`` with the model of a reward's options if it is about one of them."""
+    if problem["loc"][:2] != ("reward", "options"):
+        return dict(problem)
+    block = raw.get("reward", {})
+    name = block if isinstance(block, str) else block.get("name", DEFAULT_REWARD)
+    return {**problem, "model": reward_class(name).Options}
+
+
 OF_PAPER = "preset paper"
 _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 
@@ -253,6 +272,8 @@ def _origins(
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
         place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
+        if key == "reward.name" and place is None:  # `reward: NAME`
+            place = locations.get(("reward",))
         whose = basis(key, value)
         if block == "method" and place in (None, OF_PAPER):
             whose = method_basis(type(config.method), field)

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from quatro.config.blocks import (
-    Block,
     CheckpointConfig,
     DataConfig,
     EvalConfig,
@@ -29,7 +28,9 @@ from quatro.config.blocks import (
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
-from quatro.registry import ENGINES, POLICIES, REWARDS
+from quatro.registry import ENGINES, POLICIES
+from quatro.rewards.settings import RewardConfig, known_reward
+from quatro.types import Block
 
 if TYPE_CHECKING:
     Method = MethodBase
@@ -55,11 +56,9 @@ def _known_model(value: str) -> str:
     return value
 
 
-def _known_reward(value: str) -> str:
-    module, separator, function = value.partition(":")
-    if value in REWARDS or (separator and module and function.isidentifier()):
-        return value
-    raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
+def _reward_block(value: Any) -> Any:
+    """The block that a reward's name is short for; a block passes through."""
+    return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
 
 
 def _passes(value: Any) -> Any:
@@ -117,8 +116,8 @@ class Config(Block):
         description="the policy-gradient method and its own keys"
     )
     data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
-    reward: Annotated[Text, AfterValidator(_known_reward)] = Field(
-        "math", description="how responses are graded: math, countdown, or your own module:function"
+    reward: Annotated[RewardConfig, BeforeValidator(_reward_block)] = Field(
+        default_factory=RewardConfig, description="how responses are graded: a reward's name, or a block"
     )
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
@@ -201,9 +200,9 @@ def _check_data(config: Config) -> Problems:
     data, is_embedded = config.data, config.model in EMBEDDED_MODELS
     if data.prompts == "countdown" and data.template != "plain":
         yield "data.template", f"found {data.template}, expected plain: countdown prompts take no template"
-    if data.prompts == "countdown" and config.reward == "math":
+    if data.prompts == "countdown" and config.reward.name == "math":
         yield "reward", "found math, expected countdown: the prompts are countdown's"
-    if data.prompts == "math_train" and config.reward == "countdown":
+    if data.prompts == "math_train" and config.reward.name == "countdown":
         yield "reward", "found countdown, expected math: the prompts are math_train's"
     if is_embedded and data.prompts == "math_train":
         yield "data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"

@@ -1,4 +1,7 @@
-"""Shows the keys to people (text) and editors (JSON). They are defined in model.py, blocks.py and quatro/methods/."""
+"""Shows the keys to people (text) and editors (JSON).
+
+They are defined in model.py, blocks.py, quatro/methods/ and quatro/rewards/.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,19 +15,31 @@ from quatro.config.provenance import basis, method_basis
 from quatro.config.yaml_writer import scalar_text
 from quatro.methods import METHODS
 from quatro.methods.base import Method
+from quatro.registry import REWARDS
 
 
 def schema_text() -> str:
-    """Every key with its type, default and meaning; the keys of each method come last."""
+    """Every key with its type, default and meaning; the keys of each method and the options of rewards come last."""
     lines = ["# key: type = default, whose default it is (no word: ours); its meaning is below", *_model_lines(Config)]
     for name in METHODS:
         lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
+    for name in REWARDS:
+        if options := list(_model_lines(REWARDS[name].Options, "reward.options.")):
+            lines += ["", f"# reward.name: {name}", *options]
     return "\n".join(lines) + "\n"
 
 
 def schema_json() -> dict[str, Any]:
-    """The JSON schema of the tree; `methods` holds one schema per method name."""
-    return {**Config.model_json_schema(), "methods": {name: METHODS[name].model_json_schema() for name in METHODS}}
+    """The JSON schema of the tree; `methods` holds one schema per method name, `rewards` one of each's options."""
+    document = Config.model_json_schema()
+    reward = document["properties"]["reward"]
+    reward["anyOf"] = [{"type": "string"}, {"$ref": reward.pop("$ref")}]  # a name is short for a block
+    methods = {name: METHODS[name].model_json_schema() for name in METHODS}
+    return {
+        **document,
+        "methods": methods,
+        "rewards": {name: REWARDS[name].Options.model_json_schema() for name in REWARDS},
+    }
 
 
 def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:

@@ -21,8 +21,8 @@ PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-t
 # Keys that say where and how conveniently a run ran, or that stand elsewhere on the card.
 LEFT_OUT = """
 model method data.prompts device threads microbatch_tokens policy.kind policy.zero_stage policy.gradient_checkpointing
-rollout.engine rollout.gpu_memory_utilization rollout.replay_file audit audit_rollouts eval checkpoint tracking
-save_rollouts on_nonfinite
+reward.workers rollout.engine rollout.gpu_memory_utilization rollout.replay_file audit audit_rollouts eval checkpoint
+tracking save_rollouts on_nonfinite
 """
 LAST_ROWS = 10
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")
@@ -94,7 +94,7 @@ def _introduction(facts: Facts) -> str:
         "",
         f"{code(_base_name(facts))} fine-tuned by reinforcement learning with {plain(title)}{delta}: "
         f"{reached} of {config.steps} iterations on {code(_public(config.data.prompts))}, "
-        f"rewarded by {code(_public(config.reward))}. Weights are stored as {facts.dtype}.",
+        f"rewarded by {code(_public(config.reward.name))}. Weights are stored as {facts.dtype}.",
     ]
     if (lora := config.policy.lora) is not None:
         adapter = f"A LoRA adapter of rank {lora.rank} (alpha {lora.alpha})"
@@ -168,7 +168,8 @@ def _training(facts: Facts) -> str:
     settings = config.model_dump(mode="json")
     method = {f"method.{key}": value for key, value in leaves(settings["method"])}
     others = {key: value for key, value in leaves(settings) if not _is_left_out(key)}
-    rows = [[code(key), code(_public(scalar(value)))] for key, value in {**method, **others}.items()]
+    shown = {key: value if key == "rollout.stop" else _without_paths(value) for key, value in (method | others).items()}
+    rows = [[code(key), code(scalar(value))] for key, value in shown.items()]
     minibatches = config.prompts_per_step // config.minibatch_prompts
     return "\n".join(
         [
@@ -229,6 +230,15 @@ def _public(value: str) -> str:
     if value.startswith(("/", "~", ".")) or "\\" in value or value.endswith((".json", ".jsonl", ".gz")):
         return PurePath(value.replace("\\", "/")).name or "a local file"
     return value
+
+
+def _without_paths(value: Any) -> Any:
+    """A setting with `_public` of every text inside it."""
+    if isinstance(value, Mapping):
+        return {_public(key): _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    return _public(value) if isinstance(value, str) else value
 
 
 def _is_left_out(key: str) -> bool:

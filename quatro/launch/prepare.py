@@ -22,7 +22,7 @@ from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
 from quatro.processes.launcher import Launch
 from quatro.registry import ENGINES, POLICIES
-from quatro.rewards import Reward, check_prompts, make_reward
+from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
 from quatro.runs.trackers import require_trackers
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Prepared:
         # The benchmark's own grader, whatever the training reward is.
         return self._tokenized(self.evaluated, grader_of(self.evaluated[0].benchmark))
 
-    def _tokenized(self, problems: list[Problem], reward: str) -> PromptSet:
+    def _tokenized(self, problems: list[Problem], reward: RewardConfig | str) -> PromptSet:
         from quatro.policy.loading import context_limit
 
         limit = context_limit(self.shape)
@@ -98,8 +98,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     Raises:
         MissingError: the model, the data or a package is not on this machine.
         DataError: a file of problems or of recorded responses is unreadable.
-        UsageError: there is no such model, benchmark or reward, the reward cannot be imported, vLLM does not sample
-            at a temperature, or the batch is too small for the ranks.
+        UsageError: there is no such model, benchmark or reward, the reward cannot be imported or called, vLLM
+            does not sample at a temperature, or the batch is too small for the ranks.
     """
     launch = launch or Launch()
     check_ranks(config, launch.size)

@@ -7,9 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from quatro.types import Needs
+from quatro.types import Block, Needs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,10 +17,8 @@ if TYPE_CHECKING:
 Aggregate = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
-class Method(BaseModel, ABC):
+class Method(Block, ABC):
     """Fields are the method's hyper-parameters. The trainer never asks which method it has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     # `preset: NAME` fills keys that nobody set: the method's own fields, or dotted keys of the whole config.
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from evals.errors import DivergedError
-from quatro.types import Prompt, Rollout
+from quatro.rewards.settings import RewardConfig
+from quatro.types import Block, Prompt, Rollout
 
 Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
 
@@ -27,7 +28,14 @@ class Scored:
 
 
 class Reward(Protocol):
-    """Grades rollouts; `quatro/rewards/countdown.py` is a short example."""
+    """Grades rollouts; `quatro/rewards/countdown.py` is a short example.
+
+    ``Options`` are the keys that `reward.options` may have, and ``LIMITS`` names which of `timeout_s`, `workers` and
+    `on_error` the reward heeds: a configuration that sets another one is refused. By default there are none.
+    """
+
+    Options: ClassVar[type[Block]] = Block
+    LIMITS: ClassVar[frozenset[str]] = frozenset()
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         """Rewards of ``completions[i]``, the rollouts of ``prompts[i]``.
@@ -56,12 +64,12 @@ class RegisteredReward(Reward, Protocol):
     """A class of `REWARDS`. Its module imports no torch."""
 
     @staticmethod
-    def check(prompts: Sequence[Prompt]) -> None:
-        """Raises DataError for the first prompt that the reward cannot grade."""
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Raises DataError for the first prompt that the reward cannot grade with ``options``, its `Options`."""
 
     @classmethod
-    def open(cls) -> Reward:
-        """The reward, ready to score."""
+    def open(cls, config: RewardConfig) -> Reward:
+        """The reward, ready to score; ``config.options`` are its `Options`, and limits of None are its own choice."""
 
 
 class VerifiedReward(Reward):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from evals.benchmarks.countdown import parse_prompt, solves
 from evals.errors import DataError
 from quatro.rewards.base import VerifiedReward
+from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt, Rollout
 
 
@@ -14,13 +16,13 @@ class CountdownReward(VerifiedReward):
     """1 for a correct chain that ends, 0 for any other."""
 
     @staticmethod
-    def check(prompts: Sequence[Prompt]) -> None:
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
         """Raises DataError for the first answer, or problem without one, that is no countdown prompt."""
         for prompt in prompts:
             parse_prompt(prompt.answer or prompt.problem)
 
     @classmethod
-    def open(cls) -> CountdownReward:
+    def open(cls, config: RewardConfig) -> CountdownReward:
         return cls(_is_correct)
 
 

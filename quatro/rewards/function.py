@@ -1,21 +1,26 @@
-"""A user's Python function as the reward: `module:function`, called as f(prompt_text, completion_text, answer)."""
+"""A user's Python function as the reward: `module:function`, called as f(prompt, completion, answer, **options)."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator
 
 from evals.errors import QuatroError, UsageError
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
-from quatro.rewards.base import Groups, Reward, Scored, require_usable
-from quatro.types import Prompt
+from quatro.rewards.base import Groups, RegisteredReward, Scored, require_usable
+from quatro.rewards.settings import RewardConfig
+from quatro.types import Block, Prompt
 
-OnError = Literal["fail", "zero"]
 # With more failures a run would learn nothing and wait for deadlines: it stops even under the policy `zero`.
 MAX_FAILED_SHARE = 0.5
 MIN_FAILED = 16
+TIMEOUT_S = 10.0
+MAX_WORKERS = 4
 # Importing a user's module may pull in anything.
 START_TIMEOUT_S = 120.0
 # For what the function still has to write when it is no longer needed.
@@ -31,23 +36,47 @@ class CallOutcome:
     detail: str = ""
 
 
-class FunctionReward(Reward):
-    """Runs the function in child processes; see `make_reward` for its arguments.
+def _through_json(value: Any) -> Any:
+    """``value`` as the worker process will get it."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        raise ValueError("expected text, finite numbers, true, false, null, or lists and blocks of them") from None
 
-    ``prompt_text`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
+
+class FunctionReward(RegisteredReward):
+    """Runs the function in child processes.
+
+    ``prompt`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
 
     Raises:
-        UsageError: the function cannot be imported; it is imported here and not at the first call.
+        UsageError: the function cannot be imported or called with the options; this is found out here and not at the
+            first call.
     """
 
-    def __init__(self, spec: str, *, timeout_s: float = 10.0, on_error: OnError = "fail", num_workers: int = 0) -> None:
-        self.spec = spec
-        self.timeout_s = timeout_s
-        self.on_error = on_error
+    class Options(Block, extra="allow"):
+        """Keyword arguments of the function, which alone knows their names."""
+
+        __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_through_json)]]
+
+    LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s", "workers", "on_error"})
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """A function takes any prompt."""
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> FunctionReward:
+        return cls(config)
+
+    def __init__(self, config: RewardConfig) -> None:
+        self.spec = config.name
+        self.timeout_s = TIMEOUT_S if config.timeout_s is None else config.timeout_s
+        self.on_error = config.on_error
         self._pool = WorkerPool(
-            ["-m", "quatro.rewards.worker", spec],
-            num_workers=num_workers or min(4, os.cpu_count() or 1),
-            timeout_s=timeout_s,
+            ["-m", "quatro.rewards.worker", self.spec, json.dumps(config.options.model_dump())],
+            num_workers=config.workers or min(MAX_WORKERS, os.cpu_count() or 1),
+            timeout_s=self.timeout_s,
             start_timeout_s=START_TIMEOUT_S,
             grace_s=GRACE_S,
         )

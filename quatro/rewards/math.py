@@ -8,12 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from evals.errors import DataError, QuatroError
 from evals.grading import close_workers, grade_many
 from evals.grading.extraction import extract
 from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
-from quatro.rewards.base import Groups, Scored
+from quatro.rewards.base import Groups, Reward, Scored
+from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
 # With more failures a run would learn nothing: it stops.
@@ -28,11 +30,11 @@ _BATCH = 8
 _log = logging.getLogger(__name__)
 
 
-class MathReward:
+class MathReward(Reward):
     """1 for a correct rollout, 0 for any other. All rollouts of an iteration are graded in one batch."""
 
     @staticmethod
-    def check(prompts: Sequence[Prompt]) -> None:
+    def check(prompts: Sequence[Prompt], options: Any = None) -> None:
         """Raises DataError for the first prompt without a reference answer."""
         for prompt in prompts:
             if not (prompt.answer or "").strip():
@@ -42,7 +44,7 @@ class MathReward:
                 )
 
     @classmethod
-    def open(cls) -> MathReward:
+    def open(cls, config: RewardConfig) -> MathReward:
         return cls()
 
     def __init__(self) -> None:

@@ -1,14 +1,17 @@
-"""The child process of a user's reward function: `python -m quatro.rewards.worker SPEC` and the pipes of the pool."""
+"""The child process of a user's reward function: `python -m quatro.rewards.worker SPEC OPTIONS` and the pipes."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from evals import worker_pool
@@ -17,14 +20,29 @@ from evals.worker_pool import Message, Respond
 MAX_DESCRIPTION_CHARS = 8000
 
 
-def load_function(spec: str) -> Callable[..., Any]:
-    """The function named `module:function`; the current directory is on the path."""
+def load_function(spec: str, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function named `module:function` with ``options`` filled in; the current directory is on the path.
+
+    Raises:
+        TypeError: it is no function, or cannot be called with these options.
+    """
     sys.path.insert(0, os.getcwd())
     module_name, _, function_name = spec.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
     if not callable(function):
         raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
-    return function
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # written in C; the first call will tell
+        return partial(function, **options)
+    try:
+        signature.bind("prompt", "completion", "answer", **options)
+    except TypeError as error:
+        called = ", ".join(["prompt, completion, answer", *(f"{name}=..." for name in options)])
+        raise TypeError(
+            f"{error}: with these reward.options it is called as ({called}), and its parameters are {signature}"
+        ) from None
+    return partial(function, **options)
 
 
 def answer_request(function: Callable[..., Any], arguments: list[Any]) -> Message:
@@ -58,9 +76,9 @@ def exit_with_parent(parent: int) -> None:
 
 
 def prepare() -> Callable[[list[Any], Respond], None]:
-    """What answers a chunk of calls, each the function's arguments; the function is the command's first argument."""
+    """What answers a chunk of calls, each the function's arguments; the command names the function and its options."""
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
-    function = load_function(sys.argv[1])
+    function = load_function(sys.argv[1], json.loads(sys.argv[2]))
 
     def answer(calls: list[Any], respond: Respond) -> None:
         for arguments in calls:

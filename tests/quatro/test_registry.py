@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from evals.errors import DataError, UsageError
+from quatro.config import config_to_yaml, diff_configs, load_config, schema_json, schema_text
 from quatro.launch.prepare import prepare
 from quatro.policy.kinds import Local
 from quatro.registry import ENGINES, POLICIES, REWARDS
-from quatro.rewards import make_reward
+from quatro.rewards import RewardConfig, make_reward
 from quatro.rewards.base import VerifiedReward
 from quatro.rollout.engine import EngineKind
 from quatro.rollout.replay import ReplayEngine
 from quatro.runs.directory import RunDir
 from quatro.sample import draw_samples
 from quatro.train import train
-from quatro.types import Prompt, Rollout
+from quatro.types import Block, Prompt, Rollout
 
 ANSWER = "1 + 2"
 
@@ -50,14 +52,22 @@ class ParrotKind(EngineKind):
 class Flattery(VerifiedReward):
     """Everything is right, but nothing may be asked without an answer."""
 
+    class Options(Block):
+        praise: str = ANSWER
+        unanswered: Literal["refuse", "take"] = "refuse"
+
+    LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s"})
+    opened: ClassVar[list[RewardConfig]] = []
+
     @staticmethod
-    def check(prompts: Sequence[Prompt]) -> None:
-        if any(prompt.answer == "none" for prompt in prompts):
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        if options.unanswered == "refuse" and any(prompt.answer == "none" for prompt in prompts):
             raise DataError("no answer")
 
     @classmethod
-    def open(cls) -> Flattery:
-        return cls(lambda prompt, rollout: rollout.text == ANSWER)
+    def open(cls, config: RewardConfig) -> Flattery:
+        cls.opened.append(config)
+        return cls(lambda prompt, rollout: rollout.text == config.options.praise)
 
 
 class Watched(Local):
@@ -100,6 +110,44 @@ def test_a_run_is_refused_by_what_the_tables_name(names, tiny_config, tmp_path):
     unanswered = tiny_config(*names, f"data.prompts={problems(tmp_path / 'p.jsonl', 'none')}")
     with pytest.raises(DataError, match="no answer"):
         _ = prepare(unanswered).prompts
+
+
+def test_a_reward_of_the_table_gets_its_options_and_limits(names, tiny_config, tmp_path):
+    Flattery.opened.clear()
+    file = problems(tmp_path / "p.jsonl", "none")
+    own = ["reward.options.unanswered=take", "reward.options.praise=hm", "reward.timeout_s=3"]
+    config = tiny_config(*names, *own, f"data.prompts={file}", "steps=1")
+    with RunDir.create(tmp_path / "run", config) as run:
+        assert train(config, run)["reward/mean"] == 0.0
+    assert [(opened.options.praise, opened.timeout_s) for opened in Flattery.opened] == [("hm", 3.0)]
+    assert load_config(tmp_path / "run") == config
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("reward.options.prais=hm", "reward.options.prais: unknown key; did you mean reward.options.praise?"),
+        ("reward.options.praise=3", "reward.options.praise: found 3, expected text"),
+        ("reward.options.unanswered=tak", "expected one of refuse, take; did you mean take?"),
+        ("reward.workers=3", "reward.workers: found 3, expected null: reward flattery has no use for workers"),
+    ],
+)
+def test_what_a_reward_of_the_table_does_not_take_is_refused(names, tiny_config, setting, says):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        tiny_config(*names, setting)
+
+
+def test_the_defaults_of_options_are_no_settings(names, tiny_config):
+    short = tiny_config(*names)
+    assert tiny_config(*names, "reward.options.praise='1 + 2'", "reward.workers=0") == short
+    assert "\nreward: flattery\n" in config_to_yaml(short)
+    (differing,) = diff_configs(short, tiny_config(*names, "reward.options.unanswered=take"))
+    assert differing == ("reward.options.unanswered", "refuse", "take")
+
+
+def test_the_schema_shows_the_options_of_a_reward(names):
+    assert '# reward.name: flattery\nreward.options.praise: text = "1 + 2"\n' in schema_text()
+    assert schema_json()["rewards"]["flattery"]["properties"]["praise"]["default"] == ANSWER
 
 
 def test_samples_are_drawn_by_what_the_table_names(names, tiny_folder, tmp_path):

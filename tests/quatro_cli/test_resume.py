@@ -124,6 +124,27 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_is_done_after_all_its_s
     assert status(run) == ("done", STEPS)
 
 
+@pytest.mark.parametrize(
+    ("block", "status_code", "says"),
+    [
+        ("{name: countdown, options: {}, workers: 0}", 0, ""),
+        (
+            "{name: 'own:f', timeout_s: 5}",
+            4,
+            "reward.name was 'countdown', is 'own:f'; reward.timeout_s was None, is 5.0",
+        ),
+    ],
+)
+def test_a_reward_is_the_same_whether_it_is_a_name_or_a_block(run, block, status_code, says):
+    config = run / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    assert "\nreward: countdown\n" in text
+    config.write_text(text.replace("reward: countdown", f"reward: {block}"), encoding="utf-8")
+    result = resume(run)
+    assert result.exit_code == status_code, result.stderr
+    assert says in " ".join(result.stderr.split())
+
+
 def test_a_run_with_more_iterations_than_steps_is_not_done(run):
     config = run / "config.yaml"
     config.write_text(config.read_text(encoding="utf-8").replace("\nsteps: 3\n", "\nsteps: 2\n"), encoding="utf-8")

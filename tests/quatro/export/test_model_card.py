@@ -66,11 +66,14 @@ def test_the_card_of_an_adapter_and_of_half_an_iteration() -> None:
 
 
 def test_no_path_of_this_machine_is_on_the_card() -> None:
-    settings = ["model=/home/me/models/base-7b", "data.prompts=/data/private/prompts.jsonl", "reward=math"]
+    settings = ["model=/home/me/models/base-7b", "data.prompts=/data/private/prompts.jsonl"]
+    settings += ["reward=my.module:judge", "reward.options.words=[/home/me/a.txt, {b: ~/private/b}, 0.5]"]
     config = load_config("math-1.5b", overrides=[*settings, "eval.every=1", "eval.benchmark=/data/private/dev.jsonl"])
     card = model_card(Facts("m", config, 1, "float32"))
     assert "`base-7b`" in card
     assert "`prompts.jsonl`" in card
+    assert "rewarded by `my.module:judge`" in card
+    assert '| `reward.options.words` | `["a.txt", {"b": "b"}, 0.5]` |' in card
     assert not re.search("/home|/data|private", card)
 
 
@@ -131,6 +134,7 @@ def test_hostile_names_stay_words_in_their_cell() -> None:
 
 def test_the_code_on_the_card_stops_as_training_did() -> None:
     card = model_card(Facts("m", load_config("quickstart", overrides=['rollout.stop=["\\ndef", "```"]']), 1, "float32"))
+    assert r'| ```` ["\ndef", "```"] ```` |' in card
     (code,) = re.findall("```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
     (call,) = [
         node for node in ast.walk(ast.parse(code)) if getattr(getattr(node, "func", None), "attr", "") == "generate"

@@ -21,6 +21,9 @@ with open("imported.txt", "a") as file:
 
 def flat(prompt, completion, answer):
     return 0.0
+
+def scaled(prompt, completion, answer, scale, *, names=()):
+    return scale * len(names)
 """
 
 
@@ -44,6 +47,35 @@ def test_a_reward_is_imported_once(arguments, tmp_path, monkeypatch, more):
     done = CliRunner().invoke(app, [*arguments, *more])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "imported.txt").read_text(encoding="utf-8") == "once\n"
+
+
+SCALED = ["-s", "reward=own:scaled", "-s", "reward.options.names=[a, b]", "-s", "reward.timeout_s=60"]
+
+
+def test_a_function_gets_its_options(arguments, tmp_path):
+    done = CliRunner().invoke(app, [*arguments, *SCALED, "-s", "reward.options.scale=0.25"])
+    assert done.exit_code == 0, done.output
+    (row,) = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    assert row["reward/mean"] == 0.5
+    written = (tmp_path / "run/config.yaml").read_text(encoding="utf-8")
+    assert "reward:\n  name: own:scaled\n  options:\n    names: [a, b]\n    scale: 0.25\n  timeout_s: 60.0\n" in written
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ([], "missing a required argument: 'scale'"),
+        (["-s", "reward.options.scale=1", "-s", "reward.options.bonus=1"], "unexpected keyword argument 'bonus'"),
+        (["-s", "reward.options.scale=1", "-s", "reward.options.answer=1"], "multiple values for argument 'answer'"),
+    ],
+)
+def test_options_that_a_function_does_not_take_are_refused_at_the_start(arguments, tmp_path, settings, says, more):
+    done = CliRunner().invoke(app, [*arguments, *SCALED, *settings, *more])
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
+    assert "its parameters are (prompt, completion, answer, scale, *, names=())" in " ".join(done.stderr.split())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])

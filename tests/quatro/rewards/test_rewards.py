@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Reward, make_reward
+from quatro.rewards import Reward, RewardConfig, make_reward
 from quatro.rewards import math as math_reward
 from quatro.types import FinishReason, Prompt, Rollout
 
@@ -133,8 +133,8 @@ def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     monkeypatch.chdir(tmp_path)
     made: list[Reward] = []
 
-    def make(name: str, **options: object) -> Reward:
-        made.append(make_reward(f"my_rewards:{name}", **{"num_workers": 1, **options}))  # type: ignore[arg-type]
+    def make(name: str, **settings: object) -> Reward:
+        made.append(make_reward(RewardConfig.model_validate({"name": f"my_rewards:{name}", "workers": 1, **settings})))
         return made[-1]
 
     yield make
@@ -152,7 +152,7 @@ def test_a_function_sees_prompt_completion_and_answer(
 ) -> None:
     prompts = [prompt("a", "yes"), prompt("b", "no"), prompt("c", None)]
     groups = [[rollout("x" * n) for n in range(5)], [], [rollout("π\ud800\n" * 50_000)]]
-    scored = functions("length", num_workers=num_workers).score(prompts, groups)
+    scored = functions("length", workers=num_workers).score(prompts, groups)
     assert scored.reward == [[101.0, 102.0, 103.0, 104.0, 105.0], [], [150_100.0]]
     assert scored.correct == [[None] * 5, [], [None]]
     captured = capfd.readouterr()
@@ -173,12 +173,12 @@ def test_workers_are_started_once_and_kept(functions: Callable[..., Reward]) -> 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Reward], num_workers: int) -> None:
-    reward = functions("by_text", timeout_s=0.5, num_workers=num_workers)
+    reward = functions("by_text", timeout_s=0.5, workers=num_workers)
     group = [rollout(text) for text in ("a", "hang", "b", "hang in a child", "c")]
     scored = reward.score([prompt("q", None)], [group])
     assert scored.reward == [[1.0, 0.0, 1.0, 0.0, 1.0]]
     assert (scored.num_errors, scored.num_timeouts) == (0, 2)
-    assert is_gone(int(Path("child.pid").read_text(encoding="utf-8")))
+    assert is_gone_soon(int(Path("child.pid").read_text(encoding="utf-8")))
 
 
 def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., Reward]) -> None:
@@ -243,9 +243,9 @@ def test_neither_rewards_nor_their_workers_import_torch(functions: Callable[...,
 def test_a_killed_trainer_leaves_no_worker_behind(functions: Callable[..., Reward]) -> None:
     code = """
         import sys
-        from quatro.rewards import make_reward
+        from quatro.rewards import RewardConfig, make_reward
         from quatro.types import Prompt, Rollout
-        reward = make_reward("my_rewards:by_text", timeout_s=1000, num_workers=1)
+        reward = make_reward(RewardConfig(name="my_rewards:by_text", timeout_s=1000, workers=1))
         sys.stdout.write(f"{reward._pool._workers[0].process.pid}\\n"); sys.stdout.flush()
         reward.score([Prompt("b", "p", "q", None, text="q", token_ids=(1,))], [[Rollout((1,), "hang", "stop")]])
     """
@@ -259,11 +259,15 @@ def test_a_killed_trainer_leaves_no_worker_behind(functions: Callable[..., Rewar
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
     try:
-        assert any(is_gone(worker) or time.sleep(0.25) for _ in range(80))
+        assert is_gone_soon(worker)
     finally:
         if not is_gone(worker):
             os.kill(worker, signal.SIGKILL)
     trainer.stdout.close()
+
+
+def is_gone_soon(process_id: int) -> bool:
+    return any(is_gone(process_id) or time.sleep(0.25) for _ in range(80))
 
 
 def is_gone(process_id: int) -> bool:

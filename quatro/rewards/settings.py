@@ -1,0 +1,89 @@
+"""What a configuration says about the reward: its name, its options and its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+
+from quatro.registry import REWARDS
+from quatro.types import Block
+
+DEFAULT_REWARD = "math"
+OnError = Literal["fail", "zero"]
+
+
+def known_reward(name: Any) -> str:
+    """``name`` itself, if a reward of `REWARDS` or a function `module:function` can be called so.
+
+    Raises:
+        ValueError: it says what was expected.
+    """
+    if isinstance(name, str):
+        module, _, function = name.partition(":")
+        if name in REWARDS or (module and module == module.strip() and function.isidentifier()):
+            return name
+    raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
+
+
+def reward_class(name: str) -> Any:
+    """The class behind a name that is known, a `RegisteredReward` of base.py."""
+    if name in REWARDS:
+        return REWARDS[name]
+    from quatro.rewards.function import FunctionReward
+
+    return FunctionReward
+
+
+class RewardConfig(Block):
+    """How responses are graded."""
+
+    name: Annotated[str, AfterValidator(known_reward)] = Field(
+        DEFAULT_REWARD,
+        description=f"how responses are graded: {', '.join(REWARDS)}, or your own module:function; `reward: NAME` is "
+        "short for a block with nothing but the name",
+    )
+    options: Annotated[Any, WithJsonSchema({"type": "object"})] = Field(
+        {},
+        validate_default=True,
+        description="the reward's own keys; a function of your own gets them as keyword arguments",
+    )
+    timeout_s: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="seconds after which the process that grades a response is killed and the response earns 0; null "
+        "is the reward's own limit, 10 for a function. math and countdown refuse it: their verdicts are those of the "
+        "benchmarks",
+    )
+    workers: Annotated[int | None, AfterValidator(lambda found: found or None)] = Field(
+        None,
+        ge=0,
+        description="processes that grade; null or 0 is the reward's own choice, at most 4 for a function. math and "
+        "countdown refuse it",
+    )
+    on_error: OnError = Field(
+        "fail",
+        description="what an exception does while a response is graded: fail stops the run, and with zero the response "
+        "earns 0, unless half of an iteration's responses fail. math and countdown refuse it",
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _of_this_reward(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.data.get("name")  # not there if it is wrong
+        return value if name is None else reward_class(name).Options.model_validate(value)
+
+    @field_validator("timeout_s", "workers", "on_error")
+    @classmethod
+    def _heeded(cls, value: Any, info: ValidationInfo) -> Any:
+        name, key = info.data.get("name"), str(info.field_name)
+        default = cls.model_fields[key].default
+        if name is not None and value != default and key not in reward_class(name).LIMITS:
+            raise ValueError(f"expected {default or 'null'}: reward {name} has no use for {key}; leave it out")
+        return value
+
+    @property
+    def is_name_only(self) -> bool:
+        """Whether every other key has its default."""
+        return not any(self.model_dump(exclude={"name"}, exclude_defaults=True).values())

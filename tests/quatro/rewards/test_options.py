@@ -1,0 +1,119 @@
+"""Options and limits of a reward, and what a function of one's own makes of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from evals.errors import UsageError
+from quatro.rewards import Reward, RewardConfig, make_reward
+from quatro.types import Prompt, Rollout
+
+FUNCTIONS = """
+    SEEN = {"text": "π \\u2028", "none": None, "list": [1, [2.5, True]], "block": {"a": {"b": []}}}
+
+    def keywords(prompt, completion, answer, **options):
+        return options == SEEN and type(options["list"][1][1]) is bool
+
+    def few(prompt, completion, answer, bonus=1.0):
+        return bonus
+
+    class Judge:
+        def __call__(self, prompt, completion, answer, *, bonus):
+            return bonus
+
+    judge = Judge()
+"""
+SEEN = {"text": "π \u2028", "none": None, "list": [1, [2.5, True]], "block": {"a": {"b": []}}}
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reward]]:
+    """Makes rewards from the functions above."""
+    (tmp_path / "optional.py").write_text(textwrap.dedent(FUNCTIONS), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    made: list[Reward] = []
+
+    def make(name: str, **options: object) -> Reward:
+        spec = name if ":" in name else f"optional:{name}"
+        made.append(make_reward(RewardConfig(name=spec, workers=1, options=options)))
+        return made[-1]
+
+    yield make
+    for reward in made:
+        reward.close()
+
+
+def rewarded(reward: Reward) -> float:
+    prompt = Prompt("mine", "p1", "q", None, text="q", token_ids=(1,))
+    return reward.score([prompt], [[Rollout(token_ids=(1,), text="a", finish_reason="stop")]]).reward[0][0]
+
+
+def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) -> None:
+    assert rewarded(functions("keywords", **SEEN)) == 1.0
+    assert rewarded(functions("keywords", **{**SEEN, "none": 0})) == 0.0
+    assert rewarded(functions("few")) == 1.0
+    assert rewarded(functions("judge", bonus=-2)) == -2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("few", {"bonsu": 2}, "unexpected keyword argument 'bonsu'"),
+        ("few", {"bonsu": 2}, "(prompt, completion, answer, bonsu=...), and its parameters are (prompt, completion"),
+        ("judge", {}, "missing a required argument: 'bonus'"),
+        ("textwrap:dedent", {}, "too many positional arguments"),
+    ],
+)
+def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
+    functions: Callable[..., Reward], name: str, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(UsageError, match="cannot load the reward function") as caught:
+        functions(name, **options)
+    assert says in str(caught.value)
+
+
+def test_what_tells_no_parameters_is_not_refused(functions: Callable[..., Reward]) -> None:
+    functions("builtins:max")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "math", "timeout_s": 5.0},
+        {"name": "math", "workers": 2},
+        {"name": "countdown", "on_error": "zero"},
+        {"name": "countdown", "options": {"a": 1}},
+        {"name": "a:f", "options": {"a": float("nan")}},
+        {"name": "a:f", "options": {"a": [float("inf")]}},
+        {"name": "a:f", "options": {"a": {1, 2}}},
+        {"name": "a:f", "options": [1]},
+        {"name": "a:f", "timeout_s": 0.0},
+        {"name": "a:f", "timeout_s": 1e9},
+        {"name": "a:f", "workers": -1},
+        {"name": "a:f", "on_error": "drop"},
+        {"name": " a:f"},
+        {"name": "a:f()"},
+    ],
+)
+def test_what_a_reward_does_not_take_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(reversed(settings))):
+        RewardConfig.model_validate(settings)
+
+
+def test_one_meaning_has_one_form() -> None:
+    short = RewardConfig(name="a:f")
+    assert short.is_name_only
+    assert RewardConfig(name="a:f", workers=0, options={}, on_error="fail", timeout_s=None) == short
+    for changed in ({"workers": 1}, {"timeout_s": 10.0}, {"on_error": "zero"}, {"options": {"a": None}}):
+        other = RewardConfig.model_validate({"name": "a:f", **changed})
+        assert other != short
+        assert not other.is_name_only
+        assert RewardConfig.model_validate(other.model_dump()) == other
+        assert RewardConfig.model_validate_json(other.model_dump_json()) == other
+    assert RewardConfig(name="a:f", options={"a": (1, 2)}) == RewardConfig(name="a:f", options={"a": [1, 2]})

@@ -1,0 +1,115 @@
+"""The block `reward` through the commands that read a configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.config import load_config
+from quatro.sweep.plan import parse_axis, plan_sweep
+from quatro_cli.app import app
+
+CONFIG = "model: some/model\nmethod: {name: quatro}\nreward: "
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{CONFIG}'m:f'\n", encoding="utf-8")
+    return path
+
+
+def output_of(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_what_is_shown_says_who_set_it_and_is_a_config_again(config: Path, tmp_path: Path) -> None:
+    settings = ["-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
+    shown = output_of("config", "show", config, *settings)
+    rows = [row.split(maxsplit=1) for row in shown.partition("\nreward:")[2].partition("\nprompts")[0].splitlines()]
+    assert [" ".join(" ".join(row).split()) for row in rows if row] == [
+        "name: m:f # mine.yaml:3",
+        "options:",
+        "scale: 2 # -s reward.options.scale=2",
+        "timeout_s: 5.0 # -s reward.timeout_s=5",
+        "workers: null",
+        "on_error: fail",
+    ]
+    again = tmp_path / "again.yaml"
+    again.write_text(shown, encoding="utf-8")
+    assert load_config(again) == load_config(config, overrides=settings[1::2])
+    assert "\nreward: m:f " in output_of("config", "show", config)
+    document = json.loads(output_of("config", "show", config, "--json"))
+    assert document["config"]["reward"]["name"] == "m:f"
+    assert document["origins"]["reward.name"] == "mine.yaml:3"
+
+
+def test_differences_are_those_of_the_meaning(config: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{CONFIG}{{name: 'm:f', workers: 0}}\n", encoding="utf-8")
+    assert output_of("config", "diff", config, other) == ""
+    other.write_text(f"{CONFIG}{{name: 'm:g', options: {{scale: 2}}}}\n", encoding="utf-8")
+    differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
+    assert differences == [
+        {"key": "reward.name", "a": "m:f", "b": "m:g"},
+        {"key": "reward.options.scale", "a": None, "b": "2"},
+    ]
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command: str, tmp_path: Path) -> None:
+    axis = ["-g", "seed=0,1"] if command == "sweep" else []
+    out = ["-o", str(tmp_path / "out")]
+    settings = ["-s", "reward=math", "-s", "reward.options.scale=2", "-s", "reward.timeout_s=5"]
+    for dry in (["--dry-run"], []):
+        result = CliRunner().invoke(app, [command, str(config), *axis, *out, *settings, *dry])
+        assert result.exit_code == 2
+        said = " ".join(result.stderr.split())
+        assert "reward.options.scale: unknown key; no keys are known here" in said
+        assert "-s reward.timeout_s=5: reward.timeout_s: found 5, expected null: reward math has no use for" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("axes", "settings", "expected"),
+    [
+        (["reward=m:g,math"], [], [("m:g", None, {}), ("math", None, {})]),
+        (["reward.name=m:g,m:h"], ["reward.timeout_s=5"], [("m:g", 5.0, {}), ("m:h", 5.0, {})]),
+        (["reward.options.scale=1,2"], ["reward=m:g"], [("m:g", None, {"scale": 1}), ("m:g", None, {"scale": 2})]),
+        (
+            ["reward.timeout_s=5,6"],
+            ["reward.options.scale=1"],
+            [("m:f", 5.0, {"scale": 1}), ("m:f", 6.0, {"scale": 1})],
+        ),
+    ],
+)
+def test_a_sweep_goes_over_rewards_and_their_options(config, tmp_path, axes, settings, expected):
+    words = [*(word for axis in axes for word in ("-g", axis)), *(word for one in settings for word in ("-s", one))]
+    shown = json.loads(output_of("sweep", config, *words, "-o", tmp_path / "sweep", "--dry-run", "--json"))["points"]
+    plan = plan_sweep(config, [parse_axis(axis) for axis in axes], overrides=settings)
+    assert [point["name"] for point in shown] == [point.name for point in plan.points]
+    rewards = [point.config.reward for point in plan.points]
+    assert [(reward.name, reward.timeout_s, reward.options.model_dump()) for reward in rewards] == expected
+
+
+def test_the_schema_shows_the_block() -> None:
+    shown = output_of("config", "schema")
+    for head in (
+        "reward.name: text = math",
+        "reward.options: block = {}",
+        "reward.timeout_s: float > 0 <= 86400 | null = null",
+        "reward.workers: int >= 0 | null = null",
+        "reward.on_error: fail|zero = fail",
+    ):
+        assert f"\n{head}\n" in shown
+    document = json.loads(output_of("config", "schema", "--json"))
+    text, block = document["properties"]["reward"]["anyOf"]
+    assert text == {"type": "string"}
+    found = document["$defs"][block["$ref"].rpartition("/")[2]]
+    assert list(found["properties"]) == ["name", "options", "timeout_s", "workers", "on_error"]
+    assert found["additionalProperties"] is False
