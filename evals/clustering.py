@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from evals.code.programs import normal_solution
 from evals.errors import UsageError
 from evals.similarity.measures import Distinct, Floats, check_similarity, distinct, similarity_of_distinct
 from evals.similarity.neighbours import connected_components, near_in, neighbours
@@ -41,15 +42,29 @@ def cluster(
     linkage: str = "components",
     tokens: str = "math",
 ) -> list[int]:
-    """The cluster of each text, numbered from 0 by first appearance.
+    """The cluster of each text, numbered from 0 by first appearance; see `solutions_in` on the tokens ``code``.
 
     Raises:
         UsageError: (a ValueError) an unknown name, a threshold outside (0, 1], or a threshold with `exact`.
     """
     threshold = resolve_threshold(similarity, threshold)
-    return partitions(distinct(texts), similarity=similarity, thresholds=[threshold], linkage=linkage, tokens=tokens)[
-        threshold
-    ]
+    check_tokens(tokens)
+    unique = solutions_in(texts, tokens=tokens)
+    return partitions(unique, similarity=similarity, thresholds=[threshold], linkage=linkage, tokens=tokens)[threshold]
+
+
+def solutions_in(
+    texts: Sequence[str], *, tokens: str, prompt: str | None = None, entry_point: str | None = None
+) -> Distinct:
+    """The distinct solutions among ``texts``, in whatever similarity they are compared.
+
+    With the tokens ``code`` they are the normal forms of the programs in the texts (`normal_solution`, which takes
+    ``prompt`` and ``entry_point``), so that comments and layout make no difference; else the texts themselves.
+    """
+    if tokens == "code":
+        normal = {text: normal_solution(text, prompt=prompt, entry_point=entry_point) for text in set(texts)}
+        texts = [normal[text] for text in texts]
+    return distinct(texts)
 
 
 def partitions(

@@ -243,7 +243,7 @@ def ucc_at_k(
         similarity: `exact`, `tfidf`, `rouge-l`, `jaccard` or `edit`.
         threshold: similarity from which two texts count as the same. Default: 0.9 (tfidf), 0.8 (others).
         linkage: `components`, `complete`, `average` or `greedy`.
-        tokens: `math`, `sklearn` or `whitespace`.
+        tokens: `math`, `sklearn`, `whitespace`, or `code`, which compares programs without comments and layout.
 
     Raises:
         UsageError: a sample lacks a grade, or an option is unknown or out of range.

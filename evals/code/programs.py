@@ -18,8 +18,6 @@ _LONGEST_LINE = 10_000
 _MOST_PARSED = 500_000
 _MOST_BLOCKS = 32
 _MOST_STARTS = 8
-# Cuts of a text at its errors before the cuts grow.
-_MOST_SMALL_CUTS = 16
 
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<language>[^`]*)")
@@ -132,7 +130,7 @@ class _Reader:
         indent = first[: len(first) - len(first.lstrip(" \t"))]
         if indent:
             lines = [line.removeprefix(indent) for line in lines]
-        end, cut, num_cuts = len(lines), 1, 0
+        end = len(lines)
         while end > beyond:
             source = "\n".join(lines[:end])
             self._num_left -= len(source)
@@ -147,9 +145,7 @@ class _Reader:
                 wrong = end // 2 + 1
             else:
                 return _before_prose(_Program(source, tree, end == text.count("\n") + 1))
-            num_cuts += 1
-            cut = cut if num_cuts < _MOST_SMALL_CUTS else 2 * cut
-            end = min(wrong - 1, end - cut)
+            end = min(wrong, end) - 1
         return _NOTHING
 
     def continued(self, prompt: str, rest: str) -> _Program:

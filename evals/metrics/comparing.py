@@ -56,7 +56,7 @@ def compare_ucc(
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
-    tokens: str = "math",
+    tokens: str | None = None,
     ks: Sequence[int] | None = None,
     seed: int = 0,
     jobs: int = 1,

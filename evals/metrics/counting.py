@@ -10,13 +10,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from evals.benchmarks.catalogue import grader_of
-from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold
+from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import DataError, UsageError
 from evals.estimators import vendi_score
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.samples.types import GradedProblem
-from evals.similarity.measures import Distinct, Floats, distinct, similarity_of_distinct
+from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
 
@@ -80,14 +80,15 @@ def clustering_settings(
     similarities: Sequence[str] | None,
     thresholds: Sequence[float] | None,
     linkage: str,
-    tokens: str,
+    tokens: str | None,
 ) -> list[Setting]:
     """Every combination that was asked for, with the defaults of ``benchmark``; raises UsageError as `cluster` does.
 
-    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default.
+    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
+    ``tokens`` None means math, but code for benchmarks of programs.
     """
     check_linkage(linkage)
-    check_tokens(tokens)
+    tokens = tokens_for(benchmark, tokens)
     settings: list[Setting] = []
     for similarity in similarities or (["exact"] if grader_of(benchmark) == "countdown" else ["tfidf"]):
         if similarity == "exact" and thresholds and not similarities:
@@ -101,12 +102,20 @@ def clustering_settings(
     return list(dict.fromkeys(settings))
 
 
-def solutions(problem: GradedProblem) -> Distinct:
-    """The distinct correct completions of a problem."""
+def tokens_for(benchmark: str, tokens: str | None) -> str:
+    """The tokens asked for, or the default of ``benchmark``; raises UsageError for unknown ones."""
+    if tokens is not None:
+        check_tokens(tokens)
+        return tokens
+    return "code" if grader_of(benchmark) == "code" else "math"
+
+
+def solutions(problem: GradedProblem, tokens: str) -> Distinct:
+    """The distinct solutions among the correct completions of a problem; see `solutions_in` on ``tokens``."""
     texts = problem.completions
     if grader_of(problem.benchmark) == "countdown":  # white space around a chain is not another solution
         texts = [text.strip() for text in texts]
-    return distinct(texts)
+    return solutions_in(texts, tokens=tokens, prompt=problem.prompt, entry_point=problem.entry_point)
 
 
 def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, list[int]]:
@@ -167,7 +176,7 @@ def _cluster_counts(
     """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
     settings = settings_of[problem.benchmark]
-    unique = solutions(problem)
+    unique = solutions(problem, settings[0].tokens)
     vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
     for setting, partition in backend.partitions(unique, settings).items():
         sizes = cluster_sizes(partition.labels)
@@ -206,7 +215,8 @@ def count_clusters(
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
-    ``with_vendi`` adds Vendi scores; ``on_progress(done, total)`` counts problems.
+    The settings of a benchmark have the same tokens. ``with_vendi`` adds Vendi scores; ``on_progress(done, total)``
+    counts problems.
     """
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
     counts: dict[Setting, list[Counts]] = {}

@@ -70,7 +70,7 @@ def _tfidf(unique: Distinct, tokens: str) -> Floats:
 
     if not any(TOKENISERS[tokens](text) for text in unique.texts):  # the vectoriser refuses an empty vocabulary
         return np.eye(len(unique.texts))
-    vectorizer = TfidfVectorizer(tokenizer=TOKENISERS[tokens], token_pattern=None)
+    vectorizer = TfidfVectorizer(tokenizer=TOKENISERS[tokens], token_pattern=None, lowercase=False)
     vectorizer.fit([unique.texts[i] for i in unique.which_N])  # a repeated text is that many documents
     vectors = vectorizer.transform(unique.texts)
     similarity_UU = (vectors @ vectors.T).toarray()

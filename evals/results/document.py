@@ -114,7 +114,7 @@ class Row(Document):
     similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
     threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
     linkage: str | None = Field(None, description="components, complete, average or greedy")
-    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+    tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
     tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
     ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
     ci_high: float | None = Field(None, description="upper end of it")
@@ -134,7 +134,7 @@ class ProblemEntry(Document):
     similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
     threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
     linkage: str | None = Field(None, description="components, complete, average or greedy")
-    tokens: str | None = Field(None, description="math, sklearn or whitespace")
+    tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
 
 
 class Result(FileDocument):

@@ -60,13 +60,18 @@ class Problem(NamedTuple):
 
 
 class GradedProblem(NamedTuple):
-    """A problem with ``n`` samples. ``completions`` are those of the correct ones by ascending sample index."""
+    """A problem with ``n`` samples. ``completions`` are those of the correct ones by ascending sample index.
+
+    ``entry_point`` is the function that a program must define, if the rows name one.
+    """
 
     benchmark: str
     id: str
     answer: str | int | float | None
     n: int
     completions: list[str]
+    prompt: str | None = None
+    entry_point: str | None = None
 
     @property
     def correct(self) -> int:
@@ -97,10 +102,7 @@ class Samples:
                     f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has no grade; grade the samples "
                     "with `quatro eval grade`"
                 )
-        return [
-            GradedProblem(benchmark, id, group[0].answer, len(group), [row.completion for row in group if row.correct])
-            for benchmark, id, group in self.problems()
-        ]
+        return [_graded(problem) for problem in self.problems()]
 
     def frame(self) -> DataFrame:
         """A data frame with one row a sample and the columns of `FIELDS`; `correct` is NA where nobody graded.
@@ -122,3 +124,11 @@ class Samples:
             close = get_close_matches(id, ids, n=3) or ids[:3]
             raise UsageError(f"no problem {shown(id)} in these samples; there are {len(ids)}, such as {shown(close)}")
         return replace(self, rows=chosen)
+
+
+def _graded(problem: Problem) -> GradedProblem:
+    first, completions = problem.samples[0], [row.completion for row in problem.samples if row.correct]
+    named = first.extra.get("entry_point")
+    entry_point = named if isinstance(named, str) else None
+    n = len(problem.samples)
+    return GradedProblem(problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point)

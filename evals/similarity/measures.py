@@ -1,6 +1,7 @@
 """Five measures of how alike two responses are: functions from texts to a symmetric matrix with values in [0, 1].
 
-Equal strings are 1.0 by every measure, and a text without tokens is 0.0 to any other. Every value is ONE division of
+Equal strings are 1.0 by every measure, and a text without tokens is 0.0 to any other. Under the tokens ``code`` texts
+are expected in the normal form of `evals.code.programs`, which callers put them in. Every value is ONE division of
 exact integers where the measure allows (2l / (a+b), |A & B| / |A | B|, (max - distance) / max), so that a pair that
 ties with a threshold, such as 8/10 with 0.8, ties in floating point as well.
 
@@ -25,6 +26,7 @@ from evals.errors import UsageError
 from evals.similarity.tokens import (
     Integers,
     Numbered,
+    as_words,
     check_tokens,
     rouge_strings,
     split_words,
@@ -59,7 +61,8 @@ class Distinct:
     def token_counts(self, tokens: str) -> sparse.csr_matrix:
         """How often each token stands in each text, shape (U, V)."""
         if tokens not in self._token_counts:
-            self._token_counts[tokens] = token_counts(self.words, tokens)
+            words = as_words(self.texts) if tokens == "code" else self.words
+            self._token_counts[tokens] = token_counts(words, tokens)
         return self._token_counts[tokens]
 
     @cached_property
@@ -130,7 +133,7 @@ def _jaccard(unique: Distinct, tokens: str) -> Floats:
 def _rouge_l(unique: Distinct, tokens: str) -> Floats:
     """ROUGE-L F1 = 2l / (a + b): l the longest common subsequence of a and b tokens, rouge_score's without stemmer.
 
-    ROUGE has tokens of its own (runs of a-z and 0-9), so ``tokens`` changes nothing.
+    ROUGE has tokens of its own, runs of a-z and 0-9, whatever ``tokens`` says.
     """
     coded_U = unique.rouge_strings
     common_UU = cdist(coded_U, coded_U, scorer=LCSseq.similarity, dtype=np.int32).astype(np.float64)
@@ -139,7 +142,7 @@ def _rouge_l(unique: Distinct, tokens: str) -> Floats:
 
 
 def _edit(unique: Distinct, tokens: str) -> Floats:
-    """(max length - Levenshtein distance) / max length, on characters; ``tokens`` changes nothing."""
+    """(max length - Levenshtein distance) / max length, on characters."""
     distance_UU = cdist(unique.texts, unique.texts, scorer=Levenshtein.distance, dtype=np.int32).astype(np.float64)
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The similarities that depend on how a text is cut into tokens.
+# The similarities that depend on how a text is cut into tokens; `code` changes the text, and so all of them.
 OF_TOKENS = ("tfidf", "jaccard")
 
 
@@ -26,8 +26,9 @@ class Setting(NamedTuple):
         return self.words()
 
     def words(self, sign: str = ">=") -> str:
-        """`exact`, or `tfidf >= 0.9, components, math tokens`; the tokens only where the similarity uses them."""
-        return self.similarity + self.reach(sign) + (f", {self.tokens} tokens" if self.similarity in OF_TOKENS else "")
+        """`exact`, or `tfidf >= 0.9, components, math tokens`; the tokens only where they make a difference."""
+        has_tokens = self.similarity in OF_TOKENS or self.tokens == "code"
+        return self.similarity + self.reach(sign) + (f", {self.tokens} tokens" if has_tokens else "")
 
     def reach(self, sign: str = ">=") -> str:
         """` >= 0.9, components`; empty where there is no threshold."""

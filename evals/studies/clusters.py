@@ -12,7 +12,7 @@ from evals.similarity.setting import Setting
 
 
 class Cluster(NamedTuple):
-    """``text`` is the commonest completion in the cluster, and ``times`` says how often it occurs."""
+    """``text`` is the commonest solution in the cluster (`solutions_in`), and ``times`` says how often it occurs."""
 
     size: int
     num_distinct: int
@@ -50,7 +50,7 @@ def clusters_of_problem(
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
-    tokens: str = "math",
+    tokens: str | None = None,
 ) -> list[Clusters]:
     """The clusters of the problem called ``id``, in every benchmark that has one, under each setting of `ucc_result`.
 
@@ -68,8 +68,8 @@ def clusters_of_problem(
 
 
 def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clusters]:
-    """The clusters of a problem's correct completions under each of ``settings``, largest first."""
-    unique = solutions(problem)
+    """The clusters of a problem's correct completions under each of ``settings``, which have the same tokens."""
+    unique = solutions(problem, settings[0].tokens)
     described = []
     for setting, labels in labels_by_setting(unique, settings).items():
         members: dict[int, Counter[str]] = {}

@@ -42,7 +42,7 @@ def heatmap_of(
     similarity: str = "tfidf",
     threshold: float | None = None,
     linkage: str = "components",
-    tokens: str = "math",
+    tokens: str | None = None,
 ) -> Heatmap:
     """The heatmap of the problem called ``id``.
 
@@ -62,8 +62,8 @@ def heatmap_of(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "
             "compares at least two: choose another --id"
         )
-    unique = solutions(problem)
-    similarity_UU = similarity_of_distinct(similarity, unique, tokens=tokens)
+    unique = solutions(problem, setting.tokens)
+    similarity_UU = similarity_of_distinct(similarity, unique, tokens=setting.tokens)
     if setting.threshold is None:
         labels = by_first_appearance(unique.which_N)
     else:

@@ -65,7 +65,7 @@ def reclustered_result(
 
 def reclustered_ucc(problem: GradedProblem, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
     """The mean number of clusters among the correct ones of k drawn samples, for each k."""
-    unique = solutions(problem)
+    unique = solutions(problem, setting.tokens)
     num_clusters = _subset_clusters(unique, setting)
     mean_K = np.zeros(len(ks))
     for position, k in enumerate(ks):

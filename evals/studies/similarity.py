@@ -19,12 +19,12 @@ from rapidfuzz.process import cpdist
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
-from evals.metrics.counting import solutions
+from evals.metrics.counting import solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import Distinct, check_similarity, similarity_of_distinct
-from evals.similarity.tokens import Integers, check_tokens
+from evals.similarity.tokens import Integers
 
 METRIC = "similarity"
 STUDIED = ("tfidf", "rouge-l", "jaccard", "edit")
@@ -37,7 +37,7 @@ def similarity_result(
     samples: Samples,
     *,
     similarities: Sequence[str] = STUDIED,
-    tokens: str = "math",
+    tokens: str | None = None,
     max_pairs: int = DEFAULT_MAX_PAIRS,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
@@ -71,16 +71,16 @@ def similarity_result(
             warnings.append(f"{shown(benchmark)}: no problem has two correct samples, so there is no pair to compare")
             continue
         tell = (lambda at, before=done: on_progress(before + at, total)) if on_progress else None
-        rows += _rows(benchmark, compared, similarities, tokens, max_pairs, seed, tell)
+        rows += _rows(benchmark, compared, similarities, tokens_for(benchmark, tokens), max_pairs, seed, tell)
         done += len(problems)
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
     return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, samples))
 
 
-def check_study(similarities: Sequence[str], tokens: str) -> None:
+def check_study(similarities: Sequence[str], tokens: str | None) -> None:
     """Raises UsageError for a name that is not known."""
-    check_tokens(tokens)
+    tokens_for("", tokens)
     for name in similarities:
         check_similarity(name)
 
@@ -143,7 +143,7 @@ def _rows(
     values: dict[str, list[Floats]] = {name: [] for name in similarities}
     for done, problem in enumerate(problems, start=1):
         i_M, j_M = chosen_pairs(problem.correct, max_pairs, np.random.default_rng([seed, problem_key(problem)]))
-        unique = solutions(problem)
+        unique = solutions(problem, tokens)
         for name in values:
             values[name].append(pair_similarities(name, unique, i_M, j_M, tokens=tokens))
         if tell is not None:

@@ -33,7 +33,7 @@ def temperature_result(
     similarities: Sequence[str] | None = None,
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
-    tokens: str = "math",
+    tokens: str | None = None,
     ci: bool = False,
     seed: int = 0,
     jobs: int = 1,

@@ -28,7 +28,7 @@ def clusters(
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     regrade: Regrade = False,
     policy: Policy = None,
     extraction: Extraction = None,

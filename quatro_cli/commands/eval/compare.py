@@ -46,7 +46,7 @@ def compare(
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     jobs: Jobs = 1,
     seed: BootstrapSeed = 0,
     regrade: Regrade = False,
@@ -73,7 +73,7 @@ def compare(
     if metric not in ("pass@k", "ucc@k"):
         raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
     if metric == "pass@k":
-        chosen = {"linkage": linkage != "components", "tokens": tokens != "math", "jobs": jobs != 1}
+        chosen = {"linkage": linkage != "components", "tokens": tokens, "jobs": jobs != 1}
         refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)
     else:
         refuse_beside("--metric ucc@k", also=also, tau=tau)

@@ -99,7 +99,8 @@ Linkage = Annotated[
     ),
 ]
 Tokens = Annotated[
-    str, typer.Option("--tokens", metavar="NAME", help="math (default), sklearn or whitespace.", show_default=False)
+    str | None,
+    typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace or code. Default: math (programs: code)."),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to use.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
@@ -111,10 +112,10 @@ class Clustering(TypedDict):
     similarities: list[str] | None
     thresholds: list[float] | None
     linkage: str
-    tokens: str
+    tokens: str | None
 
 
-def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str) -> Clustering:
+def clustering(similarity: str | None, threshold: str | None, linkage: str, tokens: str | None) -> Clustering:
     """The options as lists; raises UsageError for an unknown name before any file is read."""
     from evals.metrics.counting import clustering_settings
 

@@ -41,7 +41,7 @@ def similarity(
     similarity: Annotated[
         str, typer.Option("--similarity", metavar="NAME[,NAME]", help="Any of exact, tfidf, rouge-l, jaccard, edit.")
     ] = "tfidf,rouge-l,jaccard,edit",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     max_pairs: Annotated[
         int,
         typer.Option(
@@ -102,7 +102,7 @@ def side_by_side(
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     jobs: Jobs = 1,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
@@ -142,7 +142,7 @@ def bias(
     similarity: Similarity = None,
     threshold: Threshold = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     draws: Annotated[
         int, typer.Option("--draws", metavar="N", min=1, help="Random subsets of each problem, for each k.")
     ] = 20,
@@ -179,7 +179,7 @@ def bias(
 
 
 def _setting(
-    benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str
+    benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str | None
 ) -> Setting:
     """The one setting that the options mean for all of ``benchmarks``; raises UsageError where they mean several."""
     from evals.metrics.counting import clustering_settings
@@ -187,8 +187,10 @@ def _setting(
     thresholds = [threshold] if threshold is not None else None
     found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
     if len(found) != 1:
-        used = ", ".join(sorted({one.similarity for one in found}))
-        raise usage_error(f"one similarity at a time, found {used}; choose with --similarity, or a benchmark with -b")
+        used = " and ".join(sorted(map(str, found)))
+        raise usage_error(
+            f"one setting at a time, found {used}; choose with --similarity and --tokens, or a benchmark with -b"
+        )
     return found.pop()
 
 

@@ -57,7 +57,7 @@ def ucc(
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     also: AlsoClustered = None,
     backend: Backend = "fast",
     jobs: Jobs = 1,
@@ -77,7 +77,8 @@ def ucc(
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
-    UCR is clusters of correct answers per sample. Compare models at the same n and the same similarity only.
+    UCR is clusters of correct answers per sample. Compare models at the same n and the same similarity only. Under
+    --tokens code, programs that differ in comments, docstrings or layout are the same, whatever the similarity.
 
     \b
     Examples:

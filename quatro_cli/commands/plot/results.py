@@ -197,7 +197,7 @@ def heatmap(
     ] = "tfidf",
     threshold: Threshold = None,
     linkage: Linkage = "components",
-    tokens: Tokens = "math",
+    tokens: Tokens = None,
     out: Out = None,
 ) -> None:
     """Draw how similar all correct answers to a problem are.

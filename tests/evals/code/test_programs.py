@@ -46,6 +46,8 @@ def fenced(program, language="python"):
         f"{fenced('def f(n):' + chr(10) + '    return 0' + chr(10))}No, better:\n{fenced(F)}",
         f"{fenced(F)}For example:\n{fenced('print(f(3))' + chr(10))}",
         f"{fenced(F)}Again:\n{FENCE}python\ndef f(n):\n    if n",
+        f"{fenced(F)}Again:\n{FENCE}python\ndef f(n):\n    return 0\n    if n",
+        f'"""Not so:\n{FENCE}\ndef f(n):\n    return 0\n{FENCE}\n"""\n{F}',
         f"{F}{FENCE}\nThis ends what the prompt began.\n{FENCE}\n",
         F,
         "\ufeff" + F,
@@ -60,6 +62,11 @@ def fenced(program, language="python"):
 def test_the_function_is_found_in_every_form_of_an_answer(answer):
     program = extract_program(answer, entry_point="f")
     assert normal_program(program) == normal_program(F)
+
+
+def test_a_fence_deep_inside_a_block_does_not_end_it():
+    program = f'text = """Such as\n    {FENCE}\n    f(1)\n    {FENCE}\n"""\nf = len'
+    assert extract_program(f"So:\n{fenced(program + chr(10))}", entry_point="f") == program
 
 
 def test_what_follows_a_function_and_runs_stays():
@@ -85,6 +92,13 @@ def test_what_follows_a_function_and_runs_stays():
 def test_a_completion_goes_on_where_the_prompt_ends(completion):
     names = {}
     exec(extract_program(completion, prompt=PROMPT, entry_point="f"), names)
+    assert names["f"](16) == 2
+
+
+def test_helpers_in_a_fenced_block_of_the_prompt_are_known():
+    names = {}
+    answer = fenced("def f(n):\n" + BODY)
+    exec(extract_program(answer, prompt=f"Complete this:\n\n{fenced(PROMPT)}", entry_point="f"), names)
     assert names["f"](16) == 2
 
 
@@ -219,7 +233,6 @@ def test_hostile_texts_raise_nothing_and_cost_little(name, monkeypatch):
     program = extract_program(HOSTILE[name], prompt=PROMPT, entry_point="f")
     assert program is None or (len(program) <= 60_000 and "\0" not in program and "\ud800" not in program)
     assert sum(parsed) <= 500_000
-    assert len(parsed) < 500
     normal_program(HOSTILE[name])
     normal_program(HOSTILE[name][:50_000])
 

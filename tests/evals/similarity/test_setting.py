@@ -12,6 +12,8 @@ from evals.similarity.setting import Setting
         (Setting("exact", None, "components", "math"), "exact"),
         (Setting("edit", 0.8, "greedy", "math"), "edit >= 0.8, greedy"),
         (Setting("tfidf", 0.9, "components", "math"), "tfidf >= 0.9, components, math tokens"),
+        (Setting("exact", None, "components", "code"), "exact, code tokens"),
+        (Setting("edit", 0.8, "greedy", "code"), "edit >= 0.8, greedy, code tokens"),
     ],
 )
 def test_only_what_matters_is_said(setting, words):

@@ -1,10 +1,15 @@
 """Tokens by words against the regular expressions over whole texts."""
 
 import random
+import tokenize
 from collections import Counter
+from io import StringIO
+from pathlib import Path
 
 import pytest
 
+from evals.code.programs import normal_program
+from evals.similarity.measures import distinct
 from evals.similarity.tokens import TOKENISERS, rouge_strings, rouge_tokens, split_words, token_counts
 
 SPACES = [chr(code) for code in range(0x110000) if chr(code).isspace()]
@@ -20,8 +25,8 @@ def texts_of_everything(seed, num=30):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("tokens", TOKENISERS)
 def test_counts_are_those_of_the_whole_texts(seed, tokens):
-    texts = texts_of_everything(seed)
-    counts = token_counts(split_words(texts), tokens).toarray()
+    unique = distinct(texts_of_everything(seed))
+    texts, counts = unique.texts, unique.token_counts(tokens).toarray()
     names = list(dict.fromkeys(token for text in texts for token in TOKENISERS[tokens](text)))
     assert counts.shape == (len(texts), len(names))
     for row, text in zip(counts, texts, strict=True):
@@ -55,3 +60,25 @@ def test_no_texts_and_no_tokens():
     assert rouge_strings(split_words([])) == []
     assert rouge_strings(split_words(["", " ", "!"])) == ["", "", ""]
     assert token_counts(split_words(["", " "]), "math").toarray().tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("x1 = n.m(1.5e-07, -2)", ["x1", "=", "n", ".", "m", "(", "1.5e-07", ",", "-", "2", ")"]),
+        ("a **= b // c >> 0x1e - 3", ["a", "**=", "b", "//", "c", ">>", "0x1e", "-", "3"]),
+        ("if a != b <= c: ...", ["if", "a", "!=", "b", "<=", "c", ":", "..."]),
+        ("f'{a} b' + b\"c'd\" + 'it\\'s'", ["f'{a} b'", "+", 'b"c\'d"', "+", "'it\\'s'"]),
+        ("lambda N, n: (N := n)", ["lambda", "N", ",", "n", ":", "(", "N", ":=", "n", ")"]),
+        ("it's\n\\' é解", ["it", "'", "s", "\\'", "é解"]),
+    ],
+)
+def test_tokens_of_code_are_those_of_python(text, tokens):
+    assert TOKENISERS["code"](text) == tokens
+
+
+def test_tokens_of_code_are_those_of_the_tokenize_module():
+    source = normal_program(Path(__file__).read_text(encoding="utf-8"))
+    layout = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    expected = [one.string for one in tokenize.generate_tokens(StringIO(source).readline) if one.type not in layout]
+    assert TOKENISERS["code"](source) == expected
