@@ -94,13 +94,11 @@ Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", 
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
 Linkage = Annotated[
     str,
-    typer.Option(
-        "--linkage", metavar="NAME", help="components (default), complete, average, greedy.", show_default=False
-    ),
+    typer.Option("--linkage", metavar="NAME", help="components, complete, average or greedy.", show_default=False),
 ]
 Tokens = Annotated[
     str | None,
-    typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace or code. Default: math (programs: code)."),
+    typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code."),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to use.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
