@@ -9,7 +9,8 @@ import ast
 import builtins
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 # Characters. What a model writes as a program is far below; some texts cost the parser the square of a line's length.
@@ -60,11 +61,11 @@ def extract_program(completion: str, *, prompt: str | None = None, entry_point: 
     """
     completion, prompt = _plain(completion), _plain(prompt or "")
     reader = _Reader()
-    context = [reader.longest(text) for text in (prompt, *_fenced(prompt))]
     others = []
     for program, earlier in _candidates(reader, completion, prompt):
         if _fits(program, entry_point):
-            return _with_helpers(program, [*context, *earlier])
+            context = (reader.longest(text) for text in (*_fenced(prompt)[::-1], prompt))
+            return _with_helpers(program, chain(reversed(earlier), context))
         others.append(program)
     return next((program.text for program in others if _fits(program, None)), None)
 
@@ -225,10 +226,10 @@ def _missing_in(tree: ast.AST) -> set[str]:
     return set() if "*" in bound else used - bound - _KNOWN_NAMES
 
 
-def _with_helpers(program: _Program, earlier: Sequence[_Program]) -> str:
-    """The program behind those ``earlier`` texts that define what it lacks."""
+def _with_helpers(program: _Program, earlier: Iterable[_Program]) -> str:
+    """The program behind those of the ``earlier`` ones, the nearest first, that define what it lacks."""
     texts, missing = [program.text], _missing_in(program.tree)
-    for block in reversed(earlier):
+    for block in earlier if missing else ():
         if block.is_whole and missing & (defined := _defined_in(block.tree.body)):
             texts.insert(0, block.text)
             missing = (missing - defined) | _missing_in(block.tree)
@@ -237,14 +238,23 @@ def _with_helpers(program: _Program, earlier: Sequence[_Program]) -> str:
 
 def _before_prose(program: _Program) -> _Program:
     """The program up to the first statement that can only raise NameError, such as `[DONE]` or `Note: This`."""
-    missing = _missing_in(program.tree)
-    for place, statement in enumerate(program.tree.body if missing else ()):
-        is_idle = isinstance(statement, ast.Expr) or (isinstance(statement, ast.AnnAssign) and statement.value is None)
-        inside = list(ast.walk(statement))
-        if is_idle and not any(isinstance(node, ast.Call) for node in inside) and missing & _missing_in(statement):
+    idle = [(place, one) for place, one in enumerate(program.tree.body) if _is_idle(one)]
+    missing = _missing_in(program.tree) if idle else set()
+    for place, statement in idle:
+        if missing & _missing_in(statement):
             lines = program.text.split("\n")[: statement.lineno - 1]
             return _Program("\n".join(lines), ast.Module(program.tree.body[:place], []), False)
     return program
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether it only looks something up."""
+    match statement:
+        case ast.Expr(value=ast.Constant()):
+            return False
+        case ast.Expr() | ast.AnnAssign(value=None):
+            return not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+    return False
 
 
 def _fenced(text: str) -> list[str]:
