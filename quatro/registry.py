@@ -43,4 +43,10 @@ ENGINES = LazyTable(
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable({"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"})
 # Each is a `RegisteredReward` of quatro/rewards/base.py.
-REWARDS = LazyTable({"math": "quatro.rewards.math:MathReward", "countdown": "quatro.rewards.countdown:CountdownReward"})
+REWARDS = LazyTable(
+    {
+        "math": "quatro.rewards.math:MathReward",
+        "countdown": "quatro.rewards.countdown:CountdownReward",
+        "code": "quatro.rewards.code:CodeReward",
+    }
+)

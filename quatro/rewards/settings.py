@@ -53,19 +53,19 @@ class RewardConfig(Block):
         gt=0,
         le=86_400,
         description="seconds after which the process that grades a response is killed and the response earns 0; null "
-        "is the reward's own limit, 10 for a function. math and countdown refuse it: their verdicts are those of the "
-        "benchmarks",
+        "is the reward's own limit, 10 for a function. For code it is CPU time of a program, by default 10. math and "
+        "countdown refuse it: their verdicts are those of the benchmarks",
     )
     workers: Annotated[int | None, AfterValidator(lambda found: found or None)] = Field(
         None,
         ge=0,
-        description="processes that grade; null or 0 is the reward's own choice, at most 4 for a function. math and "
-        "countdown refuse it",
+        description="processes that grade; null or 0 is the reward's own choice: one a core for code, at most 4 for a "
+        "function. math and countdown refuse it",
     )
     on_error: OnError = Field(
         "fail",
         description="what an exception does while a response is graded: fail stops the run, and with zero the response "
-        "earns 0, unless half of an iteration's responses fail. math and countdown refuse it",
+        "earns 0, unless half of an iteration's responses fail. math, countdown and code refuse it",
     )
 
     @field_validator("options")
@@ -86,4 +86,4 @@ class RewardConfig(Block):
     @property
     def is_name_only(self) -> bool:
         """Whether every other key has its default."""
-        return not any(self.model_dump(exclude={"name"}, exclude_defaults=True).values())
+        return self == RewardConfig(name=self.name)

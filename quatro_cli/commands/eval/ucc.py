@@ -77,8 +77,8 @@ def ucc(
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
-    UCR is clusters of correct answers per sample. Compare models at the same n and the same similarity only. Under
-    --tokens code, programs that differ in comments, docstrings or layout are the same, whatever the similarity.
+    UCR is clusters of correct answers per sample. Compare models at equal n and similarity. --tokens code passes over
+    comments and layout of programs.
 
     \b
     Examples:

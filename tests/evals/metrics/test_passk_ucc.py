@@ -69,7 +69,7 @@ def test_the_document_has_the_keys_of_the_contract():
     assert document["schema"] == 1
     assert document["label"] == "Ours"
     assert document["sampling"] == {
-        **dict.fromkeys(["temperature", "top_p", "top_k", "max_tokens", "prompt"]),
+        **dict.fromkeys(["temperature", "top_p", "top_k", "max_tokens", "stop", "prompt"]),
         "n": 4,
     }
     assert document["grader"] == {"version": None, "policy": None}
@@ -233,7 +233,7 @@ def test_the_benchmark_chooses_its_grader():
     assert is_right(Sample("mine", "c", 0, solution, problem.prompt), grader="countdown")
     with pytest.raises(DataError, match="'c'"):
         is_right(Sample("countdown", "c", 0, solution, "not a prompt"))
-    with pytest.raises(DataError, match="eval grade"):
+    with pytest.raises(DataError, match="benchmarks fetch humaneval"):
         is_right(Sample("humaneval", "HumanEval/0", 0, "def f(): ...", None))
     with pytest.raises(UsageError, match="math"):
         is_right(Sample("a", "p", 0, "x", "7"), grader="llm")

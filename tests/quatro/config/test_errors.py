@@ -45,7 +45,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("rollout:", "rollout: found null, expected a block of keys"),
         ("audit: yes", 'audit: found "yes", expected true or false; did you mean true?'),
         ("rollouts_per_prompt: 1", "rollouts_per_prompt: found 1, expected at least 2"),
-        ("reward: maths", "reward: found maths, expected math, countdown or module:function"),
+        ("reward: maths", "reward: found maths, expected math, countdown, code or module:function"),
         ("policy: {zero_stage: 4}", "policy.zero_stage: found 4, expected at most 3"),
         ("policy: {lora: 16}", "policy.lora: found 16, expected a block of keys"),
         ("policy: {lora: {rank: 0}}", "policy.lora.rank: found 0, expected at least 1"),

@@ -61,10 +61,10 @@ def test_settings_reach_into_a_name(write: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{name: maths}", "reward.name: found maths, expected math, countdown or module:function"),
+        ("{name: maths}", "reward.name: found maths, expected math, countdown, code or module:function"),
         ("{nam: math}", "reward.nam: unknown key; did you mean reward.name?"),
-        ("3", "reward: found 3, expected math, countdown or module:function"),
-        ("[math]", "reward: found [math], expected math, countdown or module:function"),
+        ("3", "reward: found 3, expected math, countdown, code or module:function"),
+        ("[math]", "reward: found [math], expected math, countdown, code or module:function"),
         ("{name: [math]}", "reward.name: found [math], expected text"),
         ("{name: math, options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),
         ("{options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),

@@ -83,7 +83,7 @@ def test_countdown_names_a_prompt_that_is_none() -> None:
 
 @pytest.mark.parametrize("spec", ["maths", "", "module:", ":function"])
 def test_an_unknown_reward_is_refused_with_the_known_ones(spec: str) -> None:
-    with pytest.raises(UsageError, match="math, countdown or module:function"):
+    with pytest.raises(UsageError, match="math, countdown, code or module:function"):
         make_reward(spec)
 
 

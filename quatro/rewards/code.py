@@ -1,0 +1,96 @@
+"""The reward of code: a program earns what it passes of its problem's tests, in the sandbox."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader
+from evals.code.tests import sandbox_tests
+from evals.errors import DataError, QuatroError
+from quatro.rewards.base import Groups, Reward, Scored
+from quatro.rewards.settings import RewardConfig
+from quatro.types import Block, Prompt
+
+# With more failures of the sandbox a run would learn nothing: it stops.
+MAX_FAILED_SHARE = 0.5
+MIN_FAILED = 16
+
+_log = logging.getLogger(__name__)
+
+
+class CodeOptions(Block):
+    """The keys of `reward.options` of `reward: code`."""
+
+    score: Literal["all", "fraction"] = Field(
+        "all", description="all: 1 if every test passes, else 0; fraction: the share of tests that pass"
+    )
+    memory_mb: int = Field(MEMORY_MB, ge=64, description="address space of a program, in MB")
+
+
+class CodeReward(Reward):
+    """Runs the program in each completion with its problem's tests; ``timeout_s`` is CPU time of a program."""
+
+    Options: ClassVar[type[Block]] = CodeOptions
+    LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s", "workers"})
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Raises DataError for the first prompt without tests, or with tests that cannot be read."""
+        for prompt in prompts:
+            at = f"prompt {prompt.id!r} of {prompt.benchmark}"
+            sets = prompt.extra.get("tests")
+            if not sets:
+                raise DataError(f"{at} has no tests, and the reward is code; give it `tests`, or choose another reward")
+            try:
+                for tests in sets.values():
+                    sandbox_tests(tests, prompt.extra.get("entry_point"))
+            except (AttributeError, ValueError) as error:
+                raise DataError(f"{at}: its tests cannot be read: {error}") from error
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> CodeReward:
+        return cls(config.options, timeout_s=config.timeout_s or TIMEOUT_S, workers=config.workers or 0)
+
+    def __init__(self, options: Any, *, timeout_s: float, workers: int) -> None:
+        self._is_fraction = options.score == "fraction"
+        self._grader = CodeGrader(
+            workers=workers, timeout_s=timeout_s, memory_mb=options.memory_mb, every_test=self._is_fraction
+        )
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        answers = [
+            Answer((prompt.benchmark, prompt.id), rollout.text, prompt.extra, prompt.problem)
+            for prompt, rollouts in zip(prompts, completions, strict=True)
+            for rollout in rollouts
+        ]
+        grades = self._grader.grade(answers)
+        statuses = [grade.failed[1].status for grade in grades if grade.failed is not None]
+        num_errors = statuses.count("infra_error")
+        if num_errors >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
+            raise QuatroError(
+                f"the sandbox failed on {num_errors} of {len(grades)} programs; is memory short? `quatro doctor` "
+                "tests the sandbox"
+            )
+        if num_errors:
+            _log.warning("%d of %d programs could not be run; they earn 0", num_errors, len(grades))
+        found = iter(grades)
+        groups = [[next(found) for _ in rollouts] for rollouts in completions]
+        return Scored(
+            [[self._reward(grade) for grade in group] for group in groups],
+            [[grade.is_right for grade in group] for group in groups],
+            num_errors,
+            statuses.count("timeout"),
+        )
+
+    def _reward(self, grade: CodeGrade) -> float:
+        if not self._is_fraction:
+            return float(grade.is_right)
+        num_tests = sum(verdict.num_tests for verdict in grade.verdicts.values())
+        return sum(verdict.num_passed for verdict in grade.verdicts.values()) / num_tests if num_tests else 0.0
+
+    def close(self) -> None:
+        self._grader.close()
