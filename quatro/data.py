@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.benchmarks.loading import load_problems
+from evals.benchmarks.loading import MADE, load_problems
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import render
 from evals.errors import DataError
@@ -43,7 +43,7 @@ def training_problems(config: DataConfig) -> list[Problem]:
     Raises:
         As `evals.benchmarks.loading.load_problems`.
     """
-    return load_problems(config.prompts, split="train" if config.prompts == "countdown" else None)
+    return load_problems(config.prompts, split="train" if config.prompts in MADE else None)
 
 
 def tokenize_problems(

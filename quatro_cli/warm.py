@@ -11,6 +11,6 @@ def ensure_model(name: str) -> str:
 
     if is_cached(name) or name not in EMBEDDED:
         return resolve_model(name)
-    output.info(f"{name} is not in the cache: teaching it to write countdown answers (once, about a minute)")
+    output.info(f"{name} is not in the cache: teaching it its task (once, about a minute)")
     with output.progress("warm start", EMBEDDED[name].steps) as bar:
         return resolve_model(name, progress=lambda step, steps, loss: bar.update(step, f"loss {loss:.2f}"))

@@ -201,9 +201,10 @@ def decode(ids: Sequence[int] | NDArray[np.int64]) -> str:
 
 @dataclass(frozen=True)
 class WarmstartRows:
-    """Rows for supervised learning: prompt (8 tokens), answer (3 to 9), ``<eos>``, then ``<pad>`` up to width 18.
+    """Rows for supervised learning: prompt, answer, ``<eos>``, then ``<pad>`` up to one width.
 
-    ``token_ids`` int64 (rows, 18); ``answer_mask`` bool (rows, 18), True on the answer and its ``<eos>``.
+    ``token_ids`` int64 (rows, width), 18 wide for countdown; ``answer_mask`` bool (rows, width), True on the answer and
+    its ``<eos>``.
     """
 
     token_ids: NDArray[np.int64]

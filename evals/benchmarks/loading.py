@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evals.benchmarks import countdown
+from evals.benchmarks import codegrammar, countdown
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, registry
 from evals.benchmarks.fetching import (
     Lock,
@@ -20,26 +21,42 @@ from evals.benchmarks.fetching import (
 from evals.benchmarks.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
 from evals.errors import DataError, UsageError
 
+Split = Literal["train", "test"]
 
-def load_problems(source: str, *, split: Literal["train", "test"] | None = None) -> list[Problem]:
+
+def _countdown(split: Split) -> list[Problem]:
+    return [Problem("countdown", one.id, one.prompt, one.prompt) for one in countdown.problems(split)]
+
+
+def _codegrammar(split: Split) -> list[Problem]:
+    extra = {"entry_point": codegrammar.ENTRY_POINT}
+    return [
+        Problem("codegrammar", one.id, one.prompt, None, {**extra, "tests": {"base": one.tests}})
+        for one in codegrammar.problems(split)
+    ]
+
+
+# The embedded benchmarks: their problems are made, the same ones every time, and come in two splits.
+MADE: dict[str, Callable[[Split], list[Problem]]] = {"countdown": _countdown, "codegrammar": _codegrammar}
+
+
+def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
     """Problems of a registered benchmark, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
 
-    ``split`` is for `countdown`, which makes its problems: `test` (the default) or `train`. A benchmark of the Hub is
-    read from the cache or an installed package, and fetched if it is in neither. A row of a file needs `problem`,
-    `question` or `prompt`, and
-    `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If the
-    file is named like a benchmark, that benchmark's fixes of rows apply.
+    ``split`` is for those of `MADE`, which make their problems: `test` (the default) or `train`. A benchmark of the
+    Hub is read from the cache or an installed package, and fetched if it is in neither. A row of a file needs
+    `problem`, `question` or `prompt`, and `answer` or a `solution` whose last box is the answer. It may have an `id`;
+    the default is its line number. If the file is named like a benchmark, that benchmark's fixes of rows apply.
 
     Raises:
         UsageError: ``source`` is no benchmark and no `.jsonl` file, or has no such ``split``.
         MissingError: the benchmark must be fetched and cannot be.
         DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
     """
-    if source == "countdown":
-        problems = countdown.problems(split or "test")
-        return [Problem("countdown", problem.id, problem.prompt, problem.prompt) for problem in problems]
+    if source in MADE:
+        return MADE[source](split or "test")
     if split is not None:
-        raise UsageError(f"only countdown has splits; leave split={split!r} out for {source!r}")
+        raise UsageError(f"only {' and '.join(MADE)} have splits; leave split={split!r} out for {source!r}")
     if source.endswith((".jsonl", ".jsonl.gz")):
         name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
         entry = registry().get(name)

@@ -14,6 +14,9 @@ from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES
 from quatro.types import Block, KlEstimator, are_stop_strings
 
+# The embedded benchmarks, and the reward of each.
+EMBEDDED_PROMPTS = {"countdown": "countdown", "codegrammar": "code"}
+
 
 def _clean_text(value: str) -> str:
     if not value or value != value.strip():
@@ -67,9 +70,11 @@ def block_of(field: FieldInfo) -> type[BaseModel] | None:
 class DataConfig(Block):
     """Where prompts come from."""
 
-    prompts: Text = Field("math_train", description="prompts to train on: math_train, countdown, or a .jsonl file")
+    prompts: Text = Field(
+        "math_train", description="prompts to train on: math_train, countdown, codegrammar, or a .jsonl file"
+    )
     template: Annotated[str, AfterValidator(_known_template)] = Field(
-        "qwen-boxed", description="how a problem becomes a prompt; countdown prompts take `plain`"
+        "qwen-boxed", description="how a problem becomes a prompt; countdown and codegrammar prompts take `plain`"
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
@@ -78,8 +83,8 @@ class DataConfig(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _countdown_is_plain(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and data.get("prompts") == "countdown" and "template" not in data:
+    def _embedded_is_plain(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("prompts") in tuple(EMBEDDED_PROMPTS) and "template" not in data:
             return {**data, "template": "plain"}
         return data
 

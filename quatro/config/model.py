@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from quatro.config.blocks import (
+    EMBEDDED_PROMPTS,
     CheckpointConfig,
     DataConfig,
     EvalConfig,
@@ -28,7 +29,7 @@ from quatro.config.blocks import (
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
-from quatro.registry import ENGINES, POLICIES
+from quatro.registry import ENGINES, POLICIES, REWARDS
 from quatro.rewards.settings import RewardConfig, known_reward
 from quatro.types import Block
 
@@ -39,7 +40,12 @@ else:
     Method = Any
 
 Problems = Iterator[tuple[str, str]]  # key and problem
-EMBEDDED_MODELS = ("embedded:countdown", "embedded:countdown-hard")
+# The embedded models, and the benchmark whose words each knows.
+EMBEDDED_MODELS = {
+    "embedded:countdown": "countdown",
+    "embedded:countdown-hard": "countdown",
+    "embedded:code": "codegrammar",
+}
 
 
 class ConfigProblems(ValueError):
@@ -96,7 +102,7 @@ class Config(Block):
     """One training run. Frozen; equal configurations give equal runs on one machine."""
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
-        description="what to fine-tune: a folder, a Hub id, embedded:countdown or embedded:countdown-hard"
+        description=f"what to fine-tune: a folder, a Hub id, or one of {', '.join(EMBEDDED_MODELS)}"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
@@ -197,15 +203,15 @@ def _largest_divisor(number: int, limit: int) -> int:
 
 
 def _check_data(config: Config) -> Problems:
-    data, is_embedded = config.data, config.model in EMBEDDED_MODELS
-    if data.prompts == "countdown" and data.template != "plain":
-        yield "data.template", f"found {data.template}, expected plain: countdown prompts take no template"
-    if data.prompts == "countdown" and config.reward.name == "math":
-        yield "reward", "found math, expected countdown: the prompts are countdown's"
-    if data.prompts == "math_train" and config.reward.name == "countdown":
-        yield "reward", "found countdown, expected math: the prompts are math_train's"
-    if is_embedded and data.prompts == "math_train":
-        yield "data.prompts", f"found math_train, expected countdown: {config.model} knows no other words"
+    prompts, template, reward = config.data.prompts, config.data.template, config.reward.name
+    known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the reward of each
+    if prompts in EMBEDDED_PROMPTS and template != "plain":
+        yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
+    if prompts in known and reward in REWARDS and reward != known[prompts]:
+        yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
+    words = EMBEDDED_MODELS.get(config.model, prompts)
+    if prompts in known and prompts != words:
+        yield "data.prompts", f"found {prompts}, expected {words}: {config.model} knows no other words"
 
 
 def _check_overlong(config: Config) -> Problems:

@@ -127,7 +127,7 @@ def _prompting(facts: Facts) -> str:
         "folder = '.'  # this one, or its id on the Hub",
         "model = AutoModelForCausalLM.from_pretrained(folder, dtype='auto')",
         f"tokenizer = {loader}.from_pretrained(folder)",
-        "problem = " + repr("7 2 7 6 2 8 -> 67" if facts.config.data.prompts == "countdown" else "What is 6 times 7?"),
+        "problem = " + repr(_EMBEDDED_PROBLEM.get(facts.config.data.prompts, "What is 6 times 7?")),
         *setup,
         f"prompt = {prompt}",
         encode,
@@ -158,8 +158,12 @@ def _turn(turn: Message) -> str:
     return f'    {{"role": "{turn["role"]}", "content": {content}{filled}}},'
 
 
+_EMBEDDED_PROBLEM = {
+    "countdown": "7 2 7 6 2 8 -> 67",
+    "codegrammar": 'def f(xs):\n    """sort, drop the first"""\n',
+}
 _EMBEDDED_NOTE = (
-    "\nThe tokenizer splits at white space; `AutoTokenizer` would put the model type's own pre-tokeniser in its place."
+    "\nThe tokenizer has rules of its own; `AutoTokenizer` would put the model type's own pre-tokeniser in its place."
 )
 
 

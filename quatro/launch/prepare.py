@@ -53,7 +53,7 @@ class Prepared:
 
         if self.is_there:
             return load_tokenizer(embedded.resolve_model(self.config.model))
-        return embedded.make_tokenizer(embedded.EMBEDDED[self.config.model].max_positions)
+        return embedded.EMBEDDED[self.config.model].make_tokenizer()
 
     @cached_property
     def shape(self) -> Any:

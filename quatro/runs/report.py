@@ -20,6 +20,7 @@ from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, load_config, value_texts
+from quatro.config.model import EMBEDDED_MODELS
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import read_points
 from quatro.runs.series import run_folders
@@ -259,7 +260,6 @@ def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[Repor
         hints["training"] = "the `quatro sweep` command once more" if is_sweep else f"`quatro train {run} --resume`"
     if not any(run.samples for run in runs):
         place, first = next(((p, r) for p, r in trained if r.metrics), trained[0] if trained else (places[0], runs[0]))
-        is_embedded = first.config.get("model", "").strip('"').startswith("embedded:")
-        benchmark = "countdown" if is_embedded else "math500"
+        benchmark = EMBEDDED_MODELS.get(first.config.get("model", "").strip('"'), "math500")
         hints["samples"] = f"`quatro sample {shlex.quote(str(place.path))} -b {benchmark} -n 64 --grade`"
     return hints

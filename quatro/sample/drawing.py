@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.benchmarks import codegrammar, countdown
 from evals.benchmarks.catalogue import grader_of, registry
-from evals.benchmarks.countdown import MAX_ANSWER_TOKENS
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import find_template
@@ -211,9 +211,11 @@ def _plan_benchmark(
     name = problems[0].benchmark
     entry = registry().get(name)
     grader = grader_of(name)
-    if grader == "countdown":
+    if name == "codegrammar":
+        usual, longest = "plain", codegrammar.MAX_ANSWER_TOKENS
+    elif grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
-        usual, longest = "plain", MAX_ANSWER_TOKENS + 1
+        usual, longest = "plain", countdown.MAX_ANSWER_TOKENS + 1
     else:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
         longest = 1024

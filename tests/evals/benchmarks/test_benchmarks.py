@@ -21,6 +21,7 @@ def write(path: Path, *rows: object) -> str:
 def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
     assert list(registry()) == [
         "countdown",
+        "codegrammar",
         "math500",
         "amc23",
         "aime24",
@@ -148,7 +149,7 @@ def test_a_file_named_like_a_benchmark_gets_its_row_fixes(tmp_path: Path) -> Non
 
 
 def test_unknown_names_and_needless_splits_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="one of countdown, math500"):
+    with pytest.raises(UsageError, match="one of countdown, codegrammar, math500"):
         load_problems("math501")
     with pytest.raises(UsageError, match="split"):
         load_problems("math500", split="train")

@@ -130,13 +130,33 @@ def test_problems_come_in_the_order_of_the_file_one_line_each(write: Any) -> Non
     ]
 
 
-def test_embedded_models_are_known_and_read_countdown_only(write: Any) -> None:
-    assert "expected one of embedded:countdown, embedded:countdown-hard" in refusal(
+def test_embedded_models_are_known_and_read_their_own_benchmark_only(write: Any) -> None:
+    assert "expected one of embedded:countdown, embedded:countdown-hard, embedded:code" in refusal(
         write("model: embedded:chess\nmethod: {name: quatro}\n")
     )
-    assert "data.prompts: found math_train, expected countdown" in refusal(
-        write("model: embedded:countdown\nmethod: {name: quatro}\n")
-    )
+    for model, own, foreign in (
+        ("countdown", "countdown", "math_train"),
+        ("code", "codegrammar", "math_train"),
+        ("code", "codegrammar", "countdown"),
+        ("countdown-hard", "countdown", "codegrammar"),
+    ):
+        path = write(f"model: embedded:{model}\nmethod: {{name: quatro}}\ndata: {{prompts: {foreign}}}\n")
+        assert f"data.prompts: found {foreign}, expected {own}" in refusal(path)
+
+
+@pytest.mark.parametrize("prompts", ["countdown", "codegrammar"])
+def test_embedded_prompts_are_plain(prompts: str, write: Any) -> None:
+    path = write(SMALLEST + f"reward: my_module:reward\ndata: {{prompts: {prompts}}}\n")
+    assert resolve_config(path).config.data.template == "plain"
+    refused = refusal(path, overrides=["data.template=qwen-boxed"])
+    assert f"data.template: found qwen-boxed, expected plain: {prompts} prompts take no template" in refused
+
+
+def test_small_functions_are_graded_by_their_tests(write: Any) -> None:
+    path = write("model: embedded:code\nmethod: {name: quatro}\ndata: {prompts: codegrammar}\n")
+    for reward in ("math", "countdown"):
+        refused = refusal(path, overrides=[f"reward={reward}"])
+        assert f"reward: found {reward}, expected code: the prompts are codegrammar's" in refused
 
 
 def test_countdown_prompts_are_plain(write: Any) -> None:

@@ -1,0 +1,288 @@
+"""Small functions: the embedded code benchmark. Write the Python body of a function that its docstring describes.
+
+A prompt is ``def f(xs):`` and a docstring such as ``sort, add 3 to each, drop the first``. A completion is the body,
+one to three lines::
+
+    xs = [x + 3 for x in sorted(xs)]
+    return xs[1:]
+
+Every function has several right bodies. A function is what it returns for the hidden inputs, and no two problems have
+the same one: what is right for a test problem is wrong for every problem of the training split.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import product, takewhile
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals.benchmarks.countdown import WarmstartRows
+from evals.code.tests import Tests, calls
+
+ENTRY_POINT = "f"
+TRAIN_PROBLEMS, TEST_PROBLEMS = 2400, 200
+# The longest body of a problem has 39 tokens; the end token is one more.
+MAX_ANSWER_TOKENS = 40
+
+# A token is a piece of text, and a text is its tokens without anything between them.
+SPECIAL_TOKENS = ("<pad>", "<eos>", "_")
+_PROMPT_TOKENS = (
+    *('def f(n):\n    """', 'def f(xs):\n    """', '"""\n', ", "),
+    *("add ", "subtract ", "multiply ", "divide ", "reduce ", "raise ", "cap ", "each ", " to each", " from each"),
+    *("by ", "modulo ", "to at least ", "at ", "negate", "square", "sort", "reverse", "drop the first"),
+    *("drop the last", "keep every second number", "keep the even numbers", "keep the odd numbers"),
+    *("keep those above ", "keep those below ", "take the sum", "take the largest", "take the smallest"),
+    *("take the length", "take the first", "take the last"),
+)
+_BODY_TOKENS = (
+    *("    ", "return ", "\n", "n", "xs", "x", "(", ")", "[", "]", "-", " + ", " - ", " * ", " // ", " % ", " ** "),
+    *(" = ", " += ", " -= ", " *= ", " //= ", " %= ", " > ", " < ", " == ", " for x in ", " if ", " else "),
+    *("sum(", "max(", "min(", "len(", "sorted(", "list(reversed(", ".sort()", ".reverse()", "del "),
+    *("[::-1]", "[::2]", "[1:]", "[:1]", "[:-1]", "[-1:]", "[0]", "[-1]", *"0123456789"),
+)
+TOKENS: tuple[str, ...] = (*SPECIAL_TOKENS, *_PROMPT_TOKENS, *_BODY_TOKENS)
+TOKEN_IDS = {token: i for i, token in enumerate(TOKENS)}
+PAD_ID, EOS_ID = TOKEN_IDS["<pad>"], TOKEN_IDS["<eos>"]
+# At each place of a text the longest token that fits is its next.
+TOKEN_PATTERN = "|".join(re.escape(token) for token in sorted(TOKENS, key=len, reverse=True))
+
+_TOKEN = re.compile(TOKEN_PATTERN)
+_SEED = 20261
+_SHARE_OF_N = 0.35  # of the functions drawn
+_SHARE_OF_REDUCTIONS = 0.3  # of the steps that take a list
+
+Kind = Literal["n", "xs"]
+# What the hidden tests call a function with.
+HIDDEN_INPUTS: dict[Kind, tuple[Any, ...]] = {
+    "n": (0, 1, 2, 3, 5, 8, 9, 14, 17, 30, 52, -4),
+    "xs": (
+        *([3, 1, 4], [9, 2], [5, 5, 8, 1, 0], [7, 6, 2, 9, 4, 3], [0, 8, -2, 6], [2, 4, 6, 8, 3, 7, 1]),
+        *([1, 9, 9], [16, 3, 5, 0, 7], [8, 7], [4, 1, 1, 6, 9, 2, 5, 3], [9, 5, 7, 23, 8], [2, 0, -7, 9]),
+    ),
+}
+
+
+class Form(NamedTuple):
+    """Code around an argument ``@``. It binds as tightly as ``level``, its argument must as tightly as ``needs``.
+
+    Choices are -1, sums 0, products 1, calls 2 and names 3.
+    """
+
+    text: str
+    level: int = 2
+    needs: int = -1
+
+
+class Step(NamedTuple):
+    """One thing that a function does: in words, from which kind of value to which, and the forms to write it in.
+
+    ``statement`` is a line that does it in place, if there is one.
+    """
+
+    words: str
+    takes: Kind
+    gives: Kind
+    forms: tuple[Form, ...]
+    statement: str = ""
+
+
+class CodeProblem(NamedTuple):
+    """A docstring's function: right bodies, and what it returns for the hidden inputs of its kind."""
+
+    id: str
+    prompt: str
+    kind: Kind
+    bodies: tuple[str, ...]
+    expected: tuple[Any, ...]
+
+    @property
+    def tests(self) -> Tests:
+        """The hidden tests."""
+        return calls([[value] for value in HIDDEN_INPUTS[self.kind]], expected=self.expected)
+
+
+def _arithmetic() -> Iterator[Step]:
+    """Steps with a constant, for a number and for each number of a list."""
+    for c in range(1, 10):
+        least = (Form(f"max(@, {c})"), Form(f"max({c}, @)"), Form(f"@ if @ > {c} else {c}", -1, 3))
+        most = (Form(f"min(@, {c})"), Form(f"min({c}, @)"), Form(f"@ if @ < {c} else {c}", -1, 3))
+        yield from _both(f"add {c}", f"add {c} to each", "+=", Form(f"@ + {c}", 0, 0), Form(f"{c} + @", 0, 1))
+        yield from _both(f"subtract {c}", f"subtract {c} from each", "-=", Form(f"@ - {c}", 0, 0))
+        yield from _both(f"raise to at least {c}", f"raise each to at least {c}", "", *least)
+        yield from _both(f"cap at {c}", f"cap each at {c}", "", *most)
+        if c > 1:
+            times = (Form(f"@ * {c}", 1, 1), Form(f"{c} * @", 1, 2))
+            yield from _both(f"multiply by {c}", f"multiply each by {c}", "*=", *times)
+            yield from _both(f"divide by {c}", f"divide each by {c}", "//=", Form(f"@ // {c}", 1, 1))
+            yield from _both(f"reduce modulo {c}", f"reduce each modulo {c}", "%=", Form(f"@ % {c}", 1, 1))
+
+
+def _both(words: str, words_for_each: str, operator: str, *forms: Form) -> Iterator[Step]:
+    yield Step(words, "n", "n", forms, f"n {operator} {words.split()[-1]}" if operator else "")
+    # A choice for each number of a list would make the longest bodies.
+    each = [Form(f"[{form.text.replace('@', 'x')} for x in @]") for form in forms if form.level >= 0]
+    yield Step(words_for_each, "xs", "xs", tuple(each))
+
+
+def _steps() -> Iterator[Step]:
+    yield from _arithmetic()
+    yield Step("negate", "n", "n", (Form("-@", 1, 2),))
+    yield Step("square", "n", "n", (Form("@ ** 2", 1, 2), Form("@ * @", 1, 3)))
+    for c in range(1, 9):
+        yield Step(f"keep those above {c}", "xs", "xs", (Form(f"[x for x in @ if x > {c}]"),))
+        yield Step(f"keep those below {c}", "xs", "xs", (Form(f"[x for x in @ if x < {c}]"),))
+    yield Step("keep the even numbers", "xs", "xs", (Form("[x for x in @ if x % 2 == 0]"),))
+    yield Step(
+        "keep the odd numbers", "xs", "xs", (Form("[x for x in @ if x % 2 == 1]"), Form("[x for x in @ if x % 2]"))
+    )
+    yield Step("sort", "xs", "xs", (Form("sorted(@)"),), "xs.sort()")
+    yield Step("reverse", "xs", "xs", (Form("@[::-1]", 2, 2), Form("list(reversed(@))")), "xs.reverse()")
+    yield Step("drop the first", "xs", "xs", (Form("@[1:]", 2, 2),), "del xs[:1]")
+    yield Step("drop the last", "xs", "xs", (Form("@[:-1]", 2, 2),), "del xs[-1:]")
+    yield Step("keep every second number", "xs", "xs", (Form("@[::2]", 2, 2),))
+    yield Step("take the sum", "xs", "n", (Form("sum(@)"),))
+    yield Step("take the largest", "xs", "n", (Form("max(@)"), Form("sorted(@)[-1]")))
+    yield Step("take the smallest", "xs", "n", (Form("min(@)"), Form("sorted(@)[0]")))
+    yield Step("take the length", "xs", "n", (Form("len(@)"),))
+    yield Step("take the first", "xs", "n", (Form("@[0]", 2, 2),))
+    yield Step("take the last", "xs", "n", (Form("@[-1]", 2, 2),))
+
+
+STEPS = tuple(_steps())
+
+
+def bodies(steps: Sequence[Step], name: Kind, *, most_lines: int = 3) -> Iterator[str]:
+    """The bodies that the grammar has for ``steps`` on the argument ``name``: every cut into lines, in every form."""
+    yield from (f"    return {text}" for text in _expressions(steps, name))
+    if most_lines == 1:
+        return
+    for cut in range(1, len(steps) + 1):
+        rest = list(bodies(steps[cut:], steps[cut - 1].gives, most_lines=most_lines - 1))
+        yield from (f"    {line}\n{body}" for line, body in product(_assignments(steps[:cut], name), rest))
+
+
+def _assignments(steps: Sequence[Step], name: Kind) -> Iterator[str]:
+    yield from (f"{steps[-1].gives} = {text}" for text in _expressions(steps, name))
+    if len(steps) == 1 and steps[0].statement:
+        yield steps[0].statement
+
+
+def _expressions(steps: Sequence[Step], name: Kind) -> Iterator[str]:
+    for forms in product(*(step.forms for step in steps)):
+        text, level = str(name), 3
+        for form in forms:
+            if level < form.needs == 3:  # it has its argument twice
+                break
+            argument = text if level >= form.needs else f"({text})"
+            text, level = form.text.replace("@", argument), form.level
+        else:
+            yield text
+
+
+@cache
+def problems(split: Literal["train", "test"]) -> tuple[CodeProblem, ...]:
+    """The 2,400 training or the 200 held-out problems: always the same, and no two return the same.
+
+    Raises:
+        ValueError: there is no such split.
+    """
+    if split not in ("train", "test"):
+        raise ValueError(f"codegrammar has no split {split!r}; expected 'train' or 'test'")
+    return _all_problems()[split]
+
+
+@cache
+def _all_problems() -> dict[str, tuple[CodeProblem, ...]]:
+    # random() alone is promised to give the same numbers in every version of Python.
+    rng = random.Random(_SEED)
+    found: dict[str, CodeProblem] = {}
+    singles = iter([[step] for step in STEPS])
+    while len(found) < TEST_PROBLEMS + TRAIN_PROBLEMS:
+        steps = next(singles, None) or _drawn(rng)
+        kind, written = steps[0].takes, tuple(bodies(steps, steps[0].takes))
+        expected = _returned(written[0], kind)
+        # A constant, and what returns its argument, have right bodies that their docstring says nothing of.
+        if expected is None or len({*map(repr, expected)}) == 1 or expected == HIDDEN_INPUTS[kind]:
+            continue
+        prompt = f'def {ENTRY_POINT}({kind}):\n    """{", ".join(step.words for step in steps)}"""\n'
+        found.setdefault(repr(expected), CodeProblem("", prompt, kind, written, expected))
+    rows = list(found.values())
+    for i in range(len(rows) - 1, 0, -1):
+        j = int((i + 1) * rng.random())
+        rows[i], rows[j] = rows[j], rows[i]
+
+    splits = {"test": rows[:TEST_PROBLEMS], "train": rows[TEST_PROBLEMS:]}
+    return {
+        split: tuple(row._replace(id=f"codegrammar/{split}/{i:04d}") for i, row in enumerate(chosen))
+        for split, chosen in splits.items()
+    }
+
+
+def _drawn(rng: random.Random) -> list[Step]:
+    """Two or three random steps."""
+    kind: Kind = "n" if rng.random() < _SHARE_OF_N else "xs"
+    steps: list[Step] = []
+    for _ in range(2 + int(2 * rng.random())):
+        is_reduction = kind == "xs" and rng.random() < _SHARE_OF_REDUCTIONS
+        usable = [step for step in STEPS if step.takes == kind and (step.gives == "n" or not is_reduction)]
+        steps.append(usable[int(len(usable) * rng.random())])
+        kind = steps[-1].gives
+    return steps
+
+
+def _returned(body: str, kind: Kind) -> tuple[Any, ...] | None:
+    """What a body of the grammar, of one line and trusted, returns for the hidden inputs; None if it fails on one."""
+    scope: dict[str, Any] = {}
+    exec(f"def {ENTRY_POINT}({kind}):\n{body}\n", scope)
+    try:
+        return tuple(scope[ENTRY_POINT](value) for value in HIDDEN_INPUTS[kind])
+    except (IndexError, ValueError):  # an empty list
+        return None
+
+
+def encode(text: str) -> list[int]:
+    """Token ids of a prompt or a body.
+
+    Raises:
+        ValueError: a part of ``text`` is in no token.
+    """
+    pieces = _TOKEN.findall(text)
+    if "".join(pieces) != text:
+        raise ValueError(f"not all of {text[:120]!r} is in the vocabulary of codegrammar")
+    return [TOKEN_IDS[piece] for piece in pieces]
+
+
+def decode(ids: Sequence[int] | NDArray[np.int64]) -> str:
+    """The text of ``ids`` up to, and without, the first ``<eos>`` or ``<pad>``."""
+    return "".join(TOKENS[i] for i in takewhile(lambda i: i not in (PAD_ID, EOS_ID), ids))
+
+
+def warmstart_rows(rng: np.random.Generator, num_rows: int) -> WarmstartRows:
+    """Prompts of random training problems, each with a random one of its bodies; never a problem of the test split."""
+    first, table, answer = _row_table()
+    problem = rng.integers(0, len(first) - 1, size=num_rows)
+    row = rng.integers(first[problem], first[problem + 1])
+    return WarmstartRows(table[row], answer[row])
+
+
+@cache
+def _row_table() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """A row for each body of each training problem; those of problem i begin at number ``first[i]``."""
+    prompts = [encode(problem.prompt) for problem in problems("train")]
+    written = [[encode(body) for body in problem.bodies] for problem in problems("train")]
+    first = np.cumsum([0, *map(len, written)])
+    pairs = [(prompt, body) for prompt, found in zip(prompts, written, strict=True) for body in found]
+    width = max(len(prompt) + len(body) for prompt, body in pairs) + 1
+    table = np.full((len(pairs), width), PAD_ID, dtype=np.int64)
+    answer = np.zeros(table.shape, dtype=bool)
+    for row, mask, (prompt, body) in zip(table, answer, pairs, strict=True):
+        end = len(prompt) + len(body) + 1
+        row[:end] = [*prompt, *body, EOS_ID]
+        mask[len(prompt) : end] = True
+    return first, table, answer

@@ -1,0 +1,46 @@
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from evals.benchmarks import codegrammar  # noqa: E402
+from quatro.config.model import EMBEDDED_MODELS  # noqa: E402
+from quatro.policy import embedded  # noqa: E402
+from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
+
+TINY = {"hidden_size": 32, "num_heads": 1, "mlp_size": 32, "steps": 30, "rows": 4, "warmup_steps": 2}
+
+
+def test_the_cached_countdown_models_of_earlier_versions_stay_in_use():
+    assert embedded.EMBEDDED["embedded:countdown"].digest == "9ed9a9e4854a4bae"
+    assert embedded.EMBEDDED["embedded:countdown-hard"].digest == "cd3d432dfe7589e1"
+    assert set(embedded.EMBEDDED) == set(EMBEDDED_MODELS)
+
+
+def test_the_code_model_reads_and_writes_python_text(tmp_path):
+    recipe = dataclasses.replace(embedded.EMBEDDED["embedded:code"], **TINY)
+    embedded.train(recipe, tmp_path / "model")
+    tokenizer = load_tokenizer(str(tmp_path / "model"))
+    for problem in codegrammar.problems("test")[:50]:
+        for text in (problem.prompt, *problem.bodies):
+            ids = tokenizer(text)["input_ids"]
+            assert ids == codegrammar.encode(text) == recipe.make_tokenizer()(text)["input_ids"]
+            assert tokenizer.decode([*ids, codegrammar.EOS_ID], skip_special_tokens=True) == text
+    model = load_model(str(tmp_path / "model"), torch.float32, "cpu")
+    assert model.config.vocab_size == len(codegrammar.TOKENS)
+    assert model.config.eos_token_id == tokenizer.eos_token_id == codegrammar.EOS_ID
+    longest = max(len(codegrammar.encode(problem.prompt)) for problem in codegrammar.problems("train"))
+    assert longest + codegrammar.MAX_ANSWER_TOKENS <= model.config.max_position_embeddings
+
+
+def test_the_warm_start_of_code_ends_at_its_loss(tmp_path):
+    recipe = dataclasses.replace(embedded.EMBEDDED["embedded:code"], **TINY)
+    for enough_loss, steps in ((100.0, 20), (0.0, 30)):
+        seen = []
+        embedded.train(
+            dataclasses.replace(recipe, enough_loss=enough_loss),
+            tmp_path / str(steps),
+            progress=lambda step, steps, loss, seen=seen: seen.append(step),
+        )
+        assert seen[-1] == steps
