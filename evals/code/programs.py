@@ -125,7 +125,10 @@ class _Reader:
         self._num_left = _MOST_PARSED
 
     def longest(self, text: str, *, beyond: int = 0) -> _Program:
-        """The longest prefix of more than ``beyond`` lines that is a program; without the indentation of line one."""
+        """The longest prefix of more than ``beyond`` lines that is a program; without the indentation of line one.
+
+        Of a text that breaks off inside a function, nothing of that function is kept.
+        """
         lines = _readable_lines(text)
         first = next((line for line in lines if line.strip()), "")
         indent = first[: len(first) - len(first.lstrip(" \t"))]
@@ -145,7 +148,10 @@ class _Reader:
             except (ValueError, MemoryError, RecursionError):  # which say no place
                 wrong = end // 2 + 1
             else:
-                return _before_prose(_Program(source, tree, end == text.count("\n") + 1))
+                if not _goes_on(lines[end:]) or not tree.body:
+                    return _before_prose(_Program(source, tree, end == text.count("\n") + 1))
+                last = tree.body[-1]
+                wrong = min(node.lineno for node in (last, *getattr(last, "decorator_list", ())))
             end = min(wrong, end) - 1
         return _NOTHING
 
@@ -153,6 +159,11 @@ class _Reader:
         """The longest beginning of ``prompt`` + ``rest`` that does more than the prompt alone."""
         program = self.longest(prompt + rest, beyond=prompt.count("\n"))
         return program if _num_acts(program) > _num_acts(self.longest(prompt)) else _NOTHING
+
+
+def _goes_on(lines: Sequence[str]) -> bool:
+    """Whether the lines begin inside a statement: indented."""
+    return next((line for line in lines if line.strip()), "")[:1] in (" ", "\t")
 
 
 def _parsed(source: str) -> ast.Module:

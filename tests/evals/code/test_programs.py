@@ -171,12 +171,22 @@ def test_a_method_of_solution_defines_its_name():
 def longest_prefix(text):
     lines = text.split("\n")
     for end in range(len(lines), 0, -1):
+        following = next((line for line in lines[end:] if line.strip()), "")
+        if following.startswith((" ", "\t")):  # inside a statement
+            continue
         try:
             ast.parse("\n".join(lines[:end]))
             return "\n".join(lines[:end])
         except SyntaxError:
             continue
     return ""
+
+
+def test_a_function_that_breaks_off_is_left_out():
+    helper, cut = "def g(n):\n    return n", "def f(n):\n    m = n\n    return (m +"
+    for text in (f"{helper}\n\n\n{cut}", f"{helper}\n\n\n@cache\n{cut}"):
+        assert extract_program(text, entry_point="g").strip() == helper
+        assert "def f" not in extract_program(text, entry_point="f")
 
 
 def test_the_longest_prefix_is_that_of_trying_every_one():
