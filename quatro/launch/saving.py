@@ -141,7 +141,7 @@ def restore(
         raise
     try:
         device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
-        for key, (before, after) in run.add_to_environment(device).items():
+        for key, (before, after) in run.add_to_environment({**device, **parts.reward.environment()}).items():
             logger.warning(
                 "%s was %s when this run began and is %s now; results will not be the same bit by bit",
                 key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -54,6 +54,10 @@ class Reward(Protocol):
         The metrics depend on the arguments alone. A reward without a second way gives none.
         """
         return dict
+
+    def environment(self) -> Mapping[str, str]:
+        """What of this machine the grades depend on, for environment.json."""
+        return {}
 
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""

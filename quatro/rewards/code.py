@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader
+from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
 from evals.errors import DataError, QuatroError
 from quatro.rewards.base import Groups, Reward, Scored
@@ -91,6 +91,9 @@ class CodeReward(Reward):
             return float(grade.is_right)
         num_tests = sum(verdict.num_tests for verdict in grade.verdicts.values())
         return sum(verdict.num_passed for verdict in grade.verdicts.values()) / num_tests if num_tests else 0.0
+
+    def environment(self) -> Mapping[str, str]:
+        return {"sandbox": isolation()}
 
     def close(self) -> None:
         self._grader.close()
