@@ -42,7 +42,7 @@ FLOORS = {
         ["methods"],
         ["config"],
         ["policy", "runs"],
-        ["data", "rollout"],
+        ["rollout"],
         ["loop", "sample", "export"],
         ["launch", "sweep"],
         ["train"],
@@ -53,7 +53,7 @@ FLOORS = {
 MOST_ROOMS = 20
 # What no room of these may import besides: folder -> rooms.
 NEVER = {
-    "quatro/methods": {"data", "processes", "rewards", "registry"},  # a method is mathematics
+    "quatro/methods": {"rollout", "processes", "rewards", "registry"},  # a method is mathematics
     "quatro/policy": {"runs"},  # weights know nothing of folders of runs
     "quatro/sweep": {"launch", "loop", "policy", "train"},  # it starts processes that do
 }

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from quatro.config import Config
-from quatro.data import PromptStream, digest_prompts
 from quatro.launch.prepare import Prepared
 from quatro.loop.parts import Parts
 from quatro.policy import embedded, lora
@@ -22,6 +21,7 @@ from quatro.processes.stop import StopCheck, StopRequest
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.engine import Engine, EngineKind, Recipe
+from quatro.rollout.prompts import PromptStream, digest_prompts
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)

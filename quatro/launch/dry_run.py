@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from quatro.config import Config, config_to_yaml
-from quatro.data import PromptSet
 from quatro.launch.health import startup_warnings
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.kinds import FLOAT32_BYTES, PolicyKind
 from quatro.registry import ENGINES, POLICIES
+from quatro.rollout.prompts import PromptSet
 from quatro.types import Prompt
 
 LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients

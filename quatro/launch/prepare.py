@@ -16,13 +16,13 @@ from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
 from quatro.config import Config
 from quatro.config.packages import require
-from quatro.data import PromptSet, tokenize_problems, training_problems
 from quatro.policy import embedded
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
 from quatro.processes.launcher import Launch
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
+from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
 from quatro.runs.trackers import require_trackers
 
 if TYPE_CHECKING:

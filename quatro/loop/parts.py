@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quatro.config import Config
-from quatro.data import PromptSet, PromptStream
 from quatro.loop.timing import Stopwatch
 from quatro.policy.base import Policy
 from quatro.processes.stop import StopCheck
 from quatro.rewards import Reward
 from quatro.rollout.engine import Engine
+from quatro.rollout.prompts import PromptSet, PromptStream
 from quatro.types import Sampling
 
 

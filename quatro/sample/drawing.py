@@ -20,12 +20,12 @@ from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.data import to_prompts
 from quatro.policy.digest import check_model, model_digest
 from quatro.policy.embedded import resolve_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_reward
 from quatro.rollout.engine import Recipe
+from quatro.rollout.prompts import to_prompts
 from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines

@@ -105,8 +105,8 @@ def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config
 def test_the_head_in_chunks_bounds_the_logits(tiny_config):
     from types import SimpleNamespace
 
-    from quatro.data import PromptSet
     from quatro.launch.dry_run import predict_memory
+    from quatro.rollout.prompts import PromptSet
     from quatro.types import Prompt
 
     prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0, limit=16)
@@ -134,7 +134,7 @@ torch.set_num_threads(1)
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from quatro.policy.rows import collate
 from quatro.config import load_config
-from quatro.data import PromptSet
+from quatro.rollout.prompts import PromptSet
 from quatro.launch.dry_run import predict_memory
 from quatro.loop.objective import make_objective
 from quatro.launch.assemble import make_policy

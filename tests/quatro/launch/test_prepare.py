@@ -11,8 +11,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 from typer.testing import CliRunner
 
-from quatro import data
 from quatro.launch import prepare
+from quatro.rollout import prompts
 from quatro_cli.app import app
 
 REWARD = """
@@ -81,7 +81,7 @@ def test_options_that_a_function_does_not_take_are_refused_at_the_start(argument
 @pytest.mark.parametrize("more", [["--dry-run"], []])
 def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypatch, more):
     read, tokenised = Counter[str](), Counter[str]()
-    load, tokenise = data.load_problems, PreTrainedTokenizerBase.__call__
+    load, tokenise = prompts.load_problems, PreTrainedTokenizerBase.__call__
 
     def counted_load(source: str, **options: Any) -> Any:
         read[Path(source).name] += 1
@@ -91,7 +91,7 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
         tokenised[text] += 1
         return tokenise(self, text, **options)
 
-    for module in (data, prepare):
+    for module in (prompts, prepare):
         monkeypatch.setattr(module, "load_problems", counted_load)
     monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted_tokenise)
     done = CliRunner().invoke(app, [*arguments, *more])
