@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from evals.benchmarks.codegrammar import MAX_ANSWER_TOKENS
 from evals.errors import UsageError
 from quatro.config import (
     Config,
@@ -181,6 +182,14 @@ def test_the_quickstart_is_a_countdown_run_on_the_cpu() -> None:
     assert load_config("quickstart-hard").model == "embedded:countdown-hard"
     differing = {difference.key for difference in diff_configs(config, load_config("quickstart-hard"))}
     assert differing == {"model"}
+
+
+def test_the_quickstart_of_code_runs_programs_on_the_cpu() -> None:
+    config = load_config("quickstart-code")
+    assert (config.model, config.data.prompts, config.reward.name) == ("embedded:code", "codegrammar", "code")
+    # A prompt and a body fit the model, the end token included.
+    assert config.rollout.max_new_tokens == MAX_ANSWER_TOKENS
+    assert config.data.max_prompt_tokens + MAX_ANSWER_TOKENS <= 64
 
 
 def test_sources_are_a_file_a_run_directory_or_a_shipped_name(tmp_path: Path, write: Any) -> None:

@@ -11,6 +11,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 from typer.testing import CliRunner
 
+from evals.benchmarks import codegrammar, countdown
+from quatro.config import load_config
 from quatro.launch import prepare
 from quatro.rollout import prompts
 from quatro_cli.app import app
@@ -99,3 +101,16 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
     assert read == {"prompts.jsonl": 1, "benchmark.jsonl": 1}
     assert len(tokenised) == 8
     assert set(tokenised.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart-code"])
+def test_a_model_that_is_still_to_be_made_has_its_own_words(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
+    prepared = prepare.prepare(load_config(name))
+    words = {"quickstart": countdown, "quickstart-code": codegrammar}[name]
+    assert not prepared.is_there
+    for prompt in prepared.prompts.prompts[:20]:
+        assert list(prompt.token_ids) == words.encode(prompt.text)
+    prepared.close()
