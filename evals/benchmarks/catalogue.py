@@ -65,8 +65,9 @@ class Benchmark(_Entry):
     ``hub`` lists data sets in order of preference; ``package`` is a file in an installed package, `package:path`, that
     needs no fetch. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not
     set), or the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that
-    count and hash were computed from the data. How an answer is read (leading zeros, several answers in one string) is
-    left to the grader.
+    count and hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own,
+    since a similarity would make one of most of them. How an answer is read (leading zeros, several answers in one
+    string) is left to the grader.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Benchmark(_Entry):
     only: dict[str, str] = {}
     package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
     grader: Grader = "math"
+    has_short_answers: bool = False
     template: str = "qwen-boxed"
     note: str = ""
     defined_in: Path | None = None
@@ -168,6 +170,12 @@ def grader_of(benchmark: str) -> Grader:
     if benchmark.startswith("countdown-"):  # its variants
         return "countdown"
     return "code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math"
+
+
+def has_short_answers(benchmark: str) -> bool:
+    """Whether different texts are different solutions by default: the registry's word, and countdown's variants."""
+    known = registry().get(benchmark)
+    return known.has_short_answers if known is not None else grader_of(benchmark) == "countdown"
 
 
 def user_file() -> Path | None:

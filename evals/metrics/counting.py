@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from evals.benchmarks.catalogue import grader_of
+from evals.benchmarks.catalogue import grader_of, has_short_answers
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import DataError, UsageError
 from evals.estimators import vendi_score
@@ -84,13 +84,13 @@ def clustering_settings(
 ) -> list[Setting]:
     """Every combination that was asked for, with the defaults of ``benchmark``; raises UsageError as `cluster` does.
 
-    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
-    ``tokens`` None means math, but code for benchmarks of programs.
+    ``similarities`` None means tfidf, but exact where answers are short, as in the embedded benchmarks; ``thresholds``
+    None means each similarity's default; ``tokens`` None means math, but code for benchmarks of programs.
     """
     check_linkage(linkage)
     tokens = tokens_for(benchmark, tokens)
     settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if grader_of(benchmark) == "countdown" else ["tfidf"]):
+    for similarity in similarities or (["exact"] if has_short_answers(benchmark) else ["tfidf"]):
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "

@@ -87,8 +87,8 @@ def ucc_result(
 ) -> Result:
     """UCC@k, UCR, number and effective number of clusters under every setting, and averages over benchmarks.
 
-    ``similarities`` None means tfidf, but exact for countdown; ``thresholds`` None means each similarity's default;
-    ``tokens`` None means math, but code for programs, which are then compared without comments and layout;
+    ``similarities`` None means tfidf, but exact where answers are short; ``thresholds`` None means each similarity's
+    default; ``tokens`` None means math, but code for programs, which are then compared without comments and layout;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
     ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the plain rules.
     ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are

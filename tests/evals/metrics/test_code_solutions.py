@@ -8,6 +8,7 @@ from evals import clustering
 from evals.clustering import cluster, solutions_in
 from evals.code.programs import normal_solution
 from evals.errors import UsageError
+from evals.metrics.counting import clustering_settings
 from evals.metrics.passk_ucc import ucc_result
 from evals.report.samples import view_samples
 from evals.samples.types import Sample, Samples
@@ -200,3 +201,10 @@ def test_unknown_tokens_are_refused():
         ucc_result(samples(PLAIN), tokens="python")
     with pytest.raises(UsageError):
         cluster(PLAIN, similarity="exact", tokens="python")
+
+
+def test_short_programs_are_told_apart_by_default():
+    assert [setting.similarity for setting in clustering_settings("codegrammar", None, None, "components", None)] == [
+        "exact"
+    ]
+    assert [setting.similarity for setting in clustering_settings("mbpp", None, None, "components", None)] == ["tfidf"]
