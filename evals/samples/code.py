@@ -13,7 +13,7 @@ from evals.benchmarks.loading import local_problems
 from evals.code.grading import Answer, CodeGrade
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
-from evals.files.whole import write_whole
+from evals.files.whole import file_stem, write_whole
 from evals.grading import Grade, Outcome
 from evals.samples.about import samples_folder
 from evals.samples.types import FIELDS, Sample
@@ -68,18 +68,16 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
     They stand in the rows themselves, beside their ``files``, or in this machine's copy of the benchmark.
 
     Raises:
-        DataError: a problem has them in none of these places, or they cannot be read.
+        DataError: a problem has them in none of these places, has others beside another file, or they cannot be read.
     """
-    beside: dict[str, Extra] = {}
-    for file in files:
-        beside.update(_read_long_values(file))
+    beside = _long_values(files)
     copies: dict[str, dict[str, Extra]] = {}
     found: dict[tuple[str, str], Extra] = {}
     for row in rows:
         key = row.benchmark, row.id
         if key in found:
             continue
-        own = {"problem": row.prompt or "", **row.extra, **beside.get(row.id, {})}
+        own = {"problem": row.prompt or "", **row.extra, **beside.get((_file_name(row.benchmark), row.id), {})}
         if "tests" not in own:
             if row.benchmark not in copies:
                 problems = local_problems(row.benchmark)
@@ -96,20 +94,33 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
 def _no_tests(row: Sample) -> str:
     advice = f"`quatro benchmarks fetch {row.benchmark}`" if row.benchmark in registry() else "`tests` in the rows"
     return (
-        f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a .problems.json beside "
-        f"the file, and not in a copy of the benchmark; get them with {advice}"
+        f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a "
+        f"{_file_name(row.benchmark)} beside the file, and not in a copy of the benchmark; get them with {advice}"
     )
 
 
-def _read_long_values(file: Path) -> dict[str, Extra]:
-    name = problems_file(file).name
-    path = next((path for path in (file.parent / name, samples_folder(file.parent) / name) if path.is_file()), None)
-    if path is None:
-        return {}
-    problems = read_document(path).get("problems")
-    if not isinstance(problems, dict) or not all(isinstance(one, dict) for one in problems.values()):
-        refuse(str(path), "not as `quatro sample` writes it")
-    return problems
+def _file_name(benchmark: str) -> str:
+    """What `problems_file` is called beside the samples of a benchmark."""
+    return problems_file(Path(f"{file_stem(benchmark)}.jsonl")).name
+
+
+def _long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
+    """What lies beside ``files``, by its file's name and the problem's id, which two benchmarks may share."""
+    found: dict[tuple[str, str], Extra] = {}
+    for path in dict.fromkeys(path for path in map(_file_beside, files) if path is not None):
+        problems = read_document(path).get("problems")
+        if not isinstance(problems, dict) or not all(isinstance(one, dict) for one in problems.values()):
+            refuse(str(path), "not as `quatro sample` writes it")
+        for id, values in problems.items():
+            if found.setdefault((path.name, id), values) != values:
+                refuse(str(path), f"has other tests of {shown(id)} than another {path.name}; grade the files apart")
+    return found
+
+
+def _file_beside(samples: Path) -> Path | None:
+    name = problems_file(samples).name
+    places = samples.parent, samples_folder(samples.parent)
+    return next((folder / name for folder in places if (folder / name).is_file()), None)
 
 
 def answer_of(row: Sample, problem: Extra) -> Answer:

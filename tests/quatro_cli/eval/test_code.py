@@ -10,13 +10,17 @@ from typer.testing import CliRunner
 
 from evals.code.grading import ALLOW_UNSAFE, isolation
 from evals.code.tests import asserts
-from evals.samples.code import short_values, write_long_values
+from evals.samples.code import MOST_CHARS_IN_A_ROW, problems_file, short_values, write_long_values
 from evals.sandbox import Tier, probe
 from quatro_cli.app import app
 
 runner = CliRunner()
 needs_sandbox = pytest.mark.skipif(probe().name == "none", reason="no isolation here")
-EXTRA = {"entry_point": "f", "tests": {"base": asserts(["assert f(1) == 1"]), "plus": asserts(["assert f(-3) == 3"])}}
+LONG = "#" * MOST_CHARS_IN_A_ROW
+EXTRA = {
+    "entry_point": "f",
+    "tests": {"base": asserts(["assert f(1) == 1"], setup=LONG), "plus": asserts(["assert f(-3) == 3"])},
+}
 COMPLETIONS = [
     "def f(x):\n    return abs(x)",
     "```python\ndef f(x):\n    # the size\n    return abs(x)\n```",
@@ -56,6 +60,27 @@ def test_samples_are_graded_by_the_tests_that_come_with_them(tmp_path, in_rows):
     found = [(row["outcome"], row.get("verdicts")) for row in rows(tmp_path / "out" / "humaneval_x.jsonl")]
     right = ("correct", {"base": "pass", "plus": "pass"})
     assert found == [right, right, right, ("incorrect", {"base": "pass", "plus": "fail"}), ("no_answer", None)]
+
+
+@needs_sandbox
+def test_two_benchmarks_in_a_folder_have_tests_of_their_own(tmp_path):
+    for name, size in (("humaneval_x", 1), ("humaneval_y", 2)):
+        problems = problems_file(write(tmp_path, benchmark=name))
+        problems.write_text(problems.read_text().replace("f(1) == 1", f"f(1) == {size}"), encoding="utf-8")
+    done = quatro("eval", "passk", tmp_path, "--k", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert [row["value"] for row in json.loads(done.stdout)["rows"]][:2] == [pytest.approx(0.6), 0.0]
+
+
+@needs_sandbox
+def test_other_tests_of_the_same_problem_beside_another_file_are_refused(tmp_path):
+    one, other = write(tmp_path / "1"), write(tmp_path / "2")
+    other.write_text(other.read_text().replace('"sample_index": ', '"sample_index": 1'), encoding="utf-8")
+    problems = problems_file(other)
+    problems.write_text(problems.read_text().replace("f(1) == 1", "f(1) == 2"), encoding="utf-8")
+    done = quatro("eval", "passk", one, other, "--k", "1")
+    assert done.exit_code == 4
+    assert "has other tests of 'a' than another humaneval_x.problems.json" in done.stderr
 
 
 @needs_sandbox
@@ -125,9 +150,7 @@ def test_without_isolation_the_command_ends_with_3_unless_it_is_allowed(tmp_path
 
 def test_samples_carry_short_values_and_long_ones_lie_beside_once(tmp_path):
     extra = {"difficulty": "easy", "correct": "a column of somebody's", **EXTRA}
-    assert short_values(extra) == {"difficulty": "easy", "entry_point": "f"} | (
-        {"tests": EXTRA["tests"]} if len(json.dumps(EXTRA["tests"])) <= 200 else {}
-    )
+    assert short_values(extra) == {"difficulty": "easy", "entry_point": "f"}
     write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1})])
     assert list(tmp_path.iterdir()) == []
     write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1, "tests": "x" * 300})])
