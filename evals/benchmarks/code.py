@@ -28,6 +28,7 @@ from evals.files.strict_json import refuse, shown
 Values = Mapping[str, Any]
 _TEXT_FIELDS = ("problem", "prompt", "question", "text")
 _ID_FIELDS = ("id", "task_id", "problem_id")
+_LONGEST_REASON = 300
 # Small columns that people group results by.
 _KEPT = ("difficulty", "split")
 # Their results have the order of a set, which differs from program to program, though their asserts do not say so.
@@ -59,8 +60,9 @@ def row_of(values: Values, at: str) -> dict[str, Any]:
         for name in SETS:
             if row["tests"] and name in row["tests"]:
                 sandbox_tests(row["tests"][name], row["entry_point"])
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        refuse(at, f"its tests cannot be read ({type(error).__name__}: {shown(str(error))})")
+    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        refuse(at, f"its tests cannot be read: {ascii(why)[1:-1][:_LONGEST_REASON]}; docs/code.md shows their forms")
     id = next((values[name] for name in _ID_FIELDS if name in values), None)
     if id is not None:
         row["id"] = f"Mbpp/{id}" if isinstance(id, int) and "test_list" in values else id
@@ -78,10 +80,11 @@ def _text(values: Values) -> str:
 def _ours(values: Values) -> Values:
     tests = values["tests"]
     if isinstance(tests, list):
+        ast.parse("\n".join(map(str, tests)), "tests")
         tests = asserts(tests, setup=values.get("setup", "")) if tests else None
-    if tests and "kind" in tests:
+    if isinstance(tests, dict) and "kind" in tests:
         tests = {"base": tests}
-    if tests and ("base" not in tests or not tests.keys() <= set(SETS)):
+    if tests and not (isinstance(tests, dict) and "base" in tests and tests.keys() <= set(SETS)):
         raise ValueError(f"`tests` is a list of assert statements or has the keys {' and '.join(SETS)}")
     return {"tests": tests or None}
 

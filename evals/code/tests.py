@@ -70,17 +70,17 @@ def sandbox_tests(tests: Tests, entry_point: str | None) -> Asserts | Calls | St
         raise ValueError(f"tests are of the kind {' or '.join(_KINDS)}, found {tests.get('kind')!r}")
     try:
         return make(tests, entry_point)
-    except (KeyError, TypeError, MalformedError) as error:
-        raise ValueError(
-            f"tests of the kind {tests['kind']} are not complete ({type(error).__name__}: {error})"
-        ) from error
+    except KeyError as error:
+        raise ValueError(f"tests of the kind {tests['kind']} lack the key {error}") from error
+    except (TypeError, ValueError, MalformedError) as error:
+        raise ValueError(f"tests of the kind {tests['kind']}: {error}") from error
 
 
 def _asserts(tests: Tests, entry_point: str | None) -> Asserts:
     code = tests["code"]
-    if not isinstance(code, list) or not code or not all(isinstance(one, str) for one in code):
-        raise TypeError("`code` is a list of texts, at least one")
-    return Asserts(code=code, entry_point=entry_point, setup=str(tests.get("setup", "")))
+    if not isinstance(code, list):
+        raise TypeError("`code` is a list of texts")
+    return Asserts(code=code, entry_point=entry_point, setup=tests.get("setup", ""))
 
 
 def _calls(tests: Tests, entry_point: str | None) -> Calls:
@@ -101,7 +101,9 @@ def _text(values: Sequence[Any]) -> str:
     return write_json(encode(list(values))).decode("ascii")
 
 
-def _values(text: str) -> list[Any]:
+def _values(text: JSON) -> list[Any]:
+    if not isinstance(text, str):
+        raise TypeError("`inputs` and `expected` are texts, each a list as JSON, such as '[[1, 2]]'")
     found = decode(read_json(text.encode("utf-8")))
     if not isinstance(found, list):
         raise TypeError("`inputs` and `expected` are lists")
@@ -109,10 +111,14 @@ def _values(text: str) -> list[Any]:
 
 
 def _stdio(tests: Tests, entry_point: str | None) -> Stdio:
-    cases = [(given, wanted) for given, wanted in tests["cases"]]
-    if not all(isinstance(text, str) for case in cases for text in case):
-        raise TypeError("`cases` are pairs of texts")
-    return Stdio(cases=cases, atol=float(tests.get("atol", 0.0)))
+    cases = tests["cases"]
+    if not isinstance(cases, list) or not all(map(_is_pair_of_texts, cases)):
+        raise TypeError("`cases` is a list of pairs of texts, input and output")
+    return Stdio(cases=[(given, wanted) for given, wanted in cases], atol=float(tests.get("atol", 0.0)))
+
+
+def _is_pair_of_texts(case: JSON) -> bool:
+    return isinstance(case, list) and len(case) == 2 and all(isinstance(text, str) for text in case)
 
 
 _KINDS: dict[str, Callable[[Tests, str | None], Asserts | Calls | Stdio]] = {

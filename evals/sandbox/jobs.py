@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from evals.sandbox.values import encode
 
@@ -17,12 +18,21 @@ Compare = Literal["equal", "set", "truth", "json", "json or first"]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one program may use. ``timeout_s`` is CPU time: of all calls together, or of each case of standard input."""
+    """What one program may use. ``timeout_s`` is CPU time: of all calls together, or of each case of standard input.
+
+    Raises:
+        ValueError: a limit is no number above 0.
+    """
 
     timeout_s: float = 10.0
     memory_mb: int = 1024
     output_mb: int = 16
     disk_mb: int = 64
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise ValueError(f"{name} is a number above 0, not {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +41,20 @@ class Asserts:
 
     ``setup`` is trusted code that runs first, such as the prompt with its helper functions. The name ``entry_point``
     stands for the program's. Any other name that neither tests nor Python know is looked up in the program.
+
+    Raises:
+        ValueError: there is no test, or one is no text.
     """
 
     code: Sequence[str]
     entry_point: str | None = None
     setup: str = ""
+
+    def __post_init__(self) -> None:
+        _require(self.code, "code")
+        if not all(isinstance(text, str) for text in (*self.code, self.setup)):
+            raise ValueError("`code` is a list of texts, and `setup` a text")
+        _check_entry_point(self.entry_point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +65,9 @@ class Calls:
     differ by ``atol``; results that are floats, or lists of them, always by 1e-6. ``compare``: "set" ignores order and
     repetition, "truth" asks whether both or neither are true (an object is), "json" takes tuples for lists, and "json
     or first" also accepts the first element of an expected list.
+
+    Raises:
+        ValueError: there is no input, or what belongs to it is missing or unknown.
     """
 
     entry_point: str
@@ -56,6 +78,12 @@ class Calls:
     compare: Compare = "equal"
 
     def __post_init__(self) -> None:
+        _require(self.inputs, "inputs")
+        if not all(isinstance(row, (list, tuple)) for row in self.inputs):
+            raise ValueError("each of `inputs` is a list of arguments")
+        if self.compare not in get_args(Compare):
+            raise ValueError(f"`compare` is one of {', '.join(get_args(Compare))}, not {self.compare!r}")
+        _check_entry_point(self.entry_point)
         if (self.expected is None) == (self.reference is None):
             raise ValueError("Calls takes either `expected` or `reference`")
         if self.expected is not None and len(self.expected) != len(self.inputs):
@@ -68,10 +96,26 @@ class Stdio:
 
     White space at the ends of lines and empty lines at the end do not count; words that are numbers may differ by
     ``atol``.
+
+    Raises:
+        ValueError: there is no case.
     """
 
     cases: Sequence[tuple[str, str]]
     atol: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.cases, "cases")
+
+
+def _require(tests: Sequence[object], name: str) -> None:
+    if not tests:
+        raise ValueError(f"`{name}` is empty, so that every program would pass")
+
+
+def _check_entry_point(name: object) -> None:
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+        raise ValueError(f"`entry_point` is the name of a function, not {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,10 @@ def run_program(row: Mapping[str, Any], *, tier: str | None = None, allow_unsafe
     """
     try:
         tests, kind = row["tests"], row.get("kind", "function")
+        if kind not in ("function", "stdio"):
+            raise TypeError(f"`kind` is function or stdio, not {kind!r}")
+        if not isinstance(row["code"], str):
+            raise TypeError("`code` is a text")
         if kind == "stdio":
             judge: Asserts | Stdio = Stdio(cases=[(case["stdin"], case["stdout"]) for case in tests["cases"]])
         else:

@@ -138,8 +138,17 @@ def test_tuples_come_back_where_the_asserts_show_them():
         ({**STDIN, "input_output": ""}, "has no tests, so nothing can be right"),
         ({**OWN, "tests": {"base": {"kind": "riddle"}}}, "asserts or calls or stdio"),
         ({**OWN, "tests": {"plus": {"kind": "asserts", "code": ["assert f"]}}}, "the keys base and plus"),
-        ({**OWN, "tests": [1]}, "`code` is a list of t"),
+        ({**OWN, "tests": [1]}, "`code` is a list of texts"),
+        ({**OWN, "tests": ["assert f(1) == 1", "assert f("]}, "'(' was never closed (tests, line 2)"),
+        ({**OWN, "tests": "assert f(1)"}, "list of assert statements"),
         ({**OWN, "tests": {"kind": "calls", "inputs": "[[{}]]"}}, "calls"),
+        ({**OWN, "tests": {"kind": "calls", "inputs": [[1]]}}, "`inputs` and `expected` are texts"),
+        ({**OWN, "tests": {"kind": "calls", "expected": "[]"}}, "lack the key 'inputs'"),
+        ({**OWN, "tests": {"kind": "calls", "inputs": "[1]", "expected": "[1]"}}, "a list of arguments"),
+        ({**OWN, "tests": {"kind": "calls", "inputs": "[]", "expected": "[]"}}, "every program would pass"),
+        ({**OWN, "tests": {"kind": "stdio", "cases": []}}, "every program would pass"),
+        ({**OWN, "tests": {"kind": "stdio", "cases": ["ab"]}}, "pairs of texts, input and output"),
+        ({**OWN, "entry_point": "a b"}, "the name of a function, not 'a b'"),
     ],
 )
 def test_bad_rows_are_named_by_file_and_line(tmp_path, row, words):

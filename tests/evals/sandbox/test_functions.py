@@ -159,7 +159,9 @@ def test_a_method_of_solution_is_found(judge):
 
 def test_calls_name_what_is_wrong():
     with pytest.raises(ValueError, match="either"):
-        Calls(entry_point="f", inputs=[])
+        Calls(entry_point="f", inputs=[[1]])
+    with pytest.raises(ValueError, match="`compare` is one of equal, set"):
+        Calls(entry_point="f", inputs=[[1]], expected=[1], compare="eq")
     with pytest.raises(ValueError, match="2 inputs, but 1"):
         Calls(entry_point="f", inputs=[[1], [2]], expected=[1])
 
