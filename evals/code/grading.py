@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -15,6 +16,16 @@ from evals.sandbox import VERSION, IsolationError, Job, Limits, Sandbox, Verdict
 # Set to 1, programs run even where nothing isolates them; `--allow-unsafe-code` sets it.
 ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
 TIMEOUT_S = 10.0
+_SOLUTION = re.compile("^class Solution\\b", re.MULTILINE)
+_SITE_IMPORTS = """\
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from typing import *
+"""
 # Of address space, which numpy alone takes hundreds of.
 MEMORY_MB = 4096
 
@@ -116,10 +127,9 @@ class CodeGrader:
     def _jobs(self, name: str, asked: Sequence[tuple[Answer, str]]) -> Iterator[Job]:
         tests_of: dict[Hashable, Any] = {}
         for one, program in asked:
-            entry_point = one.extra.get("entry_point")
             if one.key not in tests_of:
-                tests_of[one.key] = sandbox_tests(one.extra["tests"][name], entry_point)
-            program = _with_entry_point(program, entry_point)
+                tests_of[one.key] = sandbox_tests(one.extra["tests"][name], one.extra.get("entry_point"))
+            program = _with_site_imports(program)
             yield Job(program=program, tests=tests_of[one.key], limits=self.limits, every_test=self.every_test)
 
     def close(self) -> None:
@@ -138,8 +148,8 @@ def isolation() -> str:
     return f"{probe().name}, version {VERSION}"
 
 
-def _with_entry_point(program: str, entry_point: str | None) -> str:
-    """The program, with the method of its class `Solution` as a function where the tests ask for a function."""
-    if entry_point and "class Solution" in program and f"\ndef {entry_point}(" not in f"\n{program}":
-        return f"{program}\n\n{entry_point} = Solution().{entry_point}\n"
-    return program
+def _with_site_imports(program: str) -> str:
+    """The program, behind what LeetCode imports for it if it is a class `Solution`; its signatures say `List[int]`."""
+    if _SOLUTION.search(program) is None or "from __future__" in program:
+        return program
+    return _SITE_IMPORTS + program

@@ -41,6 +41,20 @@ def test_plus_counts_only_if_base_passes(grader):
 
 
 @needs_sandbox
+@pytest.mark.parametrize(
+    "program",
+    [
+        "class Solution:\n    def f(self, x: List[int]):\n        return abs(x) + len(Counter()) + math.floor(0.5)",
+        "from __future__ import annotations\nclass Solution:\n    def f(self, x: List[int]):\n        return abs(x)",
+        "# class Solution is not needed\nf = abs",
+    ],
+)
+def test_a_class_solution_has_the_imports_of_its_site(grader, program):
+    [found] = grader.grade([Answer(1, program, EXTRA)])
+    assert found.is_right, found.failed
+
+
+@needs_sandbox
 def test_equal_programs_of_a_problem_are_run_once(grader, monkeypatch):
     given = []
     run = evals.sandbox.pool.Sandbox.run
