@@ -32,7 +32,8 @@ class Grade:
     sent to the symbolic stage; they count as incorrect. Outcomes: `timeout` ran out of CPU time, `error` broke the
     symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why;
     it begins with `undecided` for an answer that was neither proved to be equal nor found to differ, and is incorrect.
-    Of code the stage is `sandbox`, and ``verdicts`` has the sandbox's status of each set of tests that was run.
+    Of code the stage is `sandbox`, and ``verdicts`` has the sandbox's status of each set of tests that was run; there
+    `error` means tests that cannot be run.
     """
 
     correct: bool

@@ -23,7 +23,13 @@ MOST_CHARS_IN_A_ROW = 200
 # Names that mean something else in a row.
 _RESERVED = {*FIELDS, "outcome", "verdicts"}
 
-_OUTCOMES: dict[str, Outcome] = {"pass": "correct", "timeout": "timeout", "infra_error": "infra_error"}
+# A program is refused if its tests cannot be run, which is no fault of the program.
+_OUTCOMES: dict[str, Outcome] = {
+    "pass": "correct",
+    "timeout": "timeout",
+    "refused": "error",
+    "infra_error": "infra_error",
+}
 
 Extra = Mapping[str, Any]
 

@@ -93,6 +93,14 @@ def test_results_name_the_sandbox(tmp_path):
 
 
 @needs_sandbox
+def test_tests_that_cannot_be_run_are_no_wrong_answer(tmp_path):
+    problems = problems_file(write(tmp_path))
+    problems.write_text(problems.read_text().replace("f(1) == 1", "f(object()) == 1"), encoding="utf-8")
+    done = quatro("eval", "passk", tmp_path, "--k", "1")
+    assert "error 4 of 5 graded samples count as wrong" in done.stderr
+
+
+@needs_sandbox
 def test_code_and_maths_are_measured_together(tmp_path):
     maths = {"benchmark": "toy", "id": "1", "sample_index": 0, "completion": r"\boxed{2}", "answer": "2"}
     (tmp_path / "toy.jsonl").write_text(json.dumps(maths) + "\n", encoding="utf-8")
