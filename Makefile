@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
+	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
@@ -93,15 +94,22 @@ $(VENV)-deepspeed/.installed: pyproject.toml constraints.txt
 test-deepspeed: $(VENV)-deepspeed/.installed
 	OMP_NUM_THREADS=1 $(VENV)-deepspeed/bin/python -m pytest -m deepspeed tests/ranks
 
-$(VENV)-verl/.installed: constraints-verl-cpu.txt
+# verl loads our plug-in by its entry point: so quatro is installed there too.
+$(VENV)-verl/.installed: pyproject.toml constraints-verl-cpu.txt
 	$(PYTHON) -m venv $(VENV)-verl
 	$(VENV)-verl/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-verl-cpu.txt
+	$(VENV)-verl/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Of verl's many warnings about engines and accelerators that are not there none matters here.
+IN_VERL := OMP_NUM_THREADS=1 VERL_LOGGING_LEVEL=ERROR $(VENV)-verl/bin/python -W ignore
+
+test-verl: $(VENV)-verl/.installed
+	$(IN_VERL) -m pytest -m verl tests/verl
+
 test-vectors: $(VENV)-verl/.installed
 	$(VENV)-verl/bin/python tests/vectors/methods/generate.py --check
-	VERL_LOGGING_LEVEL=ERROR $(VENV)-verl/bin/python -W ignore tests/vectors/methods/generate.py --check --verl
+	$(IN_VERL) tests/vectors/methods/generate.py --check --verl
 
 bench: $(STAMP)
 	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py benchmarks/rollout_vllm.py,$(wildcard benchmarks/*.py)); do \
