@@ -11,7 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from quatro_cli import errors
-from quatro_cli.commands import benchmarks, config, demo, doctor, export, report, runs, sample, sweep, table, train
+from quatro_cli.commands import (
+    benchmarks,
+    config,
+    demo,
+    doctor,
+    export,
+    report,
+    runs,
+    sample,
+    sweep,
+    table,
+    train,
+    verl_command,
+)
 from quatro_cli.commands.eval import importing
 from quatro_cli.commands.eval.app import app as eval_app
 from quatro_cli.commands.plot.app import app as plot_app
@@ -20,7 +33,13 @@ from quatro_cli.output import output
 
 # Heading -> name -> command, in the order of `quatro --help`.
 COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
-    "Train": {"train": train.train, "sweep": sweep.sweep, "runs": runs.app, "export": export.export},
+    "Train": {
+        "train": train.train,
+        "sweep": sweep.sweep,
+        "runs": runs.app,
+        "export": export.export,
+        "verl-command": verl_command.verl_command,
+    },
     "Measure": {"sample": sample.sample, "eval": eval_app},
     "Present": {"table": table.table, "plot": plot_app, "report": report.report},
     "Reference": {"config": config.app, "benchmarks": benchmarks.app, "doctor": doctor.doctor, "demo": demo.demo},

@@ -28,11 +28,12 @@ from verl.workers.utils import losses  # noqa: E402
 
 from evals.errors import UsageError  # noqa: E402
 from quatro import ops  # noqa: E402
-from quatro.integrations.verl.names import METHOD_OF, VERL_NAME_OF  # noqa: E402
+from quatro.integrations.verl.methods import METHOD_OF  # noqa: E402
 from quatro.integrations.verl.plugin import PolicyLoss  # noqa: E402
 from quatro.methods import METHODS  # noqa: E402
 from quatro.types import Batch  # noqa: E402
 
+VERL_NAME_OF = {name: verl_name for verl_name, name in METHOD_OF.items()}
 VECTORS = Path(__file__).parents[1] / "vectors" / "methods"
 
 
@@ -250,7 +251,7 @@ def test_a_preset_fills_the_methods_own_keys():
         ("quatro", {"delta": -1.0}, "quatro.delta: Input should be greater than 0"),
         ("quatro", {"name": "gspo"}, "quatro.name: "),
         ("quatro_dapo", {"overlong_buffer": 64}, "overlong_buffer: expected 0; verl has its own"),
-        ("vanilla", {}, "loss_mode: vanilla is none of quatro, "),
+        ("vanilla", {}, "loss_mode: found vanilla, expected one of quatro, "),
         ("quatro", None, r"policy_loss.quatro: missing; add '\+actor"),
     ],
 )

@@ -18,7 +18,6 @@ import numpy as np
 import ray
 import torch
 from omegaconf import OmegaConf
-from pydantic import ValidationError
 from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, register_adv_est, register_policy_loss
 from verl.utils.tracking import Tracking
@@ -26,10 +25,8 @@ from verl.workers.config.actor import PolicyLossConfig
 
 from evals.errors import UsageError
 from quatro import __version__
-from quatro.integrations.verl.names import ELSEWHERE, METHOD_OF
+from quatro.integrations.verl.methods import METHOD_OF, method_of
 from quatro.loop.trust_region import kl_new_old, sequence_log_ratio
-from quatro.methods import METHODS
-from quatro.methods.base import Method
 from quatro.types import Batch, LossTerm
 
 logger = logging.getLogger(__name__)
@@ -48,46 +45,16 @@ class PolicyLoss(PolicyLossConfig):  # type: ignore[misc]
     def __post_init__(self) -> None:
         if self.quatro is None:
             raise UsageError(f"actor_rollout_ref.actor.policy_loss.quatro: missing; {_HOW_TO_ADD}")
-        method_of(self.loss_mode, self.quatro)
+        method_of(self.loss_mode, _block(self.quatro))
 
 
 _HOW_TO_ADD = "add '+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}'"
 
 
-def method_of(verl_name: str, block: Any) -> Method:
-    """The method that verl calls ``verl_name``, with the keys of ``algorithm.quatro``.
-
-    Raises:
-        UsageError: a key or a value is wrong, or cannot be expressed in verl; the message names it.
-    """
-    if verl_name not in METHOD_OF:
-        raise UsageError(
-            f"actor_rollout_ref.actor.policy_loss.loss_mode: {verl_name} is none of {', '.join(METHOD_OF)}"
-        )
-    name = METHOD_OF[verl_name]
-    given = OmegaConf.to_container(block, resolve=True) if OmegaConf.is_config(block) else dict(block or {})
-    assert isinstance(given, dict)
-    for key in given.keys() & ELSEWHERE.keys():
-        raise UsageError(f"algorithm.quatro.{key} is no key of a method: {ELSEWHERE[key]}")
-    chosen = METHODS[name]
-    default = chosen.model_fields["preset"].default if "preset" in chosen.model_fields else ""
-    preset = chosen.PRESETS.get(str(given.get("preset", default)), {})
-    filled = {key: value for key, value in preset.items() if "." not in key}
-    try:
-        method = chosen(**(filled | {"name": name} | given))
-    except ValidationError as error:
-        problems = [f"algorithm.quatro.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise UsageError(f"{'; '.join(problems)} (method {verl_name})") from error
-    if getattr(method, "delta_schedule", "constant") != "constant":
-        raise UsageError(
-            "algorithm.quatro.delta_schedule: expected constant, since verl's estimators know no iteration"
-        )
-    if method.needs.overlong_buffer != 0:
-        raise UsageError(
-            "algorithm.quatro.overlong_buffer: expected 0; verl has its own, reward.reward_manager.name=dapo with "
-            "reward.reward_kwargs.overlong_buffer_cfg"
-        )
-    return method
+def _block(config: Any) -> dict[str, Any]:
+    """``algorithm.quatro`` as plain values."""
+    block = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    return {str(key): value for key, value in dict(block or {}).items()}
 
 
 def estimate(
@@ -104,7 +71,7 @@ def estimate(
         UsageError: what ``config``, verl's ``algorithm``, asks for cannot be expressed.
     """
     config = config or {}
-    method = method_of(verl_name, config.get("quatro"))
+    method = method_of(verl_name, _block(config.get("quatro")))
     _refuse_correction(config.get("rollout_correction"))
     filters = config.get("filter_groups")
     if method.needs.dynamic_sampling and not (filters and filters.get("enable")):
@@ -146,7 +113,7 @@ def loss(
     if not isinstance(config.policy_loss, PolicyLoss):
         target = f"actor_rollout_ref.actor.policy_loss._target_={PolicyLoss.__module__}.PolicyLoss"
         raise UsageError(f"policy loss {verl_name} has no block of the method: add {target} and {_HOW_TO_ADD}")
-    method = method_of(verl_name, config.policy_loss.quatro)
+    method = method_of(verl_name, _block(config.policy_loss.quatro))
     if getattr(method, "aggregate", None) == "seq-mean-token-sum-norm" and config.loss_scale_factor is None:
         raise UsageError(
             "algorithm.quatro.aggregate seq-mean-token-sum-norm divides by the length limit: set "

@@ -1,0 +1,77 @@
+"""Our methods under the names that verl knows them by, and what of them verl cannot express. Imports no verl."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from evals.errors import UsageError
+from quatro.methods import METHODS
+from quatro.methods.base import Method
+
+# verl has methods of its own called grpo, gspo, gpg and cispo: ours have quatro_ before their name.
+METHOD_OF = {"_".join(dict.fromkeys(("quatro", name))): name for name in METHODS}
+
+# Keys of our configuration that somebody may look for beside the method's.
+_ELSEWHERE = {
+    "inner_updates": "verl's is actor_rollout_ref.actor.ppo_epochs, a whole number; auto cannot be expressed",
+    "max_inner_updates": "verl has no inner_updates auto",
+    "kl": "verl's keys are actor_rollout_ref.actor.use_kl_loss, kl_loss_coef and kl_loss_type",
+    "audit": "verl has no forward pass after the last update; actor/kl/new_old is measured on each micro-batch",
+}
+
+
+def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
+    """The method that verl calls ``verl_name``, with the keys of ``algorithm.quatro``.
+
+    Raises:
+        UsageError: a key or a value is wrong, or cannot be expressed in verl; the message names it.
+    """
+    if verl_name not in METHOD_OF:
+        known = ", ".join(METHOD_OF)
+        raise UsageError(f"actor_rollout_ref.actor.policy_loss.loss_mode: found {verl_name}, expected one of {known}")
+    for key in block.keys() & _ELSEWHERE.keys():
+        raise UsageError(f"algorithm.quatro.{key} is no key of a method: {_ELSEWHERE[key]}")
+    name = METHOD_OF[verl_name]
+    chosen = METHODS[name]
+    default = chosen.model_fields["preset"].default if "preset" in chosen.model_fields else ""
+    preset = chosen.PRESETS.get(str(block.get("preset", default)), {})
+    filled = {key: value for key, value in preset.items() if "." not in key}
+    try:
+        method = chosen(**{**filled, "name": name, **block})
+    except ValidationError as error:
+        problems = [f"algorithm.quatro.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise UsageError(f"{'; '.join(problems)} (method {verl_name})") from error
+    refuse_inexpressible(method)
+    return method
+
+
+def verl_name_of(method: Method) -> str:
+    """What verl calls ``method``.
+
+    Raises:
+        UsageError: it is a class of your own.
+    """
+    for verl_name, name in METHOD_OF.items():
+        if METHODS[name] is type(method):
+            return verl_name
+    raise UsageError(f"method {type(method).__name__} is not known to verl: the plug-in has {', '.join(METHODS)} only")
+
+
+def refuse_inexpressible(method: Method) -> None:
+    """Refuse what no plug-in of verl can do.
+
+    Raises:
+        UsageError: names the key.
+    """
+    if getattr(method, "delta_schedule", "constant") != "constant":
+        raise UsageError(
+            "delta_schedule: expected constant, because verl's advantage estimators are not told the iteration"
+        )
+    if method.needs.overlong_buffer != 0:
+        raise UsageError(
+            "overlong_buffer: expected 0; verl has its own, reward.reward_manager.name=dapo with "
+            "reward.reward_kwargs.overlong_buffer_cfg"
+        )

@@ -1,0 +1,59 @@
+"""`quatro verl-command`: one of our configurations as a command of verl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quatro_cli.options import Config, Json, Method, Set
+from quatro_cli.output import output
+
+
+def verl_command(
+    source: Config,
+    settings: Set,
+    method: Method = None,
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the Ray cluster.")] = 1,
+    gpus_per_node: Annotated[
+        int, typer.Option("--gpus-per-node", metavar="M", min=1, help="GPUs of each node that take part.")
+    ] = 1,
+    prompts: Annotated[
+        Path, typer.Option("--prompts", metavar="FILE", help="The parquet file of prompts that verl is to read.")
+    ] = Path("prompts.parquet"),
+    write_prompts: Annotated[
+        bool, typer.Option("--write-prompts", help="Write that file first, from the configuration's data.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Have verl validate the command; needs verl's environment.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Print the command that runs a configuration on verl.
+
+    Comments above it say what differs from our own trainer. verl finds the method by itself where quatro is installed
+    beside it. docs/clusters.md tells the way to a Ray cluster.
+
+    \b
+    Examples:
+      quatro verl-command math-1.5b-2gpu --gpus-per-node 2 > run.sh
+      quatro verl-command math-7b-4gpu --nodes 2 --gpus-per-node 4 --check
+    """
+    from quatro.config import resolve_config
+    from quatro.integrations.verl.command import verl_command as make
+
+    resolved = resolve_config(source, overrides=settings, method=method)
+    command = make(resolved.config, name=resolved.stem, prompts=str(prompts), nodes=nodes, gpus_per_node=gpus_per_node)
+    if check:
+        from quatro.integrations.verl.check import check_overrides
+
+        output.info(f"verl {check_overrides(command.overrides)} accepts it")
+    if write_prompts:
+        from quatro.integrations.verl.prompts import write_prompts as write
+
+        output.info(f"{write(resolved.config, prompts)} prompts written to {prompts}")
+    if json:
+        output.json({"schema": 1, "overrides": command.overrides, "differences": list(command.differences)})
+    else:
+        output.data(command.script)

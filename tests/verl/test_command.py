@@ -1,0 +1,78 @@
+"""What `quatro verl-command` writes, read by verl."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.verl
+pytest.importorskip("verl")
+
+from transformers import AutoTokenizer  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+from verl.utils.import_utils import load_extern_object  # noqa: E402
+
+from evals.errors import UsageError  # noqa: E402
+from quatro.config import load_config  # noqa: E402
+from quatro.integrations.verl.check import check_overrides  # noqa: E402
+from quatro.integrations.verl.command import verl_command  # noqa: E402
+from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
+from quatro_cli.app import app  # noqa: E402
+
+
+def overrides_of(name: str, *settings: str, method: str | None = None, **cluster: int) -> list[str]:
+    config = load_config(name, overrides=settings, method=method)
+    return verl_command(config, name=name, prompts="p.parquet", **cluster).overrides
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("math-1.5b-2gpu", 2), ("math-7b-4gpu", 4)])
+def test_verl_accepts_the_shipped_commands(name, gpus):
+    assert check_overrides(overrides_of(name, gpus_per_node=gpus)) == "0.9.1"
+
+
+@pytest.mark.parametrize("method", ["grpo", "gspo", "gmpo", "gpg", "dapo", "cispo"])
+def test_verl_accepts_every_method(method):
+    rare = ("kl.aggregate=seq-mean-token-sum-norm", "kl.estimator=k3+", "data.template=code-body", "rollout.stop=[]")
+    check_overrides(overrides_of("math-1.5b", *rare, method=method))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("+algorithm.quatro.dleta=0.1", "dleta: Extra inputs"),
+        ("+algorithm.quatro.inner_updates=auto", "inner_updates is no key of a method"),
+        ("algorithm.no_such_key=1", "no_such_key"),
+        ("data.train_batch_size=32", "must be >= actor.ppo_mini_batch_size"),
+        ("algorithm.adv_estimator=quatre", "quatre"),
+    ],
+)
+def test_check_says_what_verl_refuses(changed, message):
+    with pytest.raises(UsageError, match=f"verl 0.9.1 refuses it: (?s:.*){message}"):
+        check_overrides([*overrides_of("math-1.5b"), changed])
+
+
+def test_verl_reads_the_prompts_that_our_trainer_renders(tmp_path, policy_folder):
+    import pandas
+
+    problems, out = tmp_path / "problems.jsonl", tmp_path / "new" / "prompts.parquet"
+    row = {"id": "a", "problem": "What is {1} + 1?", "answer": "2", "level": 3}
+    problems.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    arguments = ["verl-command", "math-1.5b", "-s", f"data.prompts={problems}", "--prompts", str(out)]
+    done = CliRunner().invoke(app, [*arguments, "--write-prompts"])
+    assert done.exit_code == 0, done.output
+    assert f"data.train_files={out}" in done.stdout
+    (written,) = pandas.read_parquet(out).to_dict("records")
+    assert written["reward_model"] == {"style": "rule", "ground_truth": "2"}
+    assert json.loads(written["extra_info"]["extra"]) == {"level": 3}
+
+    tokenizer = AutoTokenizer.from_pretrained(policy_folder)
+    config = load_config("math-1.5b", overrides=[f"data.prompts={problems}"]).data
+    (ours,) = to_prompts(training_problems(config), config.template, tokenizer)
+    turns = [dict(turn) for turn in written["prompt"]]
+    theirs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert tuple(theirs) == ours.token_ids
+
+    compute_score = load_extern_object("pkg://quatro.integrations.verl.reward", "compute_score")
+    call = {"data_source": written["data_source"], "extra_info": written["extra_info"], "reward": {"name": "math"}}
+    assert compute_score(solution_str="\\boxed{2}", ground_truth="2", **call) == 1.0
