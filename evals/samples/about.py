@@ -12,6 +12,7 @@ from evals.benchmarks.catalogue import registry
 from evals.errors import DataError
 from evals.files.strict_json import read_document
 from evals.results.document import About, Document, GraderInfo, SamplingInfo, first_error
+from evals.samples.places import samples_folder
 from evals.samples.types import Samples
 
 
@@ -41,15 +42,6 @@ def about_samples(files: Sequence[Path]) -> About:
         "sample_seed": _agreed([one.seed for one in found]),
         "sampling": SamplingInfo(**settings),
     }
-
-
-def samples_folder(folder: Path) -> Path:
-    """Where `sampling.json` of the samples in ``folder`` lies: in RUN/samples for a folder of RUN/graded."""
-    whole = folder.resolve()
-    run = next((parent.parent for parent in (whole, *whole.parents) if parent.name == "graded"), None)
-    if (folder / "sampling.json").exists() or run is None:
-        return folder
-    return run / "samples" / whole.relative_to(run / "graded")
 
 
 class _SamplingFile(Document):

@@ -15,7 +15,7 @@ from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_stem, write_whole
 from evals.grading import Grade, Outcome
-from evals.samples.about import samples_folder
+from evals.samples.places import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 
 # A sample carries values of its problem that are at most this long as JSON; longer ones lie beside the file, once.
@@ -41,11 +41,6 @@ def short_values(extra: Extra) -> dict[str, Any]:
 
 def _is_short(value: Any) -> bool:
     return len(json.dumps(value)) <= MOST_CHARS_IN_A_ROW
-
-
-def problems_file(samples: Path) -> Path:
-    """The file beside a samples file that holds what is too long for its rows."""
-    return samples.with_name(f"{samples.name.removesuffix('.gz').removesuffix('.jsonl')}.problems.json")
 
 
 def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]]) -> None:
@@ -113,7 +108,7 @@ def _file_name(benchmark: str) -> str:
 def _long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
     """What lies beside ``files``, by its file's name and the problem's id, which two benchmarks may share."""
     found: dict[tuple[str, str], Extra] = {}
-    for path in dict.fromkeys(path for path in map(_file_beside, files) if path is not None):
+    for path in dict.fromkeys(path for path in map(problems_beside, files) if path is not None):
         problems = read_document(path).get("problems")
         if not isinstance(problems, dict) or not all(isinstance(one, dict) for one in problems.values()):
             refuse(str(path), "not as `quatro sample` writes it")
@@ -121,12 +116,6 @@ def _long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
             if found.setdefault((path.name, id), values) != values:
                 refuse(str(path), f"has other tests of {shown(id)} than another {path.name}; grade the files apart")
     return found
-
-
-def _file_beside(samples: Path) -> Path | None:
-    name = problems_file(samples).name
-    places = samples.parent, samples_folder(samples.parent)
-    return next((folder / name for folder in places if (folder / name).is_file()), None)
 
 
 def answer_of(row: Sample, problem: Extra) -> Answer:

@@ -17,6 +17,7 @@ from typing import Any
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.samples.places import problems_beside
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
@@ -164,7 +165,7 @@ class SamplesReader:
         answer, prompt, index = row["answer"], row.get("prompt"), row["sample_index"]
         seen = self.problems.get((row["benchmark"], row["id"]))
         if seen is None:
-            seen = self.add_problem(row, at)
+            seen = self.add_problem(row, file, at)
         # Types are compared too: to a grader "1" and 1 may differ, and 1 == 1.0 would hide it.
         if answer != seen.answer or type(answer) is not type(seen.answer):
             refuse(at, f"answer {shown(answer)} contradicts {shown(seen.answer)} of the same id at {seen.answer_at}")
@@ -193,8 +194,10 @@ class SamplesReader:
             extra or NO_EXTRA,
         )
 
-    def add_problem(self, row: dict[str, Any], at: str) -> _Seen:
+    def add_problem(self, row: dict[str, Any], file: Path, at: str) -> _Seen:
         benchmark, id = row["benchmark"], row["id"]
+        if row["answer"] is None and row.get("correct") is None and not _is_code(row, file):
+            refuse(at, "answer is null, which only code may have; add the `answer`, or for code the `tests`")
         _check_name(benchmark, "benchmark", at)
         _check_name(id, "id", at)
         key = _composed(_composed(benchmark).casefold())
@@ -224,10 +227,7 @@ def _check_fields(row: dict[str, Any], at: str) -> None:
     if type(index) is not int or index < 0:  # type() because a bool is an int to isinstance
         refuse(at, f"sample_index must be an integer of at least 0, found {shown(index)}")
     answer = row["answer"]
-    if answer is None:
-        if row.get("correct") is None and "tests" not in row and grader_of(row["benchmark"]) != "code":
-            refuse(at, "answer is null, which only code benchmarks may have")
-    elif type(answer) not in (str, int, float):
+    if type(answer) not in (str, int, float, type(None)):
         refuse(at, f"answer must be a string or a number, found {shown(answer)}")
     if type(row.get("prompt")) not in (str, type(None)):
         refuse(at, f"prompt must be a string, found {shown(row['prompt'])}")
@@ -235,6 +235,11 @@ def _check_fields(row: dict[str, Any], at: str) -> None:
         refuse(at, f"correct must be true or false, found {shown(row['correct'])}")
     if row.get("finish_reason") not in ("stop", "length", None):
         refuse(at, f"finish_reason must be 'stop' or 'length', found {shown(row['finish_reason'])}")
+
+
+def _is_code(row: dict[str, Any], file: Path) -> bool:
+    """Whether there are tests in place of an answer: in the row, beside its file, or in the benchmark."""
+    return "tests" in row or grader_of(row["benchmark"]) == "code" or problems_beside(file) is not None
 
 
 def _check_name(name: str, which: str, at: str) -> None:

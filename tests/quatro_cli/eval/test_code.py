@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from evals.code.grading import ALLOW_UNSAFE, isolation
 from evals.code.tests import asserts
-from evals.samples.code import MOST_CHARS_IN_A_ROW, problems_file, short_values, write_long_values
+from evals.samples.code import MOST_CHARS_IN_A_ROW, short_values, write_long_values
+from evals.samples.places import problems_file
 from evals.sandbox import Tier, probe
 from quatro_cli.app import app
 
@@ -70,6 +71,13 @@ def test_two_benchmarks_in_a_folder_have_tests_of_their_own(tmp_path):
     done = quatro("eval", "passk", tmp_path, "--k", "1", "--json")
     assert done.exit_code == 0, done.output
     assert [row["value"] for row in json.loads(done.stdout)["rows"]][:2] == [pytest.approx(0.6), 0.0]
+
+
+@needs_sandbox
+def test_samples_of_a_file_of_ones_own_need_no_entry_in_a_registry(tmp_path):
+    done = quatro("eval", "passk", write(tmp_path, benchmark="mine"), "--k", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["rows"][0]["value"] == pytest.approx(0.6)
 
 
 @needs_sandbox
