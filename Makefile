@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-trl test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
+	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
@@ -117,8 +118,11 @@ bench: $(STAMP)
 
 $(VENV)-trl/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-trl
-	$(VENV)-trl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,trl]'
+	$(VENV)-trl/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,trl,dev]'
 	@touch $@
+
+test-trl: $(VENV)-trl/.installed
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl
 
 # Responses of spread lengths, then of nearly equal ones.
 bench-trl: $(VENV)-trl/.installed

@@ -1,0 +1,470 @@
+"""QuatroTrainer on TRL against our own policy, method and objective: same rollouts, same loss, same gradient."""
+
+# Axes: B rows (rollouts), T response tokens, F reward functions.
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evals.errors import DivergedError, UsageError
+from quatro.config import load_config
+from quatro.dual import solve_dual
+from quatro.loop.objective import make_objective
+from quatro.methods.quatro import Quatro
+from quatro.policy.loading import load_model
+from quatro.policy.local import LocalPolicy
+from quatro.policy.rows import Rows, collate
+from quatro.types import Prompt, Rollout
+
+pytestmark = pytest.mark.trl
+pytest.importorskip("trl")
+
+from trl import GRPOConfig  # noqa: E402
+
+from quatro.integrations.trl import _REFUSED, QuatroConfig, QuatroTrainer, solve  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("worker.py")
+SECONDS = 600  # a launch that takes longer is stuck
+RADIUS = 0.05
+SHARED = {"kl_radius": RADIUS, "beta": 0.01, "num_iterations": 2, "gradient_accumulation_steps": 2}
+OPTIONS = {
+    "one": {**SHARED, "per_device_train_batch_size": 6},
+    # Ten rows a process: each has half of the third prompt's four.
+    "two": {**SHARED, "per_device_train_batch_size": 5, "entropy_coef": 0.02},
+    # Four optimiser steps on one batch of responses, and the KL whose gradient is that of sequences.
+    "minibatches": {
+        "kl_radius": RADIUS,
+        "beta": 0.1,
+        "kl_estimator": "sequence-exact",
+        "temperature": 0.7,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 4,
+    },
+}
+
+
+class Recorded:
+    """What the worker recorded: the steps of all processes, and log and table of the first."""
+
+    def __init__(self, ranks: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+        self.ranks = [rank["steps"] for rank in ranks]
+        self.log = [row for row in ranks[0]["log"] if "loss" in row]
+        self.table = ranks[0]["table"]
+        self.options = options
+
+
+@pytest.fixture(scope="module")
+def worker() -> Any:
+    spec = importlib.util.spec_from_file_location("trl_worker", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def one(worker, tiny_folder, tmp_path_factory):
+    options = OPTIONS["one"]
+    return Recorded([worker.record(str(tiny_folder), tmp_path_factory.mktemp("one"), **options)], options)
+
+
+@pytest.fixture(scope="module")
+def minibatches(worker, tiny_folder, tmp_path_factory):
+    options = OPTIONS["minibatches"]
+    return Recorded([worker.record(str(tiny_folder), tmp_path_factory.mktemp("many"), **options)], options)
+
+
+@pytest.fixture(scope="module")
+def two(tiny_folder, tmp_path_factory):
+    """Two processes of `accelerate launch`, whose --multi_gpu starts processes without GPUs, too; they use gloo."""
+    options, out = OPTIONS["two"], tmp_path_factory.mktemp("two") / "out"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", port]
+    ran = subprocess.run(
+        [sys.executable, *launch, WORKER, tiny_folder, out, json.dumps(options)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return Recorded([torch.load(f"{out}-{rank}.pt", weights_only=False) for rank in range(2)], options)
+
+
+# ---- ours
+
+
+class Watched(LocalPolicy):
+    """Our policy, which keeps its gradient and takes no step."""
+
+    def _step(self, loss_sum):
+        self.gradient = torch.cat([parameter.grad.flatten() for parameter in self.trained])
+        return super()._step(loss_sum * math.nan)
+
+
+class Ours:
+    """Our side of a recorded training: its rollouts as rows, graded, solved and scored by our own code."""
+
+    def __init__(self, recorded: Recorded, folder: Path) -> None:
+        self.recorded, options = recorded, recorded.options
+        self.config = load_config(
+            "quickstart",
+            overrides=[
+                *(f"model={folder}", f"method.delta={RADIUS}", "rollouts_per_prompt=4", "microbatch_tokens=40"),
+                *(f"kl.beta={options['beta']}", f"kl.estimator={options.get('kl_estimator', 'k3')}"),
+                *(f"entropy_coefficient={options.get('entropy_coef', 0)}", "rollout.max_new_tokens=8"),
+                f"rollout.temperature={options.get('temperature', 1)}",
+            ],
+        )
+        self.policy = Watched(load_model(str(folder), torch.float32, "cpu"), self.config)
+        parts = options["gradient_accumulation_steps"]
+        self.steps_a_pass = options.get("steps_per_generation", parts) // parts
+        self.steps_a_batch = self.steps_a_pass * options.get("num_iterations", 1)
+
+    def first_step_of_batch(self, step: int) -> int:
+        return step // self.steps_a_batch * self.steps_a_batch
+
+    def rows(self, step: int) -> Rows:
+        """The rows of all processes by prompt, with our advantages, pi_old and reference."""
+        groups = _groups(self._parts(step))
+        prompts = [Prompt("b", str(ids), "", None, "", ids) for ids in groups]
+        rollouts = [[Rollout(ids, "", "stop") for ids in group] for group in groups.values()]
+        advantage_of = dict(zip(*self.solve(step), strict=True))
+        advantages = [advantage_of[prompt, ids] for prompt, group in groups.items() for ids in group]
+        rows = collate(prompts, rollouts, torch.tensor(advantages, dtype=torch.float64), max_new_tokens=8)
+        self._load(self.first_step_of_batch(step))
+        rows = rows.with_batch(old_logp_BT=self.policy.score(rows).logp_BT)
+        self._load(step)
+        return rows.with_batch(ref_logp_BT=self.policy.score(rows, use_reference=True).logp_BT)
+
+    def solve(self, step: int) -> tuple[list[Any], list[float]]:
+        """Prompt and response of all rows of the batch that a step is of, and their advantages."""
+        first = self.first_step_of_batch(step)
+        groups = _groups([part for at in range(first, first + self.steps_a_pass) for part in self._parts(at)])
+        assert {len(group) for group in groups.values()} == {4}
+        reward_QN = [[sum(i % 2 for i in ids) / len(ids) for ids in group] for group in groups.values()]
+        self.dual = solve_dual(reward_QN, RADIUS)
+        rows = [(prompt, ids) for prompt, group in groups.items() for ids in group]
+        return rows, self.dual.advantage.ravel().tolist()
+
+    def update(self, step: int) -> tuple[float, torch.Tensor]:
+        """Loss and gradient of the step, in micro-batches of our own."""
+        rows = self.rows(step)
+        done = self.policy.update(rows, make_objective(self.config), use_own_logp=False, need_entropy=False)
+        return float(done.metrics["loss"].value), self.policy.gradient
+
+    def log_ratio(self, step: int, *, after: bool = False) -> torch.Tensor:
+        """l of each row: before the step, or after it."""
+        rows = self.rows(step)
+        self._load(step + after)
+        new_BT = self.policy.score(rows).logp_BT
+        return (new_BT - rows.batch.old_logp_BT).double().sum(dim=1)
+
+    def _load(self, step: int) -> None:
+        self.policy.model.load_state_dict(self.recorded.ranks[0][step]["weights"])
+
+    def _parts(self, step: int) -> list[dict[str, torch.Tensor]]:
+        return [part for rank in self.recorded.ranks for part in rank[step]["parts"]]
+
+
+def _groups(parts: Sequence[Mapping[str, torch.Tensor]]) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """Token ids of each prompt -> those of its responses."""
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for part in parts:
+        for row in range(len(part["prompt_ids"])):
+            prompt, response = (
+                tuple(part[f"{name}_ids"][row][part[f"{name}_mask"][row].bool()].tolist())
+                for name in ("prompt", "completion")
+            )
+            found.setdefault(prompt, []).append(response)
+    return found
+
+
+# ---- the promises
+
+
+@pytest.fixture(params=list(OPTIONS))
+def recorded(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_loss_and_gradient_are_ours_on_the_same_rollouts(recorded, tiny_folder):
+    ours = Ours(recorded, tiny_folder)
+    for step in range(4):
+        loss, gradient = ours.update(step)
+        # accelerate means gradients, and so losses, over the processes.
+        their_loss = sum(sum(rank[step]["losses"]) for rank in recorded.ranks) / len(recorded.ranks)
+        assert their_loss == pytest.approx(loss, abs=1e-6), step
+        for rank in recorded.ranks:
+            assert float((rank[step]["gradient"] - gradient).norm() / gradient.norm()) < 1e-5, step
+
+
+def test_each_process_holds_half_of_a_prompt(two):
+    """Or else nothing would be said about rewards of other processes."""
+    first, second = (_groups(rank[0]["parts"]) for rank in two.ranks)
+    assert [(len(first[prompt]), len(second[prompt])) for prompt in first.keys() & second.keys()] == [(2, 2)]
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_the_log_ratio_is_0_on_the_first_pass_and_acts_on_the_second(name, request, tiny_folder):
+    recorded = request.getfixturevalue(name)
+    ours = Ours(recorded, tiny_folder)
+    for step, row in enumerate(recorded.log):
+        l_B, advantage_B = ours.log_ratio(step), ours.rows(step).batch.advantage_B
+        expected = (-l_B.exp() * (advantage_B - l_B)).mean().item()
+        assert row["loss/policy"] == pytest.approx(expected, abs=1e-6)
+        if step % 2 == 0:
+            assert row["log_ratio/min"] == row["log_ratio/max"] == 0.0
+            assert row["loss/policy"] == pytest.approx(-advantage_B.mean().item())
+        else:
+            assert row["log_ratio/min"] == pytest.approx(l_B.min().item(), abs=1e-5)
+            assert row["log_ratio/max"] == pytest.approx(l_B.max().item(), abs=1e-5)
+            assert abs(row["loss/policy"] + advantage_B.mean().item()) > 1e-3
+
+
+def test_the_realised_kl_of_a_batch_stands_in_the_log_of_its_last_step(recorded, tiny_folder):
+    ours = Ours(recorded, tiny_folder)
+    last = ours.steps_a_batch - 1
+    assert ["kl/new_old" in row for row in recorded.log] == [(step + 1) % (last + 1) == 0 for step in range(4)]
+    if last == 3:  # what the weights are after the last step nobody recorded
+        return
+    l_B = ours.log_ratio(last, after=True)
+    row = recorded.log[last]
+    assert row["kl/new_old"] == pytest.approx((l_B.exp() * l_B - l_B.exp() + 1).mean().item(), rel=1e-3)
+    assert row["kl/ratio_to_delta"] == pytest.approx(row["kl/new_old"] / RADIUS)
+    assert row["log_ratio/after_max"] == pytest.approx(l_B.abs().max().item(), abs=1e-4)
+    assert row["target/gap_mean"] == pytest.approx((ours.rows(last).batch.advantage_B - l_B).abs().mean().item(), 1e-4)
+
+
+def test_lambda_and_the_status_of_the_duals_are_those_of_all_processes(two, tiny_folder):
+    ours = Ours(two, tiny_folder)
+    for step in (0, 2):
+        ours.solve(step)
+        row = two.log[step]
+        assert row["dual/lam_mean"] == pytest.approx(ours.dual.lam.mean(), rel=1e-5)
+        assert row["dual/lam_max"] == pytest.approx(ours.dual.lam.max(), rel=1e-5)
+        for word in ("interior", "capped", "boundary", "degenerate"):
+            assert row[f"dual/{word}_share"] == ours.dual.status.count(word) / 5
+        assert "dual/lam_mean" not in two.log[step + 1]
+
+
+def test_the_table_of_completions_has_our_advantages(one, tiny_folder):
+    assert sorted(one.table) == pytest.approx(sorted(Ours(one, tiny_folder).solve(2)[1]), rel=1e-5)
+
+
+# ---- one trainer of a single step
+
+
+@pytest.fixture(scope="module")
+def trainer(worker, tiny_folder, tmp_path_factory):
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations_eval": 2}
+    return worker.make(QuatroTrainer, str(tiny_folder), tmp_path_factory.mktemp("trainer"), **options)
+
+
+def test_a_single_step_a_batch_is_on_policy_and_still_audited(worker, tiny_folder, tmp_path, caplog):
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1}
+    with caplog.at_level("WARNING", "quatro"):
+        found = worker.record(str(tiny_folder), tmp_path, **options)
+    assert "kl_radius cannot act" in caplog.text
+    assert found["log"][0]["log_ratio/max"] == 0.0
+    assert found["log"][0]["kl/new_old"] > 0
+
+
+def test_several_steps_a_batch_give_no_warning_and_the_audit_can_be_left_out(worker, tiny_folder, tmp_path, caplog):
+    options = {"per_device_train_batch_size": 4, "num_iterations": 2, "max_steps": 2, "audit": False}
+    with caplog.at_level("WARNING", "quatro"):
+        found = worker.record(str(tiny_folder), tmp_path, **options)
+    assert caplog.text == ""
+    assert "kl/new_old" not in found["log"][1]
+
+
+def test_an_evaluation_has_groups_and_a_log_of_its_own(trainer, monkeypatch):
+    groups = []
+
+    def watched(method, reward_BF, weight_F, group_B):
+        groups.append(group_B.tolist())
+        return solve(method, reward_BF, weight_F, group_B)
+
+    monkeypatch.setattr("quatro.integrations.trl.solve", watched)
+    found = trainer.evaluate()
+    assert groups == [[0, 0, 1, 1]]
+    assert found["eval_log_ratio/max"] == 0.0
+    assert found["eval_dual/delta"] == 0.01
+    assert trainer._metrics["train"] == {}
+    assert len(trainer._logs["advantages"]) == len(trainer._logs["prompt"]) == 4
+
+
+def test_images_and_the_loss_of_a_router_go_where_trl_sends_them(trainer, monkeypatch):
+    seen = {}
+    logp_BT = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]], requires_grad=True)
+
+    @functools.wraps(trainer._get_per_token_logps_and_entropies)
+    def forward(model, ids_BL, mask_BL, width, **options):
+        seen.update(options)
+        return logp_BT, torch.ones(2, 2), torch.tensor(3.0) if options["compute_aux_loss"] else None
+
+    ones = torch.ones(2, 2, dtype=torch.long)
+    inputs = {
+        **{f"{name}_{what}": ones for name in ("prompt", "completion") for what in ("ids", "mask")},
+        "pixel_values": torch.zeros(1),
+        "num_images": [1, 0],
+        "tool_mask": torch.tensor([[1, 0], [1, 1]]),
+        "advantages": torch.ones(2),
+        "group": torch.zeros(2, dtype=torch.long),
+        "num_items_in_batch": torch.tensor(3),
+    }
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", forward)
+    monkeypatch.setattr(trainer, "current_gradient_accumulation_steps", 2, raising=False)
+    trainer.model.train()
+    plain = trainer._compute_loss(trainer.model, dict(inputs))
+    assert seen["pixel_values"] is inputs["pixel_values"]
+    assert seen["num_images"] == [1, 0]
+    plain.backward()
+    assert logp_BT.grad.tolist() == [[-0.25, 0.0], [-0.25, -0.25]]  # no gradient for a tool's token; half of two rows
+    monkeypatch.setattr(trainer, "aux_loss_enabled", True)
+    monkeypatch.setattr(trainer, "router_aux_loss_coef", 0.5)
+    assert (trainer._compute_loss(trainer.model, dict(inputs)) - plain).item() == pytest.approx(0.5 * 3.0 / 2)
+
+
+def test_a_row_that_nobody_scored_stays_where_it_is():
+    nan = math.nan
+    reward_BF = torch.tensor([[1.0, nan], [nan, 0.0], [nan, nan], [nan, 2.0], [0.0, 0.0], [1.0, 1.0]])
+    found = solve(Quatro(delta=0.1), reward_BF.double(), torch.tensor([1.0, 0.5]), torch.tensor([0, 0, 0, 0, 1, 1]))
+    expected = solve_dual([[1.0, 0.0, 1.0]], 0.1).advantage[0]
+    assert found.value_B[:4].tolist() == pytest.approx([expected[0], expected[1], 0.0, expected[2]])
+    assert found.value_B[4:].tolist() == pytest.approx(solve_dual([[0.0, 1.5]], 0.1).advantage[0].tolist())
+    with pytest.raises(DivergedError, match="any of 2 responses"):
+        solve(Quatro(), torch.full((2, 1), nan), torch.ones(1), torch.zeros(2, dtype=torch.long))
+
+
+def test_the_example_of_the_documentation_trains(tiny_folder, tmp_path, monkeypatch):
+    import datasets
+
+    (text,) = re.findall("```python\n(.*?)```", (ROOT / "docs" / "trl.md").read_text(encoding="utf-8"), re.DOTALL)
+    smaller = {"Qwen/Qwen2.5-Math-1.5B": str(tiny_folder), "=1024": "=8", "steps=16": "steps=1, use_cpu=True"}
+    for written, small in smaller.items():
+        assert written in text
+        text = text.replace(written, small)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "10 11 7 = 20", "answer": "20"}\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    log = names["trainer"].state.log_history
+    assert log[-1]["step"] == 6  # three epochs of one prompt, twice
+    assert names["correct"](["\\boxed{20}", "21"], ["20", "20"]) == [1.0, 0.0]
+
+
+# ---- options
+
+WRONG = {
+    "delta": 1.5,
+    "epsilon": 0.1,
+    "epsilon_high": 0.28,
+    "loss_type": "grpo",
+    "importance_sampling_level": "sequence",
+    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_lambda_pos"), 5.0),
+    **dict.fromkeys(("vespo_k_neg", "vespo_lambda_neg"), 5.0),
+    "scale_rewards": False,
+    "multi_objective_aggregation": "normalize_then_sum",
+    "mask_truncated_completions": True,
+    "top_entropy_quantile": 0.2,
+    "off_policy_mask_threshold": 0.5,
+    "top_p": 0.9,
+    "top_k": 50,
+    "min_p": 0.1,
+    "repetition_penalty": 1.1,
+    "generation_kwargs": {"num_beams": 2},
+    "vllm_structured_outputs_regex": "[0-9]+",
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "token_mask",
+    "vllm_importance_sampling_clip_max": 2.0,
+    "vllm_importance_sampling_clip_min": 0.1,
+    "vllm_importance_sampling_cap": 2.0,
+    "use_bias_correction_kl": True,
+    "use_adaptive_entropy": True,
+    "entropy_coef_min": 0.1,
+    "entropy_coef_max": 0.5,
+    "entropy_coef_delta": 0.1,
+    "entropy_target": 0.5,
+    "disable_dropout": False,
+}
+HONOURED = {
+    *("learning_rate", "model_init_kwargs", "trust_remote_code", "router_aux_loss_coef", "cast_lm_head_to_fp32"),
+    *("remove_unused_columns", "num_generations", "num_generations_eval", "max_completion_length"),
+    *("ds3_gather_for_generation", "shuffle_dataset", "pad_to_multiple_of", "generation_batch_size"),
+    *("steps_per_generation", "temperature", "chat_template_kwargs", "cache_implementation", "beta", "num_iterations"),
+    *("use_vllm", "vllm_mode", "vllm_model_impl", "vllm_enable_sleep_mode", "vllm_server_base_url"),
+    *("vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
+    *("vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size"),
+    *("reward_weights", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps", "entropy_coef"),
+    *("max_tool_calling_iterations", "log_completions", "log_multimodal", "num_completions_to_print"),
+    *("log_unique_prompts", "log_completions_hub_repo", "use_transformers_continuous_batching"),
+    *("transformers_continuous_batching_config", "use_transformers_paged"),
+}
+
+
+def config(folder: Path, **options: Any) -> QuatroConfig:
+    return QuatroConfig(output_dir=str(folder), use_cpu=True, bf16=False, **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*vllm_importance_sampling_cap:FutureWarning")
+@pytest.mark.parametrize("name", WRONG)
+def test_an_option_that_cannot_be_honoured_is_refused_by_name(name, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        config(tmp_path, **{name: WRONG[name]})
+    (instead,) = [instead for instead, names in _REFUSED.items() if name in names]
+    assert f"{name}=" in str(refused.value)
+    assert f"({instead})" in str(refused.value)
+
+
+def test_every_option_of_trl_is_honoured_or_refused():
+    assert WRONG.keys() == {name for names in _REFUSED.values() for name in names}
+    assert set(GRPOConfig.__annotations__) == HONOURED | WRONG.keys()
+    assert HONOURED.isdisjoint(WRONG)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kl_radius": 0.0}, "kl_radius: found 0.0"),
+        ({"log_ratio": "sometimes"}, "log_ratio: found 'sometimes'"),
+        ({"kl_estimator": "k9"}, "kl_estimator: found 'k9'"),
+        ({"boundary_cap": None, "advantage_floor": None}, "boundary_cap and advantage_floor cannot both be null"),
+    ],
+)
+def test_an_impossible_value_is_refused_by_the_name_that_it_has_here(options, named, tmp_path):
+    with pytest.raises(UsageError, match=named):
+        config(tmp_path, **options)
+
+
+def test_the_options_are_those_of_the_method(tmp_path):
+    assert config(tmp_path).method() == Quatro()
+    given = {"log_ratio": "none", "max_log_ratio": 5.0, "boundary_cap": 0.5, "advantage_floor": -9.0}
+    assert config(tmp_path, kl_radius=0.1, **given).method() == Quatro(delta=0.1, **given)
+
+
+def test_a_trainer_needs_a_configuration_of_its_own(tmp_path):
+    with pytest.raises(UsageError, match="args is a GRPOConfig; QuatroTrainer needs a QuatroConfig"):
+        QuatroTrainer("nowhere", args=GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False))
