@@ -8,8 +8,8 @@
 | APPS | `input_output` | standard input and output, or calls of a function |
 | ours | `tests` | those of `evals.code.tests`, or a list of assert statements |
 
-What MBPP+ and HumanEval+ of the Hub and APPS look like is known from public evaluation code; no copy of them was at
-hand when this was written.
+The forms of APPS, and of MBPP+ and HumanEval+ of the Hub, are those that public evaluation code reads; these readers have
+not met the data.
 """
 
 from __future__ import annotations

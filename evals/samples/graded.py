@@ -65,7 +65,7 @@ def read_graded(
 ) -> tuple[Samples, GraderInfo]:
     """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
 
-    ``id`` leaves the rows of other problems ungraded; ``on_progress(done, total)`` counts what computer algebra grades.
+    ``id`` leaves the rows of other problems ungraded; ``on_progress(done, total)`` is that of `grade_rows`.
 
     Raises:
         UsageError: ``asked`` names a setting, but no row is left to grade; or as `read_samples`.

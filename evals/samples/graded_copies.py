@@ -72,7 +72,8 @@ def grade_file(
     """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
 
     Raises:
-        DataError: a row breaks the samples contract, or is code.
+        DataError: a row breaks the samples contract, or cannot be graded.
+        MissingError: a row is code, and programs cannot be isolated on this machine.
         OSError: ``target`` cannot be written.
     """
     made_by: dict[str, Any] = {
