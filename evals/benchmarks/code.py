@@ -8,8 +8,8 @@
 | APPS | `input_output` | standard input and output, or calls of a function |
 | ours | `tests` | those of `evals.code.tests`, or a list of assert statements |
 
-The forms of APPS, and of MBPP+ and HumanEval+ of the Hub, are those that public evaluation code reads; these readers have
-not met the data.
+The forms of APPS, and of MBPP+ and HumanEval+ of the Hub, are those that public evaluation code reads; the readers have
+not met these data.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def grade_rows(
     may lie. ``on_progress(done, total)`` counts what takes time: computer algebra, and programs.
 
     Raises:
-        UsageError: there is no such grader.
+        UsageError: there is no such grader, or it is math and a row has no answer.
         MissingError: a row is code, and programs cannot be isolated on this machine.
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there.
     """
@@ -57,9 +57,13 @@ def grade_rows(
         kind = kinds[row.benchmark]
         if kind == "countdown":
             grades[index] = _grade_countdown(row)
-        elif kind == "code" or row.answer is None:
+        elif kind == "code" or (row.answer is None and grader is None):
             code.append(index)
         else:
+            if row.answer is None:
+                raise UsageError(
+                    f"--grader {grader}: {row.benchmark} {shown(row.id)} has no reference answer; leave the option out"
+                )
             if not str(row.answer).strip():
                 raise DataError(
                     f"{row.benchmark} {shown(row.id)} has an empty reference answer: nothing can be correct; "

@@ -152,6 +152,12 @@ def test_missing_tests_are_named_with_what_to_do(tmp_path, monkeypatch):
     assert "quatro benchmarks fetch humaneval" in done.stderr
 
 
+def test_code_is_not_graded_as_maths(tmp_path):
+    done = quatro("eval", "passk", write(tmp_path), "--k", "1", "--grader", "math")
+    assert done.exit_code == 2
+    assert "has no reference answer; leave the option out" in done.stderr
+
+
 def test_without_isolation_the_command_ends_with_3_unless_it_is_allowed(tmp_path, monkeypatch):
     monkeypatch.setattr("evals.sandbox.pool.probe", lambda: Tier("none", ()))
     monkeypatch.setattr("evals.code.grading.probe", lambda: Tier("none", ()))
