@@ -68,7 +68,7 @@ def missing_package(module: str) -> str:
     package = module.split(".")[0]
     extra = EXTRAS.get(package)
     wanted = f"quatro[{extra}]" if extra else "quatro"
-    return f"the package {package!r} is not installed; type: pip install '{wanted}'"
+    return f"the package {package!r} is not installed; install it with `pip install '{wanted}'`"
 
 
 def foreign_evals() -> str | None:

@@ -1,4 +1,4 @@
-"""Grades of completions that hold programs: each program is taken out, run once with its tests, and judged."""
+"""Grades of completions that hold programs: each program is taken out, run once with its tests, and graded."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def check_frame_file(path: Path) -> None:
         try:
             importlib.import_module("pyarrow")
         except ImportError as error:
-            message = "writing parquet needs the package `pyarrow`; type: pip install 'quatro[parquet]'"
+            message = "writing parquet needs the package `pyarrow`; install it with `pip install 'quatro[parquet]'`"
             raise MissingError(message) from error
 
 

@@ -331,7 +331,7 @@ def _parquet_rows(file: Path) -> Iterator[tuple[int, Fields]]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        message = "reading parquet needs the package `pyarrow`; type: pip install 'quatro[parquet]'"
+        message = "reading parquet needs the package `pyarrow`; install it with `pip install 'quatro[parquet]'`"
         raise MissingError(message) from error
     number = 0
     try:

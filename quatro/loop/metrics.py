@@ -21,9 +21,9 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
     total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
     is_uniform = [min(group) == max(group) for group in scored.reward]
-    is_judged = len(correct) == len(reward_B)
-    all_right = np.mean([all(group) for group in scored.correct]) if is_judged else np.nan
-    all_wrong = np.mean([not any(group) for group in scored.correct]) if is_judged else np.nan
+    is_graded = len(correct) == len(reward_B)
+    all_right = np.mean([all(group) for group in scored.correct]) if is_graded else np.nan
+    all_wrong = np.mean([not any(group) for group in scored.correct]) if is_graded else np.nan
     entropies = [rollout.entropy for group in groups for rollout in group]
     known = [value for entropy in entropies if entropy is not None for value in entropy]
     truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]

@@ -113,7 +113,7 @@ class SecondOpinion:
         ``seed`` and the pairs alone decide which they are.
         """
         chosen = sorted(verdicts, key=lambda pair: _rank(seed, *pair))[:MAX_PAIRS]
-        found = self._thread.submit(self._judge, [Pair(*pair, MATH_VERIFY, 0.0) for pair in chosen])
+        found = self._thread.submit(self._grade, [Pair(*pair, MATH_VERIFY, 0.0) for pair in chosen])
 
         def metrics() -> dict[str, float]:
             outcomes = [other.outcome for other in found.result()]
@@ -128,7 +128,7 @@ class SecondOpinion:
 
         return metrics
 
-    def _judge(self, pairs: list[Pair]) -> list[SymbolicGrade]:
+    def _grade(self, pairs: list[Pair]) -> list[SymbolicGrade]:
         verdicts = list[SymbolicGrade]()
         while len(verdicts) < len(pairs) and not self._is_closed.is_set():
             verdicts += self._pool.grade(pairs[len(verdicts) : len(verdicts) + _BATCH])
