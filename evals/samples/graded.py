@@ -83,7 +83,7 @@ def read_graded(
         refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
     if not open_rows:
         _refuse_idle(asked, ungraded, [note for note in notes if note.file in samples.files])
-        grader = GraderInfo() if ungraded else agreed_grader(said_by)
+        grader = _grader_of_rows(samples) if ungraded else agreed_grader(said_by)
         return replace(samples, warnings=[*samples.warnings, *warnings]), grader
     grades = grade_rows(open_rows, **vars(asked.settings()), files=samples.files, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
@@ -99,6 +99,12 @@ def read_graded(
     made_by = {"version": GRADER_VERSION, **vars(asked.settings()), "sandbox": sandbox}
     grader = agreed_grader({**said_by, here: _info(made_by)})
     return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
+
+
+def _grader_of_rows(samples: Samples) -> GraderInfo:
+    """Who graded rows that came with grades: unknown, but for the sandbox that `quatro sample --grade` writes down."""
+    sandboxes = {str(row.extra["sandbox"]) for row in samples.rows if "sandbox" in row.extra}
+    return GraderInfo(**({"sandbox": " and ".join(sorted(sandboxes))} if sandboxes else {}))
 
 
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:

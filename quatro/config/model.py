@@ -29,7 +29,7 @@ from quatro.config.blocks import (
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
-from quatro.registry import ENGINES, POLICIES, REWARDS
+from quatro.registry import ENGINES, POLICIES
 from quatro.rewards.settings import RewardConfig, known_reward
 from quatro.types import Block
 
@@ -207,7 +207,7 @@ def _check_data(config: Config) -> Problems:
     known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the reward of each
     if prompts in EMBEDDED_PROMPTS and template != "plain":
         yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
-    if prompts in known and reward in REWARDS and reward != known[prompts]:
+    if prompts in known and reward in known.values() and reward != known[prompts]:
         yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
     words = EMBEDDED_MODELS.get(config.model, prompts)
     if prompts in known and prompts != words:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +82,7 @@ def sample_benchmark(
     """
     if not prompts:
         raise DataError("no prompts to sample from")
+    graded_by = reward.environment() if reward is not None else {}
     if n < 1:
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
@@ -112,7 +113,7 @@ def sample_benchmark(
             for i, (prompt, indices) in enumerate(chunk):
                 verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
                 drawn = zip(indices, rollouts[i], verdicts, strict=True)
-                writer.append(_sample(prompt, index, rollout, verdict) for index, rollout, verdict in drawn)
+                writer.append(_sample(prompt, index, rollout, verdict, graded_by) for index, rollout, verdict in drawn)
                 num_done += len(rollouts[i])
                 num_tokens += sum(len(rollout.token_ids) for rollout in rollouts[i])
             report(0, 0, num_done, num_tokens)
@@ -121,7 +122,9 @@ def sample_benchmark(
     return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
 
 
-def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None) -> Sample:
+def _sample(
+    prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None, graded_by: Mapping[str, str]
+) -> Sample:
     return Sample(
         benchmark=prompt.benchmark,
         id=prompt.id,
@@ -131,7 +134,7 @@ def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | Non
         prompt=prompt.text,
         finish_reason=rollout.finish_reason,
         correct=is_correct,
-        extra=short_values(prompt.extra),
+        extra={**short_values(prompt.extra), **graded_by},
     )
 
 

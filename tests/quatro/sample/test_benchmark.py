@@ -195,8 +195,10 @@ def test_a_reward_says_which_samples_are_correct(tmp_path):
             correct=[[prompt.id == "p1" for _ in group] for prompt, group in zip(prompts, groups, strict=True)]
         )
 
-    draw(tmp_path, reward=SimpleNamespace(score=score))
-    assert {row.id for row in read_samples([tmp_path / "toy.jsonl"]).rows if row.correct} == {"p1"}
+    draw(tmp_path, reward=SimpleNamespace(score=score, environment=lambda: {"sandbox": "full, version 1"}))
+    rows = read_samples([tmp_path / "toy.jsonl"]).rows
+    assert {row.id for row in rows if row.correct} == {"p1"}
+    assert {row.extra["sandbox"] for row in rows} == {"full, version 1"}
 
 
 def test_progress_counts_what_is_in_the_file(tmp_path, monkeypatch):

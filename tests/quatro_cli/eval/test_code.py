@@ -181,3 +181,12 @@ def test_samples_carry_short_values_and_long_ones_lie_beside_once(tmp_path):
     }
     with pytest.raises(Exception, match="other tests"):
         write_long_values(tmp_path / "b.jsonl", [("1", "p", {"level": 1, "tests": "y" * 300})])
+
+
+def test_samples_that_were_graded_as_they_were_drawn_name_their_sandbox(tmp_path):
+    row = {"benchmark": "own", "id": "a", "sample_index": 0, "completion": "x", "answer": None, "correct": True}
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps({**row, "sandbox": "full, version 1"}) + "\n", encoding="utf-8")
+    done = quatro("eval", "passk", file, "--k", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["grader"] == {"version": None, "policy": None, "sandbox": "full, version 1"}
