@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-trl test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
+	@echo "make test-verl-ray  verl's own trainer on Ray, two workers and two rollout servers (minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
@@ -107,6 +108,10 @@ IN_VERL := OMP_NUM_THREADS=1 VERL_LOGGING_LEVEL=ERROR $(VENV)-verl/bin/python -W
 
 test-verl: $(VENV)-verl/.installed
 	$(IN_VERL) -m pytest -m verl tests/verl
+
+# Ray gives up where its processes have not answered after 30 seconds: on a crowded machine the test is skipped.
+test-verl-ray: $(VENV)-verl/.installed
+	$(IN_VERL) -m pytest -m verl_ray -rs tests/verl
 
 test-vectors: $(VENV)-verl/.installed
 	$(VENV)-verl/bin/python tests/vectors/methods/generate.py --check

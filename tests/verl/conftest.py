@@ -1,10 +1,22 @@
-"""A small random Qwen2 with a tokenizer and a chat template, as a folder that verl and quatro both load."""
+"""verl on a CPU, and a small random Qwen2 with tokenizer and chat template that verl and quatro both load."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from pathlib import Path
 
 import pytest
+
+if importlib.util.find_spec("verl"):
+    # Read when verl is imported, here and in every process that is begun from here.
+    HERE = str(Path(__file__).parent)
+    sys.path.insert(0, HERE)
+    os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = "verl_on_cpu"
+    os.environ["VERL_PLATFORM"] = "cpu"
+    os.environ["VERL_ENGINE_DEVICE"] = "cuda"  # verl's engines have this name, and ask the platform for the device
 
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
