@@ -21,6 +21,7 @@ from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, load_config, value_texts
 from quatro.config.model import EMBEDDED_MODELS
+from quatro.runs.imported import is_imported, radius_of, read_source
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import read_points
 from quatro.runs.series import run_folders
@@ -30,7 +31,7 @@ ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
 class _Place(NamedTuple):
-    """Where a run is, or would be. ``config_file`` None: a base model, of which there are samples only."""
+    """Where a run is, or would be. ``config_file`` None: an imported run, or a base model with samples only."""
 
     path: Path
     config_file: Path | None
@@ -75,7 +76,9 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
 
 
 def _places(path: Path) -> list[_Place]:
-    """The run at ``path``, or the points of the sweep there in their order, after its base models."""
+    """The run at ``path``, imported or not, or the points of the sweep there in their order, after its base models."""
+    if is_imported(path):
+        return [_Place(path, None)]
     if (path / "config.yaml").is_file() or not (path / "sweep.yaml").is_file():
         return [_Place(folder, folder / "config.yaml") for folder in run_folders([path])]
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
@@ -149,6 +152,17 @@ def _run(
     samples: Sequence[ReportSamples],
 ) -> ReportRun:
     shared: dict[str, Any] = {"name": name, "group": group, "cell": place.cell, "samples": samples}
+    if is_imported(place.path):
+        source, rows = read_source(place.path), list(read_metrics(place.path))
+        return ReportRun(
+            status="imported",
+            step=int(rows[-1]["step"]) if rows else 0,
+            updated=source["time"],
+            delta=radius_of(rows),
+            config={f"imported.{key}": value for key, value in source.items()},
+            metrics=rows,
+            **shared,
+        )
     if config is None:
         return ReportRun(status=BASE_CELL, **shared)
     leaves = value_texts(config)
@@ -253,13 +267,13 @@ def _unused(words: str, tag: str, found: Sequence[ReportSamples]) -> str:
 def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[ReportRun]) -> dict[str, str]:
     """Commands that fill the sections that are empty."""
     hints = {}
-    trained = [(place, run) for place, run in zip(places, runs, strict=True) if run.config]
+    trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config_file]
     if not any(run.metrics for run in runs):
         is_sweep = any((path / "sweep.yaml").is_file() for path in paths)
         run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
         hints["training"] = "the `quatro sweep` command once more" if is_sweep else f"`quatro train {run} --resume`"
-    if not any(run.samples for run in runs):
-        place, first = next(((p, r) for p, r in trained if r.metrics), trained[0] if trained else (places[0], runs[0]))
+    if trained and not any(run.samples for run in runs):  # what was only imported cannot be sampled
+        place, first = next(((p, r) for p, r in trained if r.metrics), trained[0])
         benchmark = EMBEDDED_MODELS.get(first.config.get("model", "").strip('"'), "math500")
         hints["samples"] = f"`quatro sample {shlex.quote(str(place.path))} -b {benchmark} -n 64 --grade`"
     return hints

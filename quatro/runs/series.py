@@ -13,9 +13,11 @@ import numpy as np
 
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import RunSetting
+from evals.figures.training import TrainingRun
 from evals.files.metric_rows import Rows
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
+from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
@@ -40,6 +42,29 @@ class _Run(NamedTuple):
     config: Config
     rows: Rows
     leaves: Leaves
+
+
+def read_curves(paths: Sequence[Path]) -> list[TrainingRun]:
+    """Label, metrics and radius of each run at ``paths``, which may be imported.
+
+    Raises:
+        UsageError: a path is no run.
+        DataError: a metrics.jsonl is broken.
+    """
+    curves = []
+    for path in paths:
+        rows = list(read_metrics(path))
+        if is_imported(path):
+            delta = radius_of(rows)
+        elif (path / "config.yaml").is_file():
+            delta = load_config(path).method.kl_radius
+        else:
+            raise UsageError(
+                f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them, and `quatro "
+                "runs import` makes one of the metrics of TRL or verl"
+            )
+        curves.append(TrainingRun(path.resolve().name, rows, delta))
+    return curves
 
 
 def read_settings(paths: Sequence[Path]) -> RunSettings:

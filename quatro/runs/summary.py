@@ -9,6 +9,7 @@ from typing import Any
 from evals.errors import QuatroError, UsageError
 from quatro.config import Config, load_config
 from quatro.runs.checkpoint import checkpoint_steps
+from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
 from quatro.runs.metrics import last_metrics
 from quatro.runs.status import read_environment, read_status
@@ -16,9 +17,10 @@ from quatro.runs.status import read_environment, read_status
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), or `unreadable`.
+    """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
-    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. As a path it is its folder.
+    ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
+    ``config``. As a path it is its folder.
     """
 
     path: Path
@@ -54,6 +56,16 @@ def describe_run(path: Path) -> RunSummary:
         UsageError: no run is there.
         DataError: a file of it cannot be read.
     """
+    if is_imported(path):
+        source, metrics = read_source(path), last_metrics(path)
+        return RunSummary(
+            path,
+            "imported",
+            reason=f"from {source['file']} of {source['from']}",
+            step=int(metrics.get("step") or 0),
+            updated=source["time"],
+            metrics=metrics,
+        )
     if not (path / "config.yaml").is_file():
         raise UsageError(f"{path} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
     status = read_status(path)
@@ -79,7 +91,7 @@ def describe_run(path: Path) -> RunSummary:
 
 def _run_paths(root: Path) -> Iterator[Path]:
     for folder, subfolders, files in os.walk(root):
-        if "config.yaml" in files:
+        if "config.yaml" in files or is_imported(Path(folder)):
             subfolders.clear()
             yield Path(folder)
 

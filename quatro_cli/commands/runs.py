@@ -19,12 +19,13 @@ app = App()
 
 @app.callback()
 def _runs() -> None:
-    """List and show runs.
+    """List, show and import runs.
 
     \b
     Examples:
       quatro runs list
       quatro runs show runs/quickstart-quatro-0
+      quatro runs import trainer_state.json --from trl -o runs/trl
     """
 
 
@@ -72,20 +73,47 @@ def show(run: Run, json: Json = False) -> None:
     if json:
         output.json(_document(found))
         return
-    assert found.config is not None
     rows: list[tuple[str, Any]] = [
         ("run", found.path),
         ("status", found.status if found.reason is None else f"{found.status} ({found.reason})"),
-        ("step", f"{found.step} of {found.steps}"),
-        ("model", found.config.model),
-        ("method", found.config.method.name),
-        ("seed", found.config.seed),
+        ("step", found.step if found.steps is None else f"{found.step} of {found.steps}"),
+        ("model", found.config and found.config.model),
+        ("method", found.config and found.config.method.name),
+        ("seed", found.config and found.config.seed),
         ("started", found.started),
         ("updated", found.updated),
         ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
         *found.metrics.items(),
     ]
     output.table("", ["key", "value"], rows)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Metrics that the other trainer has written.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
+    tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="trl or verl.")],
+) -> None:
+    """Make a run to look at from metrics of TRL or verl.
+
+    FILE is trainer_state.json of a TRL checkpoint, or its log history as JSON lines; or what verl's file logger wrote.
+    A metric gets the name of ours that means the same, as docs/trl.md lists them, and keeps its own where there is
+    none. The run cannot be resumed or sampled.
+
+    \b
+    Examples:
+      quatro runs import trl-quatro/checkpoint-500/trainer_state.json --from trl -o runs/trl
+      quatro runs import verl/project/experiment.jsonl --from verl -o runs/verl
+      quatro plot training runs/verl runs/math-1.5b-quatro-0 -o both.pdf
+    """
+    from quatro.runs.imported import import_metrics
+
+    found = import_metrics(file, out, tool=tool)
+    output.info(f"{found.num_steps} steps")
+    output.info(*(f"{name} is {ours} here" for name, ours in found.renamed.items()))
+    output.info(f"{len(found.kept)} metrics keep their names")
+    if found.left_out:
+        output.warn(f"left out, since some values are no numbers: {', '.join(found.left_out)}")
+    output.data(str(out))
 
 
 def _row(run: RunSummary) -> list[Any]:
@@ -113,3 +141,4 @@ def _document(run: RunSummary) -> dict[str, Any]:
 
 app.add("list", list_)
 app.add("show", show)
+app.add("import", import_)

@@ -27,6 +27,8 @@ from quatro.methods.quatro import Quatro
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 from quatro.policy.rows import Rows, collate
+from quatro.runs.imported import NAMES, import_metrics, radius_of
+from quatro.runs.metrics import read_metrics
 from quatro.types import Prompt, Rollout
 
 pytestmark = pytest.mark.trl
@@ -81,7 +83,10 @@ def worker() -> Any:
 @pytest.fixture(scope="module")
 def one(worker, tiny_folder, tmp_path_factory):
     options = OPTIONS["one"]
-    return Recorded([worker.record(str(tiny_folder), tmp_path_factory.mktemp("one"), **options)], options)
+    out = tmp_path_factory.mktemp("one")
+    recorded = Recorded([worker.record(str(tiny_folder), out, **options)], options)
+    recorded.state = out / "trainer_state.json"
+    return recorded
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +275,16 @@ def test_lambda_and_the_status_of_the_duals_are_those_of_all_processes(two, tiny
 
 def test_the_table_of_completions_has_our_advantages(one, tiny_folder):
     assert sorted(one.table) == pytest.approx(sorted(Ours(one, tiny_folder).solve(2)[1]), rel=1e-5)
+
+
+def test_its_trainer_state_becomes_a_run_of_ours(one, tmp_path):
+    found = import_metrics(one.state, tmp_path / "run", tool="trl")
+    first, second, *_ = read_metrics(tmp_path / "run")
+    assert set(found.renamed) == set(NAMES["trl"]) - {"clip_ratio/region_mean"}  # GRPO's, which we do not have
+    assert first["reward/mean"] == one.log[0]["reward"]
+    assert first["dual/lam_mean"] == one.log[0]["dual/lam_mean"]
+    assert second["kl/new_old"] == one.log[1]["kl/new_old"]
+    assert radius_of([first, second]) == RADIUS
 
 
 # ---- one trainer of a single step

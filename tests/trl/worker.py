@@ -74,6 +74,7 @@ def make(cls, model: str, out: Path, **options) -> Recorder:
 def record(model: str, out: Path, **options) -> dict[str, Any]:
     trainer = make(Recorder, model, out, **options)
     trainer.train()
+    trainer.save_state()
     return {"steps": trainer.steps, "log": trainer.state.log_history, "table": list(trainer._logs["advantages"])}
 
 

@@ -47,19 +47,12 @@ def training(
       quatro plot training runs/quickstart-quatro-0
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
-    from evals.figures.training import TrainingRun, training_figure
-    from quatro.config import load_config
-    from quatro.runs.metrics import read_metrics
+    from evals.figures.training import training_figure
+    from quatro.runs.series import read_curves
 
     if out is None and len(runs) > 1:
         raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
-    for run in runs:
-        if not (run / "config.yaml").is_file():
-            raise usage_error(f"{run} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
-    drawn = [
-        TrainingRun(run.resolve().name, list(read_metrics(run)), load_config(run).method.kl_radius) for run in runs
-    ]
-    results.save(training_figure(drawn), out or runs[0] / "figures" / "training.png", "training")
+    results.save(training_figure(read_curves(runs)), out or runs[0] / "figures" / "training.png", "training")
 
 
 app.add("training", training)
