@@ -61,7 +61,7 @@ $(VENV)-base/.installed: pyproject.toml constraints.txt
 
 test-base: $(VENV)-base/.installed
 	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
-	$(VENV)-base/bin/python -m pytest tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py
+	$(VENV)-base/bin/python -m pytest tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
 
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow

@@ -33,6 +33,7 @@ class Block(BaseModel):
 class Prompt:
     """One query q: what the model reads (``token_ids``) and the reference that responses are graded by (``answer``).
 
+    A server may get ``text`` instead, which for a chat is its messages as JSON; ``token_ids`` are empty then.
     ``extra`` is that of its `Problem`: the tests of code, and the other columns of a user's own file.
     """
 
@@ -50,10 +51,10 @@ class Rollout:
     """One sampled response o.
 
     ``token_ids`` are exactly the sampled ids; the last may be a stop token, or complete a stop string. Lengths decide
-    masks, pad ids never do. ``logp`` are their log-probabilities under the sampling policy at the sampling temperature,
-    before any truncation by top_p or top_k. ``entropy`` is the exact entropy in nats of each next-token distribution at
-    temperature 1. Both are None if the engine does not know them, as in a replay. ``text`` has no special tokens and
-    ends before a stop string.
+    masks, pad ids never do. A server that does not tell the ids leaves them empty. ``logp`` are their log-probabilities
+    under the sampling policy at the sampling temperature, before any truncation by top_p or top_k. ``entropy`` is the
+    exact entropy in nats of each next-token distribution at temperature 1. Both are None if the engine does not know
+    them, as in a replay. ``text`` has no special tokens and ends before a stop string.
     """
 
     token_ids: tuple[int, ...]

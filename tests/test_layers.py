@@ -22,6 +22,7 @@ FORBIDDEN = {
 ONLY_IN = {
     "vllm": "quatro/rollout/vllm.py",
     "deepspeed": "quatro/policy/deepspeed.py",
+    "httpx": "quatro/rollout/server.py",
     "rich": "quatro_cli/output.py",
     "verl": "quatro/integrations/",
     "ray": "quatro/integrations/",
@@ -77,6 +78,9 @@ WITHOUT_TORCH = (
     "quatro/policy/kinds.py",
     "quatro/rollout/engine.py",
     "quatro/rollout/kinds.py",
+    "quatro/rollout/endpoint.py",
+    "quatro/rollout/answers.py",
+    "quatro/rollout/server.py",
 )
 # What only some commands use.
 RARE = {"matplotlib", "pandas", "sklearn", "rouge_score"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -106,6 +106,16 @@ class RolloutConfig(Block):
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _takes_weights(cls, engine: Any) -> Any:
+        if engine == "server":
+            raise ValueError(
+                f"expected one of {', '.join(ENGINES)}: a server draws samples only (`quatro sample --base-url`), "
+                "since it cannot be sent the policy's weights"
+            )
+        return engine
 
 
 class OptimizerConfig(Block):

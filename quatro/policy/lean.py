@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 _WANTS_SKLEARN = "transformers.generation.candidate_generator"
 
@@ -13,7 +14,7 @@ def import_generation() -> None:
     Only the adaptive threshold of assisted decoding would use it. Call this before a model class or `AutoTokenizer` is
     imported.
     """
-    if _WANTS_SKLEARN in sys.modules:
+    if _WANTS_SKLEARN in sys.modules or find_spec("torch") is None:  # without torch there are tokenizers only
         return
     import transformers.utils
 

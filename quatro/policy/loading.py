@@ -294,11 +294,21 @@ def require_model(name: str) -> None:
 
         check_embedded(name)
         return
-    _place_of(name, TOKENIZER_FILES, what="tokenizer")
+    require_tokenizer(name)
     _place_of(name, ("config.json",), what="model")
     if changed_by(name) is not None:
         _require_peft(name)
     _place_of(name, WEIGHT_FILES, what="weights")
+
+
+def require_tokenizer(name: str) -> None:
+    """As `require_model`, for `load_tokenizer` alone."""
+    if name.startswith("embedded:"):
+        from quatro.policy.embedded import check_embedded
+
+        check_embedded(name)
+        return
+    _place_of(name, TOKENIZER_FILES, what="tokenizer")
 
 
 def _place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The interface of a rollout engine, which `transformers.py`, `vllm.py` and `replay.py` implement.
+"""The interface of a rollout engine, which `transformers.py`, `vllm.py` and `replay.py` implement, and of samplers.
 
 After each iteration the loop calls `Engine.sync`; there an engine with weights of its own takes over the policy's.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from quatro.types import Prompt, Rollout, Sampling
 
@@ -40,6 +40,29 @@ class Sampler(Protocol):
 
         Raises:
             DataError: a prompt leaves no room for a response in the model's context.
+        """
+
+
+class Arrival(NamedTuple):
+    """Rollout ``row`` of prompt number ``number``, which is complete; it took ``num_tokens``."""
+
+    number: int
+    row: int
+    rollout: Rollout
+    num_tokens: int
+
+
+@runtime_checkable
+class StreamingSampler(Protocol):
+    """Draws responses and gives each as soon as it is complete, so that what ends the drawing loses none of them."""
+
+    def stream(
+        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> Iterator[list[Arrival]]:
+        """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, a few at a time as they come.
+
+        Raises:
+            QuatroError: no further ones can be drawn.
         """
 
 

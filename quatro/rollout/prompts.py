@@ -91,8 +91,13 @@ def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> It
         token_ids = tokenizer(text, add_special_tokens=template == "plain")["input_ids"]
         if not token_ids:
             raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
-        answer = None if problem.answer is None else str(problem.answer)
-        yield Prompt(problem.benchmark, problem.id, problem.problem, answer, text, tuple(token_ids), problem.extra)
+        yield make_prompt(problem, text, tuple(token_ids))
+
+
+def make_prompt(problem: Problem, text: str, token_ids: tuple[int, ...]) -> Prompt:
+    """The prompt of ``problem`` that reads ``text``."""
+    answer = None if problem.answer is None else str(problem.answer)
+    return Prompt(problem.benchmark, problem.id, problem.problem, answer, text, token_ids, problem.extra)
 
 
 def digest_prompts(prompts: Sequence[Prompt]) -> str:

@@ -18,6 +18,12 @@ MORE_PIECES = 4
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
+def before_stop(text: str, stop: Sequence[str]) -> str:
+    """The part of ``text`` before the first of the strings ``stop`` in it; all of it if it holds none."""
+    ends = [text.find(one) for one in stop if one in text]
+    return text[: min(ends)] if ends else text
+
+
 class ResponseTexts:
     """The texts of responses that one call of an engine draws; responses with equal tokens are decoded once."""
 
@@ -32,9 +38,7 @@ class ResponseTexts:
         """The text before any stop string in it."""
         text = self._text_of.get(token_ids)
         if text is None:
-            whole = self._decode(token_ids)
-            ends = [whole.find(stop) for stop in self._stop if stop in whole]
-            text = self._text_of[token_ids] = whole[: min(ends)] if ends else whole
+            text = self._text_of[token_ids] = before_stop(self._decode(token_ids), self._stop)
         return text
 
     def meets_stop(self, token_ids: Sequence[int] | NDArray[np.int64]) -> bool:

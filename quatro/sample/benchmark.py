@@ -10,10 +10,12 @@ however often sampling was interrupted and however problems were batched, and so
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from evals.files.whole import file_stem, write_bytes
 from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
+from quatro.rollout.engine import Arrival, RolloutProgress, StreamingSampler
 from quatro.rollout.streams import sample_seed
 from quatro.sample.settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
@@ -59,7 +62,7 @@ class SampleFile:
 
 
 def sample_benchmark(
-    engine: Sampler,
+    engine: Sampler | StreamingSampler,
     prompts: Sequence[Prompt],
     *,
     n: int,
@@ -108,18 +111,47 @@ def sample_benchmark(
 
             asked = [prompt for prompt, _ in chunk]
             seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
-            rollouts = engine.generate(asked, seeds, sampling, progress=report)
-            correct = reward.score(asked, rollouts).correct if reward is not None else None
-            for i, (prompt, indices) in enumerate(chunk):
-                verdicts = correct[i] if correct is not None else [None] * len(rollouts[i])
-                drawn = zip(indices, rollouts[i], verdicts, strict=True)
-                writer.append(_sample(prompt, index, rollout, verdict, graded_by) for index, rollout, verdict in drawn)
-                num_done += len(rollouts[i])
-                num_tokens += sum(len(rollout.token_ids) for rollout in rollouts[i])
-            report(0, 0, num_done, num_tokens)
-        if num_present:  # also where nothing was missing: a call may have ended between its last row and this
+            with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
+                for batch in batches:
+                    judged = zip(batch, _verdicts(reward, asked, batch), strict=True)
+                    for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
+                        prompt, indices = chunk[number]
+                        writer.append(
+                            _sample(prompt, indices[one.row], one.rollout, right, graded_by) for one, right in group
+                        )
+                    num_done += len(batch)
+                    num_tokens += sum(arrival.num_tokens for arrival in batch)
+                    report(0, 0, num_done, num_tokens)
+        # Also where nothing was missing: a call may have ended between its last row and this.
+        if num_present or isinstance(engine, StreamingSampler):
             put_in_order(path, [prompt.id for prompt in prompts])
     return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
+
+
+def _arrivals(
+    engine: Sampler | StreamingSampler,
+    prompts: Sequence[Prompt],
+    seeds: Sequence[Sequence[int]],
+    sampling: Sampling,
+    progress: RolloutProgress,
+) -> Generator[list[Arrival], None, None]:
+    """All rollouts at once, or as they come from an engine that gives each as soon as it is complete."""
+    if isinstance(engine, StreamingSampler):
+        yield from engine.stream(prompts, seeds, sampling)
+        return
+    groups = engine.generate(prompts, seeds, sampling, progress=progress)
+    yield [
+        Arrival(number, row, rollout, len(rollout.token_ids))
+        for number, (wanted, group) in enumerate(zip(seeds, groups, strict=True))
+        for row, (_, rollout) in enumerate(zip(wanted, group, strict=True))
+    ]
+
+
+def _verdicts(reward: Reward | None, prompts: Sequence[Prompt], batch: Sequence[Arrival]) -> list[bool | None]:
+    if reward is None:
+        return [None] * len(batch)
+    scored = reward.score([prompts[one.number] for one in batch], [[one.rollout] for one in batch])
+    return [verdict for (verdict,) in scored.correct]
 
 
 def _sample(

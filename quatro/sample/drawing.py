@@ -9,65 +9,28 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evals.benchmarks import codegrammar, countdown
 from evals.benchmarks.catalogue import grader_of, registry
 from evals.benchmarks.loading import load_problems
-from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.policy.digest import check_model, model_digest
-from quatro.policy.embedded import resolve_model
+from quatro.policy.digest import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_reward
-from quatro.rollout.engine import Recipe
-from quatro.rollout.prompts import to_prompts
+from quatro.rollout.endpoint import Endpoint, find_endpoint
 from quatro.runs.checkpoint import unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
-from quatro.sample.benchmark import DrawProgress, SampleFile, refuse_long_prompts, sample_benchmark
+from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
 from quatro.sample.model import SampledModel, find_model
+from quatro.sample.plan import BenchmarkPlan, SamplePlan
+from quatro.sample.served import check_served, open_server
 from quatro.sample.settings import SampleSettings, settings_of
-from quatro.types import Sampling
-
-if TYPE_CHECKING:
-    import torch
-
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class BenchmarkPlan:
-    """What is drawn of one benchmark; ``grader`` judges its samples where they are graded."""
-
-    name: str
-    problems: list[Problem]
-    sampling: Sampling
-    template: str
-    grader: str
-
-
-@dataclass(frozen=True)
-class SamplePlan:
-    """What a call of `draw_samples` is going to draw, checked as far as it can be before torch is loaded.
-
-    ``gpus`` are devices as CUDA_VISIBLE_DEVICES names them; ``notes`` say where an option replaces a preset's value.
-    """
-
-    model: SampledModel
-    benchmarks: list[BenchmarkPlan]
-    n: int
-    seed: int
-    folder: Path
-    engine: str
-    gpus: list[str]
-    grade: bool
-    notes: list[str]
 
 
 def draw_samples(
@@ -85,8 +48,13 @@ def draw_samples(
     seed: int = 0,
     tag: str | None = None,
     out: str | os.PathLike[str] | None = None,
-    engine: str = "transformers",
+    engine: str | None = None,
     gpus: str | None = None,
+    base_url: str | None = None,
+    served_model: str | None = None,
+    chat: bool = False,
+    text: bool = False,
+    concurrency: int | None = None,
     grade: bool = False,
     progress: DrawProgress | None = None,
 ) -> list[SampleFile]:
@@ -115,16 +83,23 @@ def draw_samples(
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
-        engine: `transformers` or `vllm`.
+        engine: `transformers` or `vllm`. Default: `transformers`.
         gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
+        base_url: an OpenAI-compatible server that draws instead, such as `http://localhost:8000/v1`; docs/servers.md.
+        served_model: what the model is called there. Default: as ``model`` is.
+        chat: send messages, to which the server applies its own chat template. ``model`` may be its name there then.
+        text: send prompts as text. ``model`` may be its name there then. Default: send token ids.
+        concurrency: requests that may be open at once. Default: 32.
         grade: grade each sample as it is drawn; its line says whether it is correct.
         progress: called with the benchmark, samples in its file, samples wanted and tokens drawn by this call.
 
     Raises:
         UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
-        MissingError: the model, a benchmark, a package or a GPU is not on this machine.
-        DataError: a run or a file is damaged, or a prompt leaves no room for a response in the model's context.
+        MissingError: the model, a benchmark, a package or a GPU is not on this machine, or a server does not answer.
+        DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or the
+            answers of a server are none.
     """
+    endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     plan = plan_samples(
         model,
         benchmarks,
@@ -142,6 +117,7 @@ def draw_samples(
         engine=engine,
         gpus=gpus,
         grade=grade,
+        endpoint=endpoint,
     )
     return draw_planned(plan, progress=progress)
 
@@ -161,15 +137,16 @@ def plan_samples(
     seed: int,
     tag: str | None,
     out: str | os.PathLike[str] | None,
-    engine: str,
+    engine: str | None,
     gpus: str | None,
     grade: bool,
+    endpoint: Endpoint | None = None,
 ) -> SamplePlan:
     """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
-    drawer = engines.engine_name(engine)
+    drawer = "server" if endpoint is not None else engines.engine_name(engine or "transformers")
     settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
@@ -188,8 +165,11 @@ def plan_samples(
         raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
     sampling = plans[0].sampling
     default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
-    ENGINES[drawer].check(temperatures={"temperature": sampling.temperature})
-    check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
+    if endpoint is not None:
+        check_served(endpoint, found, plans, engine=engine, gpus=gpus)
+    else:
+        ENGINES[drawer].check(temperatures={"temperature": sampling.temperature})
+        check_model(found.name, trained_on=found.checkpoint.trained_on if found.checkpoint else None)
     return SamplePlan(
         model=found,
         benchmarks=plans,
@@ -197,9 +177,10 @@ def plan_samples(
         seed=seed,
         folder=default if out is None else Path(out),
         engine=drawer,
-        gpus=engines.gpu_list(gpus),  # last: only torch knows how many there are
+        gpus=[] if endpoint is not None else engines.gpu_list(gpus),  # last: only torch knows how many there are
         grade=grade,
         notes=notes,
+        endpoint=endpoint,
     )
 
 
@@ -234,55 +215,25 @@ def draw_planned(
     finished: Callable[[SampleFile], None] | None = None,
 ) -> list[SampleFile]:
     """Draws what is planned, as `draw_samples` does; ``finished`` is told of every file once it is complete."""
-    from quatro.policy.device import find_device
-    from quatro.policy.loading import context_limit, load_model_config, load_tokenizer
-
-    weights = resolve_model(plan.model.name)
-    tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
-    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
-    for rows in prompts:
-        refuse_long_prompts(rows, context)
-    pairs = list(zip(plan.benchmarks, prompts, strict=True))
-    longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
-    device = find_device("auto")
-    recipe = Recipe(
-        engine=plan.engine,
-        weights=weights,
-        dtype="bfloat16" if device.type == "cuda" else "float32",
-        device=str(device),
-        max_tokens=longest if context is None else min(context, longest),
-    )
-    source = replace(
-        plan.model.source,
-        fingerprint=model_digest(weights),
-        dtype=recipe.dtype,
-        device=_device_name(device),
-        engine=plan.engine,
-    )
+    opening = engines.open_local(plan) if plan.endpoint is None else open_server(plan, plan.endpoint)
     files = []
-    with engines.open_sampler(recipe, plan.gpus) as sampler:
-        for one, rows in pairs:
+    with opening as opened:
+        for one, rows in zip(plan.benchmarks, opened.prompts, strict=True):
             with closing(make_reward(one.grader)) if plan.grade else nullcontext() as reward:
                 file = sample_benchmark(
-                    sampler,
+                    opened.sampler,
                     rows,
                     n=plan.n,
                     sampling=one.sampling,
                     seed=plan.seed,
                     template=one.template,
-                    source=source,
+                    source=opened.source,
                     folder=plan.folder,
                     reward=reward,
                     progress=progress,
-                    num_rows=engines.rows_per_call(recipe, one.sampling, len(plan.gpus)),
+                    num_rows=opened.rows_per_call(one.sampling),
                 )
             files.append(file)
             if finished is not None:
                 finished(file)
     return files
-
-
-def _device_name(device: torch.device) -> str:
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)

@@ -7,18 +7,26 @@ import functools
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
+from quatro.policy.digest import model_digest
+from quatro.policy.embedded import resolve_model
 from quatro.registry import ENGINES
 from quatro.rollout.engine import EngineKind, Recipe
+from quatro.rollout.prompts import to_prompts
+from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts
+from quatro.sample.settings import Source
 
 if TYPE_CHECKING:
-    from quatro.rollout.engine import Engine, Sampler
-    from quatro.types import Sampling
+    import torch
+
+    from quatro.rollout.engine import Engine, Sampler, StreamingSampler
+    from quatro.sample.plan import SamplePlan
+    from quatro.types import Prompt, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +40,7 @@ def engine_name(name: str) -> str:
     """
     names = [engine for engine in ENGINES if not ENGINES[engine].is_recorded]
     if name not in names:
-        raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(names)}")
+        raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(names)}, and --base-url names a server")
     ENGINES[name].check(temperatures={})
     return name
 
@@ -64,6 +72,58 @@ def gpu_list(text: str | None) -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(count)]
     return [names[number].strip() for number in chosen]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What draws, and what it is given: the prompts of each benchmark, and how many samples a call draws."""
+
+    sampler: Sampler | StreamingSampler
+    prompts: list[list[Prompt]]
+    source: Source
+    rows_per_call: Callable[[Sampling], int]
+
+
+@contextlib.contextmanager
+def open_local(plan: SamplePlan) -> Iterator[Opened]:
+    """The engine of ``plan`` on this machine.
+
+    Raises:
+        What `open_sampler` raises, and DataError: a prompt leaves no room for a response in the model's context.
+    """
+    from quatro.policy.device import find_device
+    from quatro.policy.loading import context_limit, load_model_config, load_tokenizer
+
+    weights = resolve_model(plan.model.name)
+    tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
+    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
+    for rows in prompts:
+        refuse_long_prompts(rows, context)
+    pairs = list(zip(plan.benchmarks, prompts, strict=True))
+    longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
+    device = find_device("auto")
+    recipe = Recipe(
+        engine=plan.engine,
+        weights=weights,
+        dtype="bfloat16" if device.type == "cuda" else "float32",
+        device=str(device),
+        max_tokens=longest if context is None else min(context, longest),
+    )
+    source = replace(
+        plan.model.source,
+        fingerprint=model_digest(weights),
+        dtype=recipe.dtype,
+        device=_device_name(device),
+        engine=plan.engine,
+    )
+    with open_sampler(recipe, plan.gpus) as sampler:
+        yield Opened(sampler, prompts, source, lambda sampling: rows_per_call(recipe, sampling, len(plan.gpus)))
+
+
+def _device_name(device: torch.device) -> str:
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device.type)
 
 
 @contextlib.contextmanager
@@ -123,8 +183,6 @@ def make_sampling_engine(recipe: Recipe) -> Engine:
 
 def rows_per_call(recipe: Recipe, sampling: Sampling, num_engines: int) -> int:
     """Samples that one call draws: what keeps all engines busy."""
-    from quatro.sample.benchmark import default_rows_per_call
-
     kind: type[EngineKind] = ENGINES[recipe.engine]
     rows = kind.rows_per_call or default_rows_per_call(sampling)
     return rows * max(1, num_engines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +83,8 @@ class Source:
     """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
 
     ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
-    ``engine`` drew them: another one makes other texts of the same seeds.
+    ``engine`` drew them: another one makes other texts of the same seeds. ``server`` is what is known of a server that
+    did, and how it is asked.
     """
 
     model: str
@@ -91,6 +93,7 @@ class Source:
     dtype: str | None = None
     device: str | None = None
     engine: str = "transformers"
+    server: Mapping[str, Any] | None = None
 
 
 def claim_folder(
@@ -116,8 +119,8 @@ def claim_folder(
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {"engine": "transformers", **found, **found["sampling"], **there},
-            {**head, **shared, **{key: value for key, value in own.items() if key != "n"}},
+            {"engine": "transformers", **found, **found["sampling"], **there, **_named(found.get("server"))},
+            {**head, **shared, **{key: value for key, value in own.items() if key != "n"}, **_named(source.server)},
         )
         own["n"] = max(n, there["n"])
         benchmarks = {**found["benchmarks"], benchmark: own}
@@ -135,10 +138,53 @@ def claim_folder(
         "schema": 1,
         **head,
         "devices": devices,
+        **({} if source.server is None else {"server": {**_came(found), **source.server}}),
         "sampling": {"n": common["n"], **shared, **{key: value for key, value in common.items() if key != "n"}},
         "benchmarks": benchmarks,
     }
     write_json(path, document)
+
+
+def add_answers(
+    folder: Path, *, retries: Mapping[str, int], fingerprints: Iterable[str], num_with_ids: int, num_as_text: int
+) -> None:
+    """Add what came back from a server in one call to the sampling.json of ``folder``, if it is a server's."""
+    path = folder / "sampling.json"
+    document = read_document(path) if path.exists() else {}
+    if "server" not in document:  # refused before anything was drawn
+        return
+    there = document["server"]
+    came = {
+        "retries": dict(sorted((Counter(there["retries"]) + Counter(retries)).items())),
+        "system_fingerprints": sorted({*there["system_fingerprints"], *fingerprints}),
+        "answers_with_token_ids": there["answers_with_token_ids"] + num_with_ids,
+        "answers_as_text": there["answers_as_text"] + num_as_text,
+    }
+    write_json(path, {**document, "server": {**there, **came}})
+    if len(came["system_fingerprints"]) > len(there["system_fingerprints"]) > 0:
+        logger.warning(
+            "%s: the server called itself %s in turn: the same seed may give another text",
+            folder,
+            ", ".join(came["system_fingerprints"]),
+        )
+
+
+# What `add_answers` adds to.
+_NOTHING_CAME: Mapping[str, Any] = {
+    "retries": {},
+    "system_fingerprints": [],
+    "answers_with_token_ids": 0,
+    "answers_as_text": 0,
+}
+
+
+def _came(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    there = found.get("server", {}) if found is not None else {}
+    return {key: there.get(key, nothing) for key, nothing in _NOTHING_CAME.items()}
+
+
+def _named(server: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {f"server's {key}": value for key, value in (server or {}).items()}
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
@@ -147,6 +193,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
         entries: Any = found.get("benchmarks")
         is_sound = isinstance(entries, dict) and all(
             isinstance(entry, dict) and entry.keys() >= _OWN and type(entry["n"]) is int for entry in entries.values()
+        )
+        server: Any = found.get("server", {})
+        is_sound &= isinstance(server, dict) and all(
+            type(server.get(key, nothing)) is type(nothing) for key, nothing in _NOTHING_CAME.items()
         )
         if not (is_sound and isinstance(found.get("sampling"), dict) and isinstance(found.get("devices"), list)):
             refuse(str(path), "not as `quatro sample` writes it")

@@ -27,7 +27,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL|RUN",
-        help="A model folder, a Hub id, embedded:countdown, or a run, whose latest checkpoint is sampled.",
+        help="A model folder, a Hub id, embedded:countdown, a name on a server, or a run, whose latest "
+        "checkpoint is sampled.",
         autocompletion=completion.runs,
     ),
 ]
@@ -60,20 +61,14 @@ TopK = Annotated[
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option(
-        "--max-tokens",
-        metavar="N",
-        min=1,
-        help="Longest response. Default: that of the run, the preset or the benchmark.",
-    ),
+    typer.Option("--max-tokens", metavar="N", help="Longest response. Default: of run, preset or -b."),
 ]
 Stop = Annotated[
     list[str] | None,
     typer.Option(
         "--stop",
         metavar="TEXT",
-        help=r"End responses before TEXT, with \n, \t and \\ for line break, tab and backslash; repeatable. "
-        "Default: the run's, else the template's.",
+        help=r"End before TEXT, with \n, \t and \\ as escapes; repeatable. Default: the run's or template's.",
     ),
 ]
 Preset = Annotated[
@@ -86,7 +81,7 @@ Preset = Annotated[
 ]
 Template = Annotated[
     str | None,
-    typer.Option("--template", metavar="NAME", help="Prompt template. Default: the run's, else the benchmark's."),
+    typer.Option("--template", metavar="NAME", help="Of prompts. Default: the run's or benchmark's."),
 ]
 Tag = Annotated[
     str | None,
@@ -94,9 +89,25 @@ Tag = Annotated[
 ]
 SamplesFolder = Annotated[
     Path | None,
-    typer.Option(
-        "-o", "--out", metavar="DIR", help="Folder for the samples. Default: RUN/samples/TAG or samples/MODEL/TAG."
-    ),
+    typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG."),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="transformers or vllm. Default: transformers."),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md)."),
+]
+ServedModel = Annotated[
+    str | None,
+    typer.Option("--served-model", metavar="NAME", help="What the server calls the model. Default: MODEL."),
+]
+Chat = Annotated[bool, typer.Option("--chat", help="Send it messages, for its own chat template.")]
+Text = Annotated[bool, typer.Option("--text", help="Send it text. Default: token ids.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", metavar="N", min=1, help="Requests open at once. Default: 32."),
 ]
 Gpus = Annotated[
     str | None,
@@ -119,8 +130,13 @@ def sample(
     seed: Seed = 0,
     tag: Tag = None,
     out: SamplesFolder = None,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="transformers or vllm.")] = "transformers",
+    engine: Engine = None,
     gpus: Gpus = None,
+    base_url: BaseUrl = None,
+    served_model: ServedModel = None,
+    chat: Chat = False,
+    text: Text = False,
+    concurrency: Concurrency = None,
     grade: Grade = False,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
@@ -134,8 +150,9 @@ def sample(
       quatro sample embedded:countdown -b countdown -n 256
       quatro sample runs/math -b math500,aime24 --preset paper
     """
-    from quatro.sample import plan_samples
+    from quatro.sample import find_endpoint, plan_samples
 
+    endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     plan = plan_samples(
         model,
         split(benchmarks),
@@ -153,6 +170,7 @@ def sample(
         engine=engine,
         gpus=gpus,
         grade=grade,
+        endpoint=endpoint,
     )
     output.info(*plan.notes)
     if dry_run:
@@ -162,12 +180,16 @@ def sample(
 
 
 def _describe(plan: SamplePlan) -> None:
+    from quatro.sample import request_note
+
     for one in plan.benchmarks:
         count = len(one.problems)
         output.data(
             f"{count} problems x {plan.n} samples = {count * plan.n} of {one.name} from {plan.model.name} "
             f"into {plan.folder} (template {one.template}, {_words(one.sampling)})"
         )
+    if plan.endpoint is not None:
+        output.data(request_note(plan, plan.endpoint))
 
 
 def _draw(plan: SamplePlan) -> None:
@@ -187,7 +209,8 @@ def _draw(plan: SamplePlan) -> None:
         output.info(f"{file.benchmark}: {file.num_new} samples drawn, {file.num_present} were there")
         output.data(str(file.path))
 
-    ensure_model(plan.model.name)
+    if plan.endpoint is None or plan.endpoint.form == "ids":
+        ensure_model(plan.model.name)
     with _keeping(plan.folder), ExitStack() as stack:
         draw_planned(plan, progress=progress, finished=finished)
 

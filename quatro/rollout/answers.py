@@ -1,0 +1,167 @@
+"""What a server's answers mean, and what is wrong with those that mean nothing. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from evals.errors import DataError, UsageError
+from quatro.types import FinishReason
+
+MOST_SHOWN = 300  # characters of a server's own words
+
+
+class Unanswered(Exception):
+    """A request that another try may answer. ``kind`` is the status, or `connection`, `timeout` or `answer`.
+
+    ``retry_after_s`` is how long the server asks to wait.
+    """
+
+    def __init__(self, kind: str, said: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(said)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server says of a model in its list; ``max_model_len`` counts prompt and response."""
+
+    id: str
+    owned_by: str | None = None
+    root: str | None = None
+    max_model_len: int | None = None
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether the server takes vLLM's own fields, as far as it says."""
+        return self.owned_by == "vllm"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response as the server gives it. ``token_ids`` and ``num_tokens`` are None where it does not say.
+
+    ``system_fingerprint`` is the server's own word for what it runs.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    token_ids: tuple[int, ...] | None
+    num_tokens: int | None
+    system_fingerprint: str | None
+
+
+def read_document(body: bytes) -> dict[str, Any]:
+    """The JSON object of an answer with status 200.
+
+    Raises:
+        Unanswered: it is none, or one that holds an error.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Unanswered("answer", f"status 200 without a JSON object: {words(body)}")
+    if document.get("error"):
+        raise Unanswered("answer", f"status 200 with an error: {words(body)}")
+    return document
+
+
+def words(body: bytes) -> str:
+    """What the server says of an error, on one line and not at length."""
+    try:
+        document = json.loads(body)
+        error = document.get("error", document)
+        said = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, RecursionError, AttributeError, LookupError):
+        said = body.decode("utf-8", "replace")
+    return " ".join(said.split())[:MOST_SHOWN] or "nothing"
+
+
+def read_models(document: Mapping[str, Any]) -> list[Served]:
+    """The models of a server's list; raises Unanswered if it is none."""
+    cards = document.get("data")
+    if not isinstance(cards, list) or not all(isinstance(card, dict) and _text(card, "id") for card in cards):
+        raise Unanswered("answer", "status 200 without a list of models")
+    return [
+        Served(card["id"], _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
+        for card in cards
+    ]
+
+
+def find_served(models: Sequence[Served], names: Sequence[str], *, where: str) -> Served:
+    """The model that is called one of ``names`` there, or was loaded from it.
+
+    Raises:
+        UsageError: there is none; the message lists what is served.
+    """
+    for name in names:
+        for model in models:
+            if name in (model.id, model.root):
+                return model
+    served = ", ".join(repr(model.id) for model in models[:5]) or "no model"
+    more = f" and {len(models) - 5} more" if len(models) > 5 else ""
+    raise UsageError(f"{where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
+
+
+def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, context: int | None) -> Answer:
+    """The one response in an answer to a request for ``max_tokens`` of ``model``, whose context has ``context`` tokens.
+
+    Raises:
+        Unanswered: there is no whole response in it.
+        DataError: another model answered, or the response was cut shorter, or is longer, than was asked for.
+    """
+    if (name := document.get("model")) not in (None, model):
+        raise DataError(
+            f"{model!r} was asked and {str(name)[:MOST_SHOWN]!r} answered; "
+            "if that is the same model, ask for it by this name: --served-model"
+        )
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
+    if not isinstance(choice, dict):
+        raise Unanswered("answer", "status 200 without exactly one response")
+    message = choice.get("message")
+    text = choice.get("text") if message is None else _text(message, "content") or ""
+    if not isinstance(text, str):
+        raise Unanswered("answer", "status 200 with a response that has no text")
+    reason = choice.get("finish_reason")
+    if reason not in ("stop", "length"):
+        raise Unanswered("answer", f"a response that ended with {str(reason)[:40]!r}, expected 'stop' or 'length'")
+    usage = document.get("usage")
+    num_tokens, num_prompt = _count(usage, "completion_tokens"), _count(usage, "prompt_tokens")
+    token_ids = _token_ids(choice)
+    if token_ids is not None:
+        if num_tokens not in (None, len(token_ids)):
+            raise Unanswered("answer", f"{len(token_ids)} token ids in a response that is said to have {num_tokens}")
+        num_tokens = len(token_ids)
+    if num_tokens is not None:
+        fills_context = context is not None and num_prompt is not None and num_prompt + num_tokens >= context
+        if num_tokens > max_tokens or (reason == "length" and num_tokens < max_tokens and not fills_context):
+            raise DataError(
+                f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {num_tokens}; "
+                "the server has a limit of its own: change it there, or sample with --max-tokens at or below it"
+            )
+    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, _text(document, "system_fingerprint"))
+
+
+def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
+    ids = choice.get("token_ids")
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
+        raise Unanswered("answer", "status 200 with token ids that are none")
+    return tuple(ids)
+
+
+def _text(block: Any, name: str) -> str | None:
+    value = block.get(name) if isinstance(block, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _count(block: Any, name: str) -> int | None:
+    value = block.get(name) if isinstance(block, dict) else None
+    return value if type(value) is int and value >= 0 else None

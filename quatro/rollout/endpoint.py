@@ -1,0 +1,104 @@
+"""Which server is asked, and how: `quatro sample --base-url` and the options that go with it. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from evals.errors import UsageError
+
+KEYS = ("QUATRO_API_KEY", "OPENAI_API_KEY")  # the first that is set is sent
+CONCURRENCY = 32
+
+PromptForm = Literal["ids", "text", "chat"]
+FORMS: dict[PromptForm, str] = {
+    "ids": "token ids, made here",
+    "text": "text",
+    "chat": "messages, to which the server applies its own chat template",
+}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An OpenAI-compatible server. ``served_model`` is None where MODEL says what it is called there.
+
+    ``form`` is that of the prompts in a request; at most ``concurrency`` requests are open at once.
+    """
+
+    base_url: str
+    served_model: str | None = None
+    form: PromptForm = "ids"
+    concurrency: int = CONCURRENCY
+
+    @property
+    def path(self) -> str:
+        """What a request is posted to, below ``base_url``."""
+        return "chat/completions" if self.form == "chat" else "completions"
+
+
+def find_endpoint(
+    base_url: str | None,
+    *,
+    served_model: str | None = None,
+    chat: bool = False,
+    text: bool = False,
+    concurrency: int | None = None,
+) -> Endpoint | None:
+    """The server at ``base_url``; None without one.
+
+    Raises:
+        UsageError: an option that needs a server has none, both forms of prompts are asked for, ``concurrency`` is
+            below 1, or ``base_url`` is no address or holds credentials.
+    """
+    options = {"--served-model": served_model, "--chat": chat, "--text": text, "--concurrency": concurrency}
+    if base_url is None:
+        given = [name for name, value in options.items() if value not in (None, False)]
+        if given:
+            raise UsageError(f"{given[0]} is for a server; name one with --base-url, or leave it out")
+        return None
+    if chat and text:
+        raise UsageError("--chat sends messages and --text sends text; choose one")
+    if concurrency is not None and concurrency < 1:
+        raise UsageError(f"--concurrency is at least 1, found {concurrency}")
+    form: PromptForm = "chat" if chat else "text" if text else "ids"
+    return Endpoint(_checked(base_url), served_model, form, concurrency or CONCURRENCY)
+
+
+def api_key(environment: Mapping[str, str]) -> str | None:
+    """The key in ``environment``, if there is one; no message ever holds it.
+
+    Raises:
+        UsageError: it holds characters that no HTTP header takes.
+    """
+    name = key_name(environment)
+    if name is None:
+        return None
+    key = environment[name].strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{name} holds characters that no key has, such as a line break; set it again")
+    return key
+
+
+def key_name(environment: Mapping[str, str]) -> str | None:
+    """The variable whose key is sent."""
+    return next((name for name in KEYS if environment.get(name, "").strip()), None)
+
+
+def _checked(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+        is_host = ":" in host or (len(host) < 254 and re.fullmatch(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?", host, re.ASCII))
+        has_address = parts.scheme in ("http", "https") and is_host and parts.port != 0
+    except ValueError:  # a port that is no number, brackets that do not close
+        has_address = False
+    if "@" in base_url or "?" in base_url or "#" in base_url:  # and so it is not shown
+        raise UsageError(
+            f"--base-url holds a user, a password or a query; give the address alone, and a key in {KEYS[0]}"
+        )
+    if not has_address or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
+        raise UsageError(f"--base-url {base_url!a}: expected an address such as http://localhost:8000/v1")
+    return base_url.rstrip("/")

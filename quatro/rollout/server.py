@@ -1,0 +1,348 @@
+"""Draws responses from an OpenAI-compatible server. The only file that uses httpx. Imports no torch.
+
+Each response is a request of its own with its own seed, and what fails for a while is asked again, a bounded number of
+times. vLLM is also told what the model's generation_config.json would otherwise decide, and gives the sampled ids back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import random
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+import httpx
+from anyio.from_thread import start_blocking_portal
+
+from evals.errors import DataError, MissingError, QuatroError, UsageError
+from quatro.rollout.answers import (
+    Answer,
+    Served,
+    Unanswered,
+    find_served,
+    read_answer,
+    read_document,
+    read_models,
+    words,
+)
+from quatro.rollout.endpoint import KEYS, Endpoint
+from quatro.rollout.engine import Arrival
+from quatro.rollout.limits import response_limits
+from quatro.rollout.stops import before_stop
+from quatro.types import Prompt, Rollout, Sampling
+
+logger = logging.getLogger(__name__)
+
+MOST_TRIES = 8
+# A server that says it is busy is alive; one that stalls costs the whole time limit each time.
+MOST_TRIES_OF = {"429": 32, "timeout": 2}
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # between two tries: twice as long each time
+LONGEST_RETRY_AFTER_S = 600.0
+CONNECT_LIMIT_S = 10.0
+# From sending a request to the last byte of its answer, which waits its turn in the server and grows with its tokens.
+LIMIT_S, LIMIT_PER_TOKEN_S = 120.0, 0.5
+# The list of models, which comes first: nothing is lost yet if the address is wrong.
+FIRST_LIMIT_S, FIRST_TRIES = 30.0, 3
+MOST_BYTES = 16 << 20  # in one answer
+SEED_BITS = 53  # the integers that every reader of JSON holds exactly
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Those that a server must be signed by; reading them takes longer than many a request."""
+    return httpx.create_ssl_context()
+
+
+class _Request(NamedTuple):
+    """Response ``row`` to prompt number ``number``."""
+
+    number: int
+    row: int
+    prompt: Prompt
+    seed: int
+    max_tokens: int
+
+
+class Server:
+    """Asks one server, patiently. ``retries`` counts by `Unanswered.kind` what was asked again."""
+
+    def __init__(self, endpoint: Endpoint, key: str | None) -> None:
+        self.endpoint = endpoint
+        self.where = f"the server at {endpoint.base_url}"
+        self.retries: Counter[str] = Counter()
+        self._key = key
+
+    def client(self) -> httpx.AsyncClient:
+        """A pool of connections, to be closed.
+
+        Raises:
+            UsageError: the address is none, or the environment asks for a proxy of a kind that is not known here.
+        """
+        url = f"{self.endpoint.base_url}/"
+        try:
+            assert httpx.URL(url).host  # only then is it looked at
+            return httpx.AsyncClient(
+                base_url=url,
+                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                limits=httpx.Limits(max_connections=self.endpoint.concurrency),
+                timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
+                verify=_certificates(),
+            )
+        except (httpx.InvalidURL, ValueError, ImportError) as error:  # ImportError: a SOCKS proxy
+            raise UsageError(f"{self.where} cannot be asked: {error}; look at --base-url and ALL_PROXY") from None
+
+    def find_model(self, names: Sequence[str]) -> Served:
+        """What the server says of the model that is called one of ``names`` there.
+
+        Raises:
+            UsageError: it serves no such model.
+            MissingError: it does not answer, or wants a key.
+        """
+
+        async def ask() -> list[Served]:
+            async with self.client() as client:
+                return await self.ask(
+                    client, "GET", "models", read_models, limit_s=FIRST_LIMIT_S, most_tries=FIRST_TRIES
+                )
+
+        with start_blocking_portal() as portal:  # a thread of its own: a notebook's has a loop already
+            models = portal.call(ask)
+        return find_served(models, names, where=self.where)
+
+    async def ask(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        path: str,
+        read: Callable[[Mapping[str, Any]], T],
+        *,
+        limit_s: float,
+        most_tries: int = MOST_TRIES,
+        body: Mapping[str, Any] | None = None,
+        about: str = "",
+        seed: int = 0,
+    ) -> T:
+        """What ``read`` makes of the answer; asked again where it raises Unanswered or the server fails.
+
+        ``about`` names the request in errors; ``seed`` spreads the tries of requests that failed together.
+
+        Raises:
+            UsageError: the server refuses the request.
+            MissingError: it still fails after all tries, or wants another key.
+            DataError: what ``read`` raises, or its answers still are none after all tries.
+        """
+        jitter = random.Random(seed)
+        tries: Counter[str] = Counter()
+        while True:
+            try:
+                return read(read_document(await self._once(client, method, path, body, limit_s, about)))
+            except Unanswered as failure:
+                kind, said = failure.kind, self._without_key(str(failure))
+                tries[kind] += 1
+                wait_s = wait_before(tries.total() + 1, jitter.random(), failure.retry_after_s)
+                if tries[kind] >= MOST_TRIES_OF.get(kind, most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
+                    raise self._given_up(kind, said, tries.total(), wait_s, about) from None
+            except DataError as error:
+                raise DataError(f"{self.where}{about}: {error}") from None
+            if not self.retries[kind]:
+                logger.warning("%s: %s; it is asked again", self.where, said)
+            self.retries[kind] += 1
+            await asyncio.sleep(wait_s)
+
+    async def _once(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        limit_s: float,
+        about: str,
+    ) -> bytes:
+        """The body of the answer if its status is 200."""
+        # httpx would not write half a surrogate pair, which a problem may hold.
+        content = None if body is None else json.dumps(body).encode("ascii")
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        answer = b""
+        try:
+            async with (
+                asyncio.timeout(limit_s),
+                client.stream(method, path, content=content, headers=headers) as response,
+            ):
+                async for piece in response.aiter_bytes(1 << 16):
+                    answer += piece
+                    if len(answer) > MOST_BYTES:
+                        raise Unanswered("answer", f"an answer of more than {MOST_BYTES:,} bytes")
+        except TimeoutError:
+            raise Unanswered("timeout", f"no answer within {limit_s:g} s") from None
+        except httpx.RequestError as error:
+            raise Unanswered("connection", f"{type(error).__name__}: {error}".rstrip(": ")) from None
+        status = response.status_code
+        if status == 200:
+            return answer
+        if status in (408, 429) or status >= 500:
+            raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
+        raise self._refusal(status, self._without_key(words(answer)), about)
+
+    def _refusal(self, status: int, said: str, about: str) -> QuatroError:
+        refused = f"{self.where} refuses the request{about} with status {status} and says: {said}"
+        if status in (401, 403):
+            return MissingError(f"{refused}; set the right key in {KEYS[0]}")
+        if status in (301, 302, 307, 308, 404, 405):
+            return UsageError(f"{refused}; --base-url mostly ends in /v1, as in http://localhost:8000/v1")
+        if "top_k" in said:
+            return UsageError(f"{refused}; it draws from all tokens only: leave --top-k out")
+        return UsageError(f"{refused}; change the option that it does not take, or leave it out")
+
+    def _given_up(self, kind: str, said: str, num_tries: int, wait_s: float, about: str) -> QuatroError:
+        waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
+        error = DataError if kind == "answer" else MissingError
+        return error(
+            f"{self.where} gave no response{about} in {num_tries} tries{waits}; at last: {said}. "
+            "Nothing that was drawn is lost: the same command draws the rest once the server answers"
+        )
+
+    def _without_key(self, said: str) -> str:
+        """A server may repeat what it was sent."""
+        return said.replace(self._key, "***") if self._key else said
+
+
+def wait_before(number: int, jitter: float, retry_after_s: float) -> float:
+    """Seconds to wait before try ``number`` (2 or more); ``jitter`` in [0, 1) takes off up to half of our own wait."""
+    own_s = min(FIRST_WAIT_S * 2.0 ** (number - 2), LONGEST_WAIT_S)
+    return max(own_s * (1 - jitter / 2), retry_after_s)
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """The seconds that a server asks to wait, given as a number or a date; 0 where it does not."""
+    value = headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):  # TypeError: a date without a time zone
+        return 0.0
+
+
+class ServerSampler:
+    """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
+
+    ``stop_ids`` end a response besides the model's own. Counts of what came back are in ``num_with_ids`` and
+    ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
+    """
+
+    def __init__(self, server: Server, served: Served, *, tokenizer: Any = None, stop_ids: Sequence[int] = ()) -> None:
+        self._server = server
+        self._served = served
+        self._tokenizer = tokenizer
+        self._stop_ids = list(stop_ids)
+        self.num_with_ids = self.num_as_text = 0
+        self.fingerprints: set[str] = set()
+
+    def stream(
+        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
+    ) -> Iterator[list[Arrival]]:
+        """See `engine.StreamingSampler.stream`."""
+        limits = [sampling.max_new_tokens] * len(prompts)
+        if self._tokenizer is not None:
+            limits = response_limits(prompts, sampling.max_new_tokens, context=self._served.max_model_len)
+        requests = (
+            _Request(number, row, prompts[number], seed, limits[number])
+            for number, row_seeds in enumerate(seeds)
+            for row, seed in enumerate(row_seeds)
+        )
+        arrivals: SimpleQueue[Arrival | None] = SimpleQueue()  # None: there is no more
+        with start_blocking_portal() as portal:  # leaving it cancels what is under way
+            drawing = portal.start_task_soon(self._draw, requests, sampling, arrivals.put)
+            drawing.add_done_callback(lambda _: arrivals.put(None))
+            is_over = False
+            while not is_over:
+                batch = [arrivals.get()]
+                while not arrivals.empty():
+                    batch.append(arrivals.get())
+                is_over = batch[-1] is None
+                if came := [arrival for arrival in batch if arrival is not None]:
+                    yield sorted(came, key=lambda arrival: (arrival.number, arrival.row))
+            drawing.result()
+
+    async def _draw(self, requests: Iterator[_Request], sampling: Sampling, arrive: Callable[[Arrival], None]) -> None:
+        async with self._server.client() as client:
+
+            async def work() -> None:
+                for request in requests:  # shared: each takes the next one
+                    arrive(self._arrival(request, await self._ask(client, request, sampling), sampling))
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self._server.endpoint.concurrency):
+                        group.create_task(work())
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+
+    async def _ask(self, client: httpx.AsyncClient, request: _Request, sampling: Sampling) -> Answer:
+        def read(document: Mapping[str, Any]) -> Answer:
+            return read_answer(
+                document,
+                model=self._served.id,
+                max_tokens=request.max_tokens,
+                context=self._served.max_model_len,
+            )
+
+        return await self._server.ask(
+            client,
+            "POST",
+            self._server.endpoint.path,
+            read,
+            limit_s=LIMIT_S + LIMIT_PER_TOKEN_S * request.max_tokens,
+            body=self.body(request.prompt, request.seed, request.max_tokens, sampling),
+            about=f" for {request.prompt.id!a} of {request.prompt.benchmark}",
+            seed=request.seed,
+        )
+
+    def body(self, prompt: Prompt, seed: int, max_tokens: int, sampling: Sampling) -> dict[str, Any]:
+        """What is sent for one response; ``seed`` has 64 bits."""
+        form = self._server.endpoint.form
+        body: dict[str, Any] = {
+            "model": self._served.id,
+            "max_tokens": max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": seed >> (64 - SEED_BITS),
+        }
+        if form == "chat":
+            body["messages"] = json.loads(prompt.text)
+        else:
+            body["prompt"] = list(prompt.token_ids) if form == "ids" else prompt.text
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if self._served.is_vllm:
+            body |= {"top_k": sampling.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
+            if form == "ids":
+                body |= {"return_token_ids": True, "stop_token_ids": self._stop_ids}
+        elif sampling.top_k:
+            body["top_k"] = sampling.top_k
+        return body
+
+    def _arrival(self, request: _Request, answer: Answer, sampling: Sampling) -> Arrival:
+        if answer.system_fingerprint is not None:
+            self.fingerprints.add(answer.system_fingerprint)
+        whole = answer.text
+        if answer.token_ids is not None and self._tokenizer is not None:
+            self.num_with_ids += 1
+            whole = self._tokenizer.decode(list(answer.token_ids), skip_special_tokens=True)
+        else:
+            self.num_as_text += 1
+        text = before_stop(whole, sampling.stop)
+        reason = answer.finish_reason if text == whole else "stop"
+        return Arrival(
+            request.number, request.row, Rollout(answer.token_ids or (), text, reason), answer.num_tokens or 0
+        )

@@ -1,0 +1,150 @@
+"""Samples from a server: what is checked before it is asked, the prompts it gets, and what is recorded of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from evals.benchmarks.problems import Problem
+from evals.benchmarks.prompts import find_template, messages, render
+from evals.errors import MissingError, UsageError
+from quatro.config import packages
+from quatro.policy.embedded import resolve_model
+from quatro.policy.loading import EXTRA_STOP_TOKENS, load_tokenizer, require_tokenizer
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
+from quatro.rollout.limits import check_temperature
+from quatro.rollout.prompts import make_prompt, to_prompts
+from quatro.sample.benchmark import refuse_long_prompts
+from quatro.sample.engines import Opened
+from quatro.sample.settings import add_answers
+from quatro.types import Prompt
+
+if TYPE_CHECKING:
+    from quatro.rollout.answers import Served
+    from quatro.sample.model import SampledModel
+    from quatro.sample.plan import BenchmarkPlan, SamplePlan
+
+logger = logging.getLogger(__name__)
+
+# Requests of one call, for each that may be open: few enough to keep in memory, and the end of a call is seldom.
+CALL_LENGTH = 64
+
+
+def check_served(
+    endpoint: Endpoint,
+    model: SampledModel,
+    benchmarks: Sequence[BenchmarkPlan],
+    *,
+    engine: str | None,
+    gpus: str | None,
+) -> None:
+    """Check what can be checked before the server is asked.
+
+    Raises:
+        UsageError: an option of local engines is given, a chat template is wanted of text, or the key is no key.
+        MissingError: MODEL has no tokenizer here, and token ids are to be sent.
+    """
+    for option, value in (("--engine", engine), ("--gpus", gpus)):
+        if value is not None:
+            raise UsageError(f"{option} is for an engine on this machine, and --base-url names a server; leave one out")
+    api_key(os.environ)
+    if endpoint.form == "text":
+        for one in benchmarks:
+            if find_template(one.template).is_chat:
+                raise UsageError(
+                    f"the prompt template {one.template!r} of {one.name} is a chat's; type --chat, which lets the "
+                    "server apply its own, or send the problem alone: --template plain"
+                )
+    if endpoint.form == "ids":
+        otherwise = "or let the server make tokens, of messages (--chat) or of text (--text)"
+        packages.require("transformers", "sending token ids")
+        try:
+            require_tokenizer(model.name)
+        except MissingError as error:
+            raise MissingError(f"{error}; {otherwise}") from None
+
+
+def request_note(plan: SamplePlan, endpoint: Endpoint) -> str:
+    """What would be sent for each sample, and where."""
+    key = key_name(os.environ)
+    return (
+        f"one request a sample, POST {endpoint.base_url}/{endpoint.path} for the model "
+        f"{endpoint.served_model or plan.model.name}: the prompt as {FORMS[endpoint.form]}, and a seed of its own; "
+        f"at most {endpoint.concurrency} at once, {f'with the key in {key}' if key else 'without a key'}"
+    )
+
+
+@contextlib.contextmanager
+def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
+    """The server of ``plan``, asked what it serves; in the end sampling.json counts what came back.
+
+    Raises:
+        UsageError: it serves no such model, or does not sample at the temperature.
+        MissingError: it does not answer, or MODEL has no tokenizer.
+        DataError: a prompt leaves no room for a response in the model's context.
+    """
+    from quatro.rollout.server import SEED_BITS, Server, ServerSampler
+
+    tokenizer = load_tokenizer(resolve_model(plan.model.name)) if endpoint.form == "ids" else None
+    server = Server(endpoint, api_key(os.environ))
+    own = str(plan.model.run or plan.model.source.model)
+    served = server.find_model([endpoint.served_model] if endpoint.served_model else [own, plan.model.name])
+    if served.is_vllm:
+        for one in plan.benchmarks:
+            check_temperature("temperature", one.sampling.temperature)
+    else:
+        logger.warning(
+            "%s does not say that it is vLLM: a top_k, min_p or repetition penalty of its own, if it has one, acts on "
+            "the samples and is not recorded",
+            server.where,
+        )
+    prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
+    for rows in prompts:
+        refuse_long_prompts(rows, served.max_model_len)
+    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
+    try:
+        yield Opened(
+            sampler=sampler,
+            prompts=prompts,
+            source=replace(plan.model.source, engine="server", server=_facts(served, endpoint.form, SEED_BITS)),
+            rows_per_call=lambda sampling: CALL_LENGTH * endpoint.concurrency,
+        )
+    finally:
+        add_answers(
+            plan.folder,
+            retries=server.retries,
+            fingerprints=sampler.fingerprints,
+            num_with_ids=sampler.num_with_ids,
+            num_as_text=sampler.num_as_text,
+        )
+
+
+def _facts(served: Served, form: PromptForm, seed_bits: int) -> dict[str, Any]:
+    """For sampling.json; the address is nobody's business, and a key none's at all."""
+    return {**asdict(served), "prompts": form, "seed_bits": seed_bits}
+
+
+def _prompts(problems: Sequence[Problem], template: str, form: PromptForm, tokenizer: Any) -> Iterator[Prompt]:
+    if form == "ids":
+        yield from to_prompts(problems, template, tokenizer)
+        return
+    for problem in problems:
+        if form == "chat":
+            text = json.dumps(messages(template, problem.problem), ensure_ascii=False)
+        else:
+            text = render(template, problem.problem, None)
+        yield make_prompt(problem, text, ())
+
+
+def _stop_ids(tokenizer: Any) -> list[int]:
+    """The stop tokens of an engine on this machine, as far as the tokenizer knows them."""
+    if tokenizer is None:
+        return []
+    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+    extra = [vocabulary[token] for token in EXTRA_STOP_TOKENS if token in vocabulary]
+    return sorted({tokenizer.eos_token_id, *extra})

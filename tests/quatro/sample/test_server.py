@@ -1,0 +1,396 @@
+"""`quatro sample --base-url`: what is asked of a server, what its answers become, and what is recorded of it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.benchmarks.prompts import messages
+from evals.errors import MissingError, UsageError
+from evals.samples.reading import read_samples
+from quatro.rollout.endpoint import api_key
+from quatro.rollout.streams import sample_seed
+from quatro.sample import draw_samples
+from quatro_cli.app import app
+
+TEXT = ("--text", "--template", "plain", "--max-tokens", "8")
+
+
+def quatro(*arguments, code=0):
+    result = CliRunner().invoke(app, ["sample", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def rows(out: Path) -> dict[tuple[str, int], str]:
+    return {(row.id, row.sample_index): row.completion for row in read_samples([out / "toy.jsonl"]).rows}
+
+
+def record(out: Path) -> dict:
+    return json.loads((out / "sampling.json").read_text(encoding="utf-8"))
+
+
+def server_seed(id: str, index: int, seed: int = 0) -> int:
+    return sample_seed(seed, "toy", id, index) >> 11
+
+
+def test_each_sample_is_a_request_of_its_own_text_and_seed(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    arguments = ("small", "-b", toy, "-n", 3, "-o", out, "--base-url", stub.url, *TEXT, "--top-p", 0.7, "--stop", "##")
+    done = quatro(*arguments)
+    assert done.stdout == f"{out / 'toy.jsonl'}\n"
+    assert "does not say that it is vLLM" in done.stderr
+    assert list(rows(out)) == [(f"p{i}", j) for i in range(1, 5) for j in range(3)]
+    assert rows(out) == {key: str(server_seed(*key)) for key in rows(out)}
+    assert {path for path, _ in stub.posts} == {"/v1/completions"}
+    first = next(body for _, body in stub.posts if body["seed"] == server_seed("p1", 0))
+    assert first == {
+        "model": "small",
+        "prompt": "1 2 7 6 2 8 -> 67",
+        "max_tokens": 8,
+        "temperature": 1.0,
+        "top_p": 0.7,
+        "seed": server_seed("p1", 0),
+        "stop": ["##"],
+    }
+    document = record(out)
+    assert (document["engine"], document["model"], document["sampling"]["top_p"]) == ("server", "small", 0.7)
+    assert document["server"] == {
+        "id": "small",
+        "owned_by": None,
+        "root": None,
+        "max_model_len": None,
+        "prompts": "text",
+        "seed_bits": 53,
+        "retries": {},
+        "system_fingerprints": ["stub-1"],
+        "answers_with_token_ids": 0,
+        "answers_as_text": 12,
+    }
+    assert "127.0.0.1" not in "".join(path.read_text(encoding="utf-8") for path in out.iterdir())
+
+
+def test_messages_are_left_to_the_servers_own_chat_template(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, "--chat", "--template", "qwen-boxed")
+    path, body = stub.posts[0]
+    assert path == "/v1/chat/completions"
+    assert body["messages"] == messages("qwen-boxed", "1 2 7 6 2 8 -> 67")
+    assert "prompt" not in body
+    first = read_samples([out / "toy.jsonl"]).rows[0]
+    assert json.loads(first.prompt) == messages("qwen-boxed", "1 2 7 6 2 8 -> 67")
+    assert first.completion == str(server_seed("p1", 0))
+    assert record(out)["server"]["prompts"] == "chat"
+
+
+def test_token_ids_go_out_and_come_back(serve, toy, tmp_path, request):
+    pytest.importorskip("transformers")
+    folder = request.getfixturevalue("tiny_folder")
+    from quatro.policy.loading import load_tokenizer
+
+    tokenizer = load_tokenizer(str(folder))
+    stub, out = serve(model="tiny", owned_by="vllm", root=str(folder), max_model_len=24), tmp_path / "out"
+    ids = [*tokenizer("7 2 9 3")["input_ids"], tokenizer.eos_token_id]
+    # The text is not what the ids mean: it is not looked at.
+    stub.answer = lambda number, body: stub.right(body, "something else", token_ids=ids)
+    arguments = (folder, "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, "--template", "plain")
+    done = quatro(*arguments, "--max-tokens", 20, "--stop", "9", "--top-k", 7)
+    assert "vLLM" not in done.stderr
+    assert "leave fewer than max_new_tokens=20 tokens" in done.stderr
+    body = next(body for _, body in stub.posts if body["seed"] == server_seed("p1", 0))
+    prompt = tokenizer("1 2 7 6 2 8 -> 67")["input_ids"]
+    assert body["prompt"] == prompt
+    assert body["max_tokens"] == 24 - len(prompt) < 20
+    assert (body["return_token_ids"], body["top_k"]) == (True, 7)
+    assert (body["min_p"], body["repetition_penalty"]) == (0.0, 1.0)
+    assert tokenizer.eos_token_id in body["stop_token_ids"]
+    assert set(rows(out).values()) == {"7 2 "}
+    assert record(out)["server"]["answers_with_token_ids"] == 4
+    assert record(out)["model"] == str(folder)
+
+
+@pytest.mark.slow
+def test_token_ids_are_sent_without_torch(serve, toy, tmp_path, tiny_folder):
+    stub = serve(model=str(tiny_folder))
+    code = "import sys; sys.modules['torch'] = None; from quatro_cli.app import main; sys.argv[0] = 'quatro'; main()"
+    arguments = ("sample", tiny_folder, "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments), "--template", "plain", "--max-tokens", "8"],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(isinstance(body["prompt"][0], int) for _, body in stub.posts)
+    assert len(stub.posts) == 4
+
+
+def test_without_top_k_vllm_is_told_so(serve, toy, tmp_path):
+    """It would take that of the model's generation_config.json."""
+    stub = serve(owned_by="vllm")
+    quatro("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
+    body = stub.posts[0][1]
+    assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
+    assert "return_token_ids" not in body
+
+
+def test_a_text_ends_before_a_stop_string_whatever_the_server_makes_of_it(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    stub.answer = lambda number, body: stub.right(body, "a b##c d e f g", finish_reason="length")
+    quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT[:3], "--max-tokens", 6, "--stop", "##")
+    found = read_samples([out / "toy.jsonl"]).rows
+    assert {(row.completion, row.finish_reason) for row in found} == {("a b", "stop")}
+
+
+def test_the_same_command_draws_what_is_missing(serve, toy, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    stub = serve()
+    arguments = ("small", "-b", toy, "--base-url", stub.url, *TEXT)
+    quatro(*arguments, "-n", 3, "-o", whole)
+    quatro(*arguments, "-n", 2, "-o", cut)
+    lines = (cut / "toy.jsonl").read_bytes().splitlines(keepends=True)
+    (cut / "toy.jsonl").write_bytes(b"".join(lines[2:])[:-9])  # a crash: rows that never came, and a torn one
+    before = len(stub.posts)
+    done = quatro(*arguments, "-n", 3, "-o", cut)
+    assert "7 samples drawn, 5 were there" in done.stderr
+    assert len(stub.posts) - before == 7
+    assert (cut / "toy.jsonl").read_bytes() == (whole / "toy.jsonl").read_bytes()
+    assert record(cut)["server"]["answers_as_text"] == 8 + 7
+
+
+@pytest.mark.parametrize(
+    ("card", "more", "said"),
+    [
+        ({"root": "elsewhere"}, TEXT, "server's root: there None, asked elsewhere"),
+        ({}, ("--chat", "--template", "plain", "--max-tokens", "8"), "server's prompts: there text, asked chat"),
+    ],
+)
+def test_samples_of_another_model_or_form_are_not_mixed_in(serve, toy, tmp_path, card, more, said):
+    out, stub, other = tmp_path / "out", serve(), serve(**card)
+    quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT)
+    before = (out / "toy.jsonl").read_bytes(), record(out)
+    assert said in quatro("small", "-b", toy, "-n", 2, "-o", out, "--base-url", other.url, *more, code=2).stderr
+    assert ((out / "toy.jsonl").read_bytes(), record(out)) == before
+    assert other.posts == []
+
+
+def test_no_more_requests_are_open_than_allowed_and_no_fewer(serve, toy, tmp_path):
+    stub, together = serve(), threading.Barrier(3)
+
+    def answer(number, body):
+        together.wait(10)  # for two others
+        return stub.right(body)
+
+    stub.answer = answer
+    arguments = ("small", "-b", toy, "-n", 3, "--base-url", stub.url, *TEXT, "--concurrency", 3)
+    quatro(*arguments, "-o", tmp_path / "out")
+    assert stub.most_open == 3
+
+
+def test_a_busy_server_is_asked_again_and_the_tries_are_counted(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    busy = [429, 503, 408, 429, 500]
+
+    def answer(number, body):
+        return (
+            (busy[number], {"error": {"message": "wait\x1b[31m"}}, {"Retry-After": "0"})
+            if number < 5
+            else stub.right(body)
+        )
+
+    stub.answer = answer
+    arguments = ("small", "-b", toy, "-o", out, "--base-url", stub.url, *TEXT)
+    done = quatro(*arguments, "-n", 1)
+    assert record(out)["server"]["retries"] == {"408": 1, "429": 2, "500": 1, "503": 1}
+    assert done.stderr.count("status 429: wait\\x1b[31m; it is asked again") == 1
+    stub.posts.clear()
+    quatro(*arguments, "-n", 2)
+    assert record(out)["server"]["retries"] == {"408": 2, "429": 4, "500": 2, "503": 2}
+    assert rows(out) == {key: str(server_seed(*key)) for key in rows(out)}
+
+
+def test_waits_double_up_to_a_bound_and_are_never_shorter_than_the_server_asks():
+    from quatro.rollout.server import retry_after, wait_before
+
+    assert [wait_before(number, 0.0, 0.0) for number in (2, 3, 4, 9, 30)] == [1, 2, 4, 60, 60]
+    assert wait_before(4, 0.999, 0.0) == pytest.approx(2, abs=0.01)
+    assert wait_before(2, 0.5, 17.0) == 17
+    later = datetime.now(UTC) + timedelta(seconds=100)
+    assert retry_after({"Retry-After": " 17 "}) == 17
+    assert 90 < retry_after({"Retry-After": format_datetime(later, usegmt=True)}) <= 100
+    unusable = ("", "soon", "-5", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 -0000")
+    assert [retry_after({"Retry-After": text}) for text in unusable] == [0] * len(unusable)
+
+
+def test_a_server_that_asks_for_a_long_wait_is_left(serve, toy, tmp_path):
+    stub = serve()
+    stub.answer = lambda number, body: (429, {"error": "tomorrow"}, {"Retry-After": "90000"})
+    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
+    said = quatro(*arguments, code=3).stderr
+    assert "asks to wait for 90000 s" in said
+    assert "the same command draws the rest" in said
+
+
+SECRET = "sk-do-not-tell-0123456789"
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+def test_the_key_is_sent_and_stands_nowhere_else(serve, toy, tmp_path, monkeypatch, caplog, status):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
+    monkeypatch.setenv("QUATRO_API_KEY", f"{SECRET}\n")
+    stub, out = serve(), tmp_path / "out"
+    if status != 200:
+        stub.answer = lambda number, body: (status, {"error": {"message": f"no such key: {SECRET}, sorry"}}, {})
+    arguments = ("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT)
+    done = quatro(*arguments, code={200: 0, 400: 2, 401: 3, 500: 3}[status])
+    dry = quatro(*arguments, "--dry-run")
+    assert set(stub.keys) == {f"Bearer {SECRET}"}
+    assert "the key in QUATRO_API_KEY" in dry.stdout
+    written = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file())
+    for text in (done.output, done.stderr, dry.output, written, caplog.text):
+        assert "sk-" not in text
+    if status != 200:
+        assert "no such key: ***, sorry" in done.stderr
+
+
+def test_the_key_is_the_first_that_is_set():
+    assert api_key({}) is None
+    assert api_key({"QUATRO_API_KEY": " ", "OPENAI_API_KEY": "b"}) == "b"
+    assert api_key({"QUATRO_API_KEY": "a", "OPENAI_API_KEY": "b"}) == "a"
+    with pytest.raises(UsageError, match="QUATRO_API_KEY holds characters") as caught:
+        api_key({"QUATRO_API_KEY": "sk-1\nsk-2"})
+    assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--served-model", "x"), "--served-model is for a server"),
+        (("--chat",), "--chat is for a server"),
+        (("--text",), "--text is for a server"),
+        (("--concurrency", 4), "--concurrency is for a server"),
+        (("--engine", "server"), "--base-url names a server"),
+        (("--base-url", "http://h/v1", "--chat", "--text"), "choose one"),
+        (("--base-url", "http://h/v1", "--chat", "--engine", "vllm"), "--engine is for an engine on this machine"),
+        (("--base-url", "http://h/v1", "--chat", "--gpus", "0"), "--gpus is for an engine on this machine"),
+        (("--base-url", "http://h/v1", "--text", "--template", "qwen-boxed"), "--template plain"),
+        (("--base-url", "localhost:8000", "--chat"), "expected an address such as http://localhost:8000/v1"),
+        (("--base-url", "http://h:x/v1", "--chat"), "expected an address"),
+        (("--base-url", "http://h:0x1/v1", "--chat"), "expected an address"),
+        (("--base-url", "http://a..b/v1", "--chat"), "expected an address"),
+        (("--base-url", "http://[::1/v1", "--chat"), "expected an address"),
+        (("--base-url", "http:///v1", "--chat"), "expected an address"),
+        (("--base-url", "ftp://h/v1", "--chat"), "expected an address"),
+        (("--base-url", "http://me:sk-1@h/v1", "--chat"), "a key in QUATRO_API_KEY"),
+        (("--base-url", "http://h/v1?key=sk-1", "--chat"), "a key in QUATRO_API_KEY"),
+    ],
+)
+def test_what_makes_no_request_is_refused(toy, tmp_path, options, said):
+    done = quatro("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", *options, code=2)
+    assert said in done.stderr
+    assert "sk-1" not in done.output + done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("host", ["xn--", "999.1.1.1"])
+def test_a_host_that_cannot_be_is_no_bug(toy, tmp_path, host):
+    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", f"http://{host}/v1", *TEXT)
+    assert f"the server at http://{host}/v1 cannot be asked" in quatro(*arguments, code=2).stderr
+
+
+def test_a_proxy_of_an_unknown_kind_is_no_bug(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", "http://h/v1", *TEXT)
+    assert "ALL_PROXY" in quatro(*arguments, code=2).stderr
+
+
+def test_token_ids_need_a_tokenizer_here(toy, tmp_path):
+    pytest.importorskip("transformers")
+    arguments = ("no/such/folder", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", "http://h/v1")
+    assert "of messages (--chat) or of text (--text)" in quatro(*arguments, code=3).stderr
+
+
+def test_another_model_than_asked_for_is_refused_before_anything_is_drawn(serve, toy, tmp_path):
+    stub = serve(model="served/name", root="folder/of/it")
+    arguments = ("-b", toy, "-n", 1, "--base-url", stub.url, *TEXT)
+    said = quatro("small", *arguments, "-o", tmp_path / "a", code=2).stderr
+    assert "serves 'served/name', not 'small'; name one of them with --served-model" in said
+    assert stub.posts == []
+    quatro("folder/of/it", *arguments, "-o", tmp_path / "b")
+    quatro("small", *arguments, "-o", tmp_path / "c", "--served-model", "served/name")
+    assert {body["model"] for _, body in stub.posts} == {"served/name"}
+    assert record(tmp_path / "c")["model"] == "small"
+
+
+def test_a_server_without_top_k_says_so(serve, toy, tmp_path):
+    stub = serve()
+    stub.answer = lambda number, body: (400, {"error": {"message": f"Unrecognized argument: {[*body][-1]}"}}, {})
+    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT, "--top-k", 50)
+    said = quatro(*arguments, code=2).stderr
+    assert "refuses the request for 'p" in said
+    assert "Unrecognized argument: top_k" in said
+    assert "leave --top-k out" in said
+    assert len(stub.posts) <= 4  # it is not asked again
+
+
+def test_an_address_without_the_v1_is_explained(serve, toy, tmp_path):
+    stub = serve()
+    stub.models = (404, {"detail": "Not Found"}, {})
+    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
+    assert "mostly ends in /v1" in quatro(*arguments, code=2).stderr
+
+
+def test_samples_are_graded_as_they_come(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    stub.answer = lambda number, body: stub.right(body, r"\boxed{67}" if body["prompt"][0] in "12" else r"\boxed{68}")
+    quatro("small", "-b", toy, "-n", 2, "-o", out, "--base-url", stub.url, *TEXT, "--grade")
+    assert {(row.id, row.correct) for row in read_samples([out / "toy.jsonl"]).rows} == {
+        ("p1", True),
+        ("p2", True),
+        ("p3", False),
+        ("p4", False),
+    }
+
+
+def test_a_dry_run_asks_nothing(toy, tmp_path):
+    url = "http://127.0.0.1:9/v1"  # nobody is there
+    arguments = ("small", "-b", toy, "-n", 2, "-o", tmp_path / "out", "--base-url", url, *TEXT)
+    said = quatro(*arguments, "--served-model", "name", "--dry-run").stdout
+    assert "4 problems x 2 samples = 8 of toy from small" in said
+    assert f"POST {url}/completions for the model name: the prompt as text, and a seed of its own" in said
+    assert "at most 32 at once, without a key" in said
+
+
+def test_samples_can_be_drawn_from_a_notebook(serve, toy, tmp_path):
+    """Whose thread has an event loop that runs."""
+    stub = serve()
+
+    async def cell():
+        return draw_samples("small", toy, n=1, template="plain", out=tmp_path / "out", base_url=stub.url, text=True)
+
+    [file] = asyncio.run(cell())
+    assert file.num_new == 4
+
+
+def test_a_server_is_no_source_of_training_responses():
+    from quatro.config import load_config
+
+    with pytest.raises(
+        UsageError,
+        match=r"rollout\.engine: found server, expected one of transformers, .*: a server draws samples only",
+    ):
+        load_config("quickstart", overrides=["rollout.engine=server"])
+
+
+def test_sending_token_ids_names_what_is_missing_in_the_base_install(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"quatro\[train\]'.*--chat or --text"):
+        draw_samples("small", toy, n=1, out=tmp_path / "out", base_url="http://h/v1")
