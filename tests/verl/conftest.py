@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -61,6 +62,10 @@ def make_policy(folder: Path) -> Path:
     model.generation_config = GenerationConfig(**ids)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    # Without a class of its own verl would put Qwen's pre-tokeniser in place of the one in tokenizer.json; we do not.
+    settings = folder / "tokenizer_config.json"
+    named = json.loads(settings.read_text(encoding="utf-8")) | {"tokenizer_class": "Qwen2Tokenizer"}
+    settings.write_text(json.dumps(named), encoding="utf-8")
     return folder
 
 

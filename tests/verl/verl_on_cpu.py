@@ -4,15 +4,18 @@ verl imports it where VERL_USE_EXTERNAL_MODULES names it. It brings
 
 - a platform `cpu` with gloo. Ray's GPUs are logical slots of it (``ray_init.num_gpus``);
 - a rollout backend `transformers`: a Ray actor a replica, which is sent whole weights through Ray's object store.
-  verl's own servers (vLLM, SGLang) need an accelerator.
+  verl's own servers (vLLM, SGLang) need an accelerator. Where VERL_RECORDED names a file of responses, a server deals
+  them out, and where VERL_GRAD_NORMS names one, the gradient norm of each optimiser step is appended to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import types
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -97,6 +100,11 @@ def _begin_gloo(timeout_second: int | None = None, backend: str | None = None) -
 verl.utils.distributed.initialize_global_process_group_ray = _begin_gloo
 
 
+def _output(ids: list[int], logp: list[float], step: int | None) -> TokenOutput:
+    extra = {"global_steps": step}
+    return TokenOutput(token_ids=ids, log_probs=logp, stop_reason="completed", num_preempted=0, extra_fields=extra)
+
+
 class Server:
     """A copy of the policy that continues prompts, all that wait as one batch."""
 
@@ -108,8 +116,13 @@ class Server:
         self.config, self.step = config, None
         self.waiting: list[tuple[list[int], dict[str, Any], asyncio.Future[TokenOutput]]] = []
         self.lock = asyncio.Lock()
+        recorded = os.environ.get("VERL_RECORDED")
+        self.recorded = json.loads(Path(recorded).read_text(encoding="utf-8")) if recorded else None
 
     async def generate(self, request_id: str, *, prompt_ids: Any, sampling_params: Any, **_: Any) -> TokenOutput:
+        if self.recorded is not None:
+            ids = self.recorded[" ".join(map(str, prompt_ids))].pop(0)
+            return _output(ids, [0.0] * len(ids), self.step)
         answer = asyncio.get_running_loop().create_future()
         self.waiting.append((list(prompt_ids), dict(sampling_params), answer))
         await asyncio.sleep(0.05)  # the others of this batch arrive
@@ -142,9 +155,7 @@ class Server:
         outputs = []
         for ids, logp in zip(new_BT.tolist(), logp_BT.tolist(), strict=True):
             end = ids.index(stop) + 1 if stop in ids else len(ids)
-            extra = {"global_steps": self.step}
-            known = {"token_ids": ids[:end], "log_probs": logp[:end], "extra_fields": extra}
-            outputs.append(TokenOutput(**known, stop_reason="completed", num_preempted=0))
+            outputs.append(_output(ids[:end], logp[:end], self.step))
         return outputs
 
     async def load(self, weights: dict[str, Tensor], step: int | None) -> None:
@@ -159,6 +170,20 @@ class Server:
 
     wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = nothing
     start_profile = stop_profile = abort_all_requests = resume_generation = nothing
+
+
+def _write_grad_norms(path: Path) -> None:
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    step = FSDPEngine.optimizer_step
+
+    def writing(self: Any) -> Any:
+        norm = step(self)
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(f"{float(norm)!r}\n")
+        return norm
+
+    FSDPEngine.optimizer_step = writing
 
 
 def _server_name(rank: int) -> str:
@@ -181,6 +206,8 @@ class Adapter(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
         self.rank = int(os.environ["RANK"]) if replica_rank == -1 else replica_rank
+        if "VERL_GRAD_NORMS" in os.environ:
+            _write_grad_norms(Path(os.environ["VERL_GRAD_NORMS"]))
 
     async def nothing(self, *_: Any, **__: Any) -> None:
         return None
