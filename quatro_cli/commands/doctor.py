@@ -35,6 +35,8 @@ PACKAGES: dict[str, dict[str, str]] = {
         "rapidfuzz": "3.9",
         "rouge-score": "0.1.2",
         "math-verify": "0.8",
+        "httpx": "0.28",
+        "anyio": "4",
     },
     "train": {"torch": "2.11", "transformers": "5.16.1", "safetensors": "0.5", "huggingface_hub": "1.31"},
     "plot": {"matplotlib": "3.9"},

@@ -80,8 +80,8 @@ def test_each_sample_is_a_request_of_its_own_text_and_seed(serve, toy, tmp_path)
 def test_messages_are_left_to_the_servers_own_chat_template(serve, toy, tmp_path):
     stub, out = serve(), tmp_path / "out"
     quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, "--chat", "--template", "qwen-boxed")
-    path, body = stub.posts[0]
-    assert path == "/v1/chat/completions"
+    assert {path for path, _ in stub.posts} == {"/v1/chat/completions"}
+    body = next(body for _, body in stub.posts if body["seed"] == server_seed("p1", 0))
     assert body["messages"] == messages("qwen-boxed", "1 2 7 6 2 8 -> 67")
     assert "prompt" not in body
     first = read_samples([out / "toy.jsonl"]).rows[0]
@@ -97,9 +97,9 @@ def test_token_ids_go_out_and_come_back(serve, toy, tmp_path, request):
 
     tokenizer = load_tokenizer(str(folder))
     stub, out = serve(model="tiny", owned_by="vllm", root=str(folder), max_model_len=24), tmp_path / "out"
-    ids = [*tokenizer("7 2 9 3")["input_ids"], tokenizer.eos_token_id]
+    ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in ("7 2 9 3", "7 2")]
     # The text is not what the ids mean: it is not looked at.
-    stub.answer = lambda number, body: stub.right(body, "something else", token_ids=ids)
+    stub.answer = lambda number, body: stub.right(body, "something else", token_ids=ids[number % 2])
     arguments = (folder, "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, "--template", "plain")
     done = quatro(*arguments, "--max-tokens", 20, "--stop", "9", "--top-k", 7)
     assert "vLLM" not in done.stderr
@@ -111,9 +111,13 @@ def test_token_ids_go_out_and_come_back(serve, toy, tmp_path, request):
     assert (body["return_token_ids"], body["top_k"]) == (True, 7)
     assert (body["min_p"], body["repetition_penalty"]) == (0.0, 1.0)
     assert tokenizer.eos_token_id in body["stop_token_ids"]
-    assert set(rows(out).values()) == {"7 2 "}
+    assert set(rows(out).values()) == {"7 2 ", "7 2"}
     assert record(out)["server"]["answers_with_token_ids"] == 4
     assert record(out)["model"] == str(folder)
+    stub.models["data"][0]["max_model_len"] = 7
+    said = quatro(*arguments[:5], "-o", tmp_path / "short", *arguments[7:], code=4).stderr
+    assert "leaves no room for a response in the model's context of 7" in said
+    assert len(stub.posts) == 4
 
 
 @pytest.mark.slow
