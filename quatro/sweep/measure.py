@@ -1,14 +1,16 @@
-"""Sampling and measuring the runs of a sweep: Pass@1, Pass@n and UCC@n of a benchmark, and the same of the base."""
+"""Sampling and measuring the runs of a sweep: Pass@1, Pass@n and UCC@n of benchmarks, and the same of the base."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
+from quatro.registry import ENGINES
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
 from quatro.sweep.plan import Point, SweepPlan
@@ -21,34 +23,49 @@ BASE_CELL = "base"
 
 @dataclass(frozen=True)
 class SweepEvaluation:
-    """``n`` samples of every problem of a benchmark at temperature 1, at each of ``top_ps``."""
+    """``n`` samples of every problem of each benchmark, at each of ``temperatures`` with each of ``top_ps``."""
 
-    benchmark: str
+    benchmarks: tuple[str, ...]
     n: int = 256
-    top_ps: tuple[float, ...] = field(default=(1.0,))
+    temperatures: tuple[float, ...] = (1.0,)
+    top_ps: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise UsageError(f"--eval-n {self.n}: expected at least 1 sample per problem")
-        wrong = [top_p for top_p in self.top_ps if not 0 < top_p <= 1]
-        if wrong or not self.top_ps or len(set(self.top_ps)) < len(self.top_ps):
-            shown = ",".join(f"{top_p:g}" for top_p in self.top_ps)
-            raise UsageError(f"--eval-top-p {shown}: expected different numbers in (0, 1], such as 1,0.7")
+        if not self.benchmarks or len(set(self.benchmarks)) < len(self.benchmarks):
+            raise UsageError(f"--eval {','.join(self.benchmarks)}: expected different benchmarks, or all")
+        for option, values, most, example in (
+            ("--eval-top-p", self.top_ps, 1.0, "(0, 1], such as 1,0.7"),
+            ("--eval-temperature", self.temperatures, math.inf, "above 0, such as 0.6,1"),
+        ):
+            if not values or len(set(values)) < len(values) or not all(0 < value <= most for value in values):
+                shown = ",".join(f"{value:g}" for value in values)
+                raise UsageError(f"{option} {shown}: expected different numbers {'in ' if most == 1 else ''}{example}")
+
+    @property
+    def tags(self) -> list[Tag]:
+        """One for each way of sampling."""
+        return [Tag(temperature, top_p) for temperature in self.temperatures for top_p in self.top_ps]
 
 
 def base_points(plan: SweepPlan) -> list[Point]:
-    """One stand-in point for each model that the sweep's runs begin from and each length they are sampled to."""
-    found: dict[tuple[str, int], Point] = {}
+    """One stand-in point for each model that the sweep's runs begin from, asked as they ask and to their length."""
+    found: dict[tuple[object, ...], Point] = {}
     for point in plan.points:
-        key = (point.config.model, point.config.rollout.max_new_tokens)
+        config = point.config
+        key = (config.model, config.rollout.max_new_tokens, config.data.template, tuple(config.stop))
         if key not in found:
-            slug = re.sub(r"[^A-Za-z0-9._]+", "-", key[0]).strip("-.")[-80:]
+            slug = re.sub(r"[^A-Za-z0-9._]+", "-", config.model).strip("-.")[-80:]
             name = f"base-{slug}"
-            twin = any(other.name == name for other in found.values())
-            found[key] = Point(f"{name}-{key[1]}" if twin else name, {}, point.config, BASE_CELL)
+            twins = sum(other.config.model == config.model for other in found.values())
+            found[key] = Point(f"{name}-{config.rollout.max_new_tokens}" if twins else name, {}, config, BASE_CELL)
     names = [point.name for point in found.values()]
     if len(set(names)) < len(names):
-        raise UsageError("two models of this sweep have names that look the same in a file name; sweep them apart")
+        raise UsageError(
+            "two base models of this sweep would share a folder: their names look the same in a file name, or they "
+            "are asked with several templates or stop strings; sweep them apart"
+        )
     return list(found.values())
 
 
@@ -57,53 +74,55 @@ def run_folder(folder: Path, point: Point) -> Path:
     return folder / ("base" if point.cell == BASE_CELL else "runs") / point.name
 
 
-def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, top_p: float) -> list[str]:
+def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: Tag) -> list[str]:
     """What `quatro sample` is called with; drawing again draws only what is missing."""
-    model = point.config.model if point.cell == BASE_CELL else str(run)
-    length, out = str(point.config.rollout.max_new_tokens), str(Tag(top_p=top_p).folder(run))
-    what = [model, "-b", evaluation.benchmark, "-n", str(evaluation.n), "--top-p", f"{top_p:g}"]
-    stops = ["--stop=" + text.replace("\\", "\\\\") for text in point.config.stop]
-    return what + ["--max-tokens", length, *stops, "--grade", "-o", out]
+    config, is_base = point.config, point.cell == BASE_CELL
+    what = [config.model if is_base else str(run), "-b", ",".join(evaluation.benchmarks), "-n", str(evaluation.n)]
+    what += ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}"]
+    what += ["--max-tokens", str(config.rollout.max_new_tokens)]
+    what += ["--stop=" + text.replace("\\", "\\\\") for text in config.stop]
+    what += ["--template", config.data.template] if is_base else []
+    what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
+    return [*what, "--grade", "-o", str(tag.folder(run))]
 
 
-def measured(evaluation: SweepEvaluation, run: Path, top_p: float) -> dict[str, float] | None:
-    """Name -> value as in summary.csv; None where it has not been measured at this n.
+def measured(evaluation: SweepEvaluation, run: Path, tag: Tag) -> dict[str, float] | None:
+    """Name -> value as in summary.csv; None where a benchmark has not been measured at this n.
 
     Raises:
         DataError: a result cannot be read.
     """
     from evals.results.document import read_result
 
-    folder = Tag(top_p=top_p).folder(run)
+    folder = tag.folder(run)
     paths = [folder / PASSK, folder / UCC]
     if not all(path.exists() for path in paths):
         return None
     passk, ucc = (read_result(path) for path in paths)
-    found = {
-        "pass@1": _value(passk, "pass@k", 1),
-        f"pass@{evaluation.n}": _value(passk, "pass@k", evaluation.n),
-        f"ucc@{evaluation.n}": _value(ucc, "ucc@k", evaluation.n),
-    }
-    if None in found.values():
-        return None
-    stem = Path(evaluation.benchmark).stem
-    return {f"{stem}/p{top_p:g}/{name}": value for name, value in found.items() if value is not None}
+    how = f"p{tag.top_p:g}" if tag.temperature == 1 else f"T{tag.temperature:g}-p{tag.top_p:g}"
+    found = {}
+    for benchmark in evaluation.benchmarks:
+        name = Path(benchmark).stem
+        for result, metric, k in ((passk, "pass@k", 1), (passk, "pass@k", evaluation.n), (ucc, "ucc@k", evaluation.n)):
+            value = _value(result, metric, name, k)
+            if value is None:
+                return None
+            found[f"{name}/{how}/{metric.removesuffix('k')}{k}"] = value
+    return found
 
 
 def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, float] | None:
-    """`measured` at every top_p; None where one is missing, empty where nothing is to be measured."""
+    """`measured` of every way of sampling; None where one is missing, empty where nothing is to be measured."""
     everything: dict[str, float] = {}
-    for top_p in evaluation.top_ps if evaluation is not None else ():
+    for tag in evaluation.tags if evaluation is not None else ():
         assert evaluation is not None
-        found = measured(evaluation, run, top_p)
+        found = measured(evaluation, run, tag)
         if found is None:
             return None
         everything |= found
     return everything
 
 
-def _value(result: Result, metric: str, k: int) -> float | None:
-    rows: Sequence[float] = [
-        row.value for row in result.rows if (row.metric, row.k) == (metric, k) and row.benchmark != "average"
-    ]
+def _value(result: Result, metric: str, benchmark: str, k: int) -> float | None:
+    rows = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, benchmark, k)]
     return rows[0] if rows else None

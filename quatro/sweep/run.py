@@ -24,7 +24,6 @@ from quatro.config import config_to_yaml, load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import read_status
-from quatro.runs.tag import Tag
 from quatro.sample import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, make_slots, note_error
 from quatro.sweep.measure import (
@@ -224,18 +223,18 @@ class _Sweep:
     def _measure(self, point: Point, slot: Slot, evaluation: SweepEvaluation) -> None:
         run = run_folder(self.folder, point)
         log = _log(self.folder, point)
-        for top_p in evaluation.top_ps:
-            if measured(evaluation, run, top_p) is not None:
+        for tag in evaluation.tags:
+            if measured(evaluation, run, tag) is not None:
                 continue
             if self.children.is_stopping:
                 return
-            self._say(point, f"is sampled at top_p {top_p:g}")
-            command = [*self.sample_command, *sample_arguments(evaluation, point, run, top_p)]
+            self._say(point, f"is sampled, {tag}")
+            command = [*self.sample_command, *sample_arguments(evaluation, point, run, tag)]
             while code := self.children.run(command, log, slot, is_first=False):
                 if code != LockedError.exit_code or self.children.is_stopping:
                     return
                 time.sleep(1.0)  # the child of a killed sweep still draws into this file
-            measure_samples(Tag(top_p=top_p).folder(run), n=evaluation.n, label=point.name)
+            measure_samples(tag.folder(run), n=evaluation.n, label=point.name)
 
 
 def _log(folder: Path, point: Point) -> Path:

@@ -48,9 +48,9 @@ def point_command(point: Point, folder: Path, evaluation: SweepEvaluation | None
         begin = _quatro(["train", str(config_file(folder, point)), "-o", str(run)])
         is_done = f'grep -q \'"status": "done"\' {done} 2>/dev/null'
         steps.append(f"{{ {is_done} || if [ -f {begun} ]; then {resume}; else {begin}; fi; }}")
-    for top_p in evaluation.top_ps if evaluation is not None else ():
+    for tag in evaluation.tags if evaluation is not None else ():
         assert evaluation is not None
-        steps.append(_quatro(["sample", *sample_arguments(evaluation, point, run, top_p)]))
+        steps.append(_quatro(["sample", *sample_arguments(evaluation, point, run, tag)]))
     return " && ".join(steps)
 
 

@@ -59,13 +59,17 @@ Evaluate = Annotated[
     str | None,
     typer.Option(
         "--eval",
-        metavar="NAME",
-        help="Sample every run, and the base model once, on this benchmark, and measure.",
+        metavar="NAME[,NAME]|all",
+        help="Sample every run, and the base model once, on these benchmarks, and measure; all: the paper's.",
         autocompletion=completion.benchmarks,
     ),
 ]
 EvalN = Annotated[
     int | None, typer.Option("--eval-n", metavar="N", help="Samples per problem for --eval. Default: 256.")
+]
+EvalTemperature = Annotated[
+    str | None,
+    typer.Option("--eval-temperature", metavar="T[,T]", help="Sampling temperatures for --eval. Default: 1."),
 ]
 EvalTopP = Annotated[
     str | None, typer.Option("--eval-top-p", metavar="P[,P]", help="Values of top_p for --eval. Default: 1.")
@@ -87,6 +91,7 @@ def sweep(
     gpus: Gpus = "",
     evaluate: Evaluate = None,
     eval_n: EvalN = None,
+    eval_temperature: EvalTemperature = None,
     eval_top_p: EvalTopP = None,
     submit: Submit = None,
     allow_unsafe_code: AllowUnsafe = False,
@@ -109,8 +114,8 @@ def sweep(
     if submit not in (None, "slurm", "commands"):
         raise usage_error(f"--submit {submit}: expected slurm or commands")
     gpu_list = _gpus(gpus, jobs)
-    evaluation = _evaluation(evaluate, eval_n, eval_top_p)
     plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
+    evaluation = _evaluation(plan, evaluate, eval_n, eval_temperature, eval_top_p)
     folder = out or Path("sweeps") / plan.name
     if dry_run:
         outcomes = [status_of(point, folder, evaluation) for point in all_points(plan, evaluation)]
@@ -119,7 +124,8 @@ def sweep(
     if evaluation is not None:
         from evals.benchmarks.loading import load_problems
 
-        load_problems(evaluation.benchmark)  # a benchmark that is not there is refused before hours of training
+        for benchmark in evaluation.benchmarks:  # one that is not there is refused before hours of training
+            load_problems(benchmark)
     if submit is not None:
         _submit(plan, folder, submit, evaluation, at_once=jobs or len(gpu_list) or 1, json=json)
         return
@@ -212,16 +218,28 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
     return found
 
 
-def _evaluation(benchmark: str | None, n: int | None, top_p: str | None) -> SweepEvaluation | None:
+def _evaluation(
+    plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
+) -> SweepEvaluation | None:
+    from evals.benchmarks.catalogue import OF_PAPER
     from quatro.sweep import SweepEvaluation
 
-    if benchmark is None:
-        ignored = [name for name, value in (("--eval-n", n), ("--eval-top-p", top_p)) if value is not None]
+    if benchmarks is None:
+        given = (("--eval-n", n), ("--eval-temperature", temperature), ("--eval-top-p", top_p))
+        ignored = [name for name, value in given if value is not None]
         if ignored:
             raise usage_error(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
         return None
-    top_ps = numbers(top_p, "--eval-top-p", float)
-    return SweepEvaluation(benchmark, 256 if n is None else n, tuple(top_ps or (1.0,)))
+    names = split([benchmarks])
+    if names == ["all"]:
+        kinds = {"code" if point.config.reward.name == "code" else "math" for point in plan.points}
+        names = [name for kind in sorted(kinds, reverse=True) for name in OF_PAPER[kind]]
+    return SweepEvaluation(
+        tuple(names),
+        256 if n is None else n,
+        tuple(numbers(temperature, "--eval-temperature", float) or (1.0,)),
+        tuple(numbers(top_p, "--eval-top-p", float) or (1.0,)),
+    )
 
 
 def _seeds(text: str) -> list[int]:

@@ -165,7 +165,7 @@ def test_what_goes_beyond_the_paper_has_three_seeds_each():
 def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
     code = (
         "import sys; from quatro.sweep import SweepEvaluation, all_points, find_sweep, load_sweep; "
-        "points = all_points(load_sweep(find_sweep('paper-small')), SweepEvaluation('countdown')); "
+        "points = all_points(load_sweep(find_sweep('paper-small')), SweepEvaluation(('countdown',))); "
         "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

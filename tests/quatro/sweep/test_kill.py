@@ -75,7 +75,7 @@ plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01", "0.001"))], seeds=
 with StopRequest() as stop:
     outcomes = run_sweep(
         plan, folder, jobs=3, train_command=[sys.executable, "-S", str(train)],
-        sample_command=[sys.executable, "-S", str(sample)], evaluation=SweepEvaluation("toy", n=4), stop=stop)
+        sample_command=[sys.executable, "-S", str(sample)], evaluation=SweepEvaluation(("toy",), n=4), stop=stop)
 sys.exit(stop.exit_code or any(outcome.status != "done" for outcome in outcomes))
 """
 

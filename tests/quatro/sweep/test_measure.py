@@ -12,6 +12,7 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.lock import RunLock
+from quatro.runs.tag import Tag
 from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
 from quatro.sweep.measure import base_points, sample_arguments
@@ -40,9 +41,10 @@ QUATRO = textwrap.dedent(
         n = int(arguments[arguments.index("-n") + 1])
         folder.mkdir(parents=True, exist_ok=True)
         solved = 1 if "/base/" in str(folder) else n
-        rows = [dict(benchmark="toy", id=str(p), sample_index=i, answer="1", completion=f"it is {i}",
-                     correct=p == 0 and i < solved) for p in range(2) for i in range(n)]
-        (folder / "toy.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+        for number, benchmark in enumerate(arguments[arguments.index("-b") + 1].split(",")):
+            rows = [dict(benchmark=benchmark, id=str(p), sample_index=i, answer="1", completion=f"it is {i}",
+                         correct=p == 0 and i < solved) for p in range(2 + number) for i in range(n)]
+            (folder / f"{benchmark}.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
     """
 )
 
@@ -68,7 +70,7 @@ def rows_of(path):
 def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
     commands, calls = quatro
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
-    evaluation = SweepEvaluation("toy", n=4, top_ps=(1.0, 0.7))
+    evaluation = SweepEvaluation(("toy",), n=4, top_ps=(1.0, 0.7))
     outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert [(o.point.name, o.status) for o in outcomes] == [
         ("base-embedded-countdown", "done"),
@@ -87,7 +89,7 @@ def test_points_and_the_base_are_sampled_and_measured(base, tmp_path, quatro):
 
     run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert len(calls()) == 2 + 3 * 2
-    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=8), **commands)
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation(("toy",), n=8), **commands)
     assert len(calls()) == 2 + 3 * 2 + 3  # more samples: drawn and measured again
 
 
@@ -96,7 +98,7 @@ def test_the_base_is_sampled_with_the_stop_strings_of_the_runs(base, tmp_path):
     base.write_text(config, encoding="utf-8")
     plan = plan_sweep(base, [Axis("method.delta", ("0.1",))])
     for point in (*base_points(plan), *plan.points):
-        arguments = sample_arguments(SweepEvaluation("toy"), point, tmp_path, 1.0)
+        arguments = sample_arguments(SweepEvaluation(("toy",)), point, tmp_path, Tag())
         assert [one for one in arguments if one.startswith("--stop")] == ["--stop=\ndef", r"--stop=\\n"]
 
 
@@ -104,7 +106,7 @@ def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base,
     commands, calls = quatro
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))])
     (tmp_path / "broken").write_text("delta=0.1", encoding="utf-8")
-    evaluation = SweepEvaluation("toy", n=2)
+    evaluation = SweepEvaluation(("toy",), n=2)
     outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     assert [(o.status, o.reason) for o in outcomes[1:]] == [
         ("unmeasured", "error: no memory left"),
@@ -133,7 +135,7 @@ def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, qu
 def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
     commands, _ = quatro
     plan = plan_sweep(base, [Axis("model", ("embedded:countdown", "embedded:countdown-hard"))])
-    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation("toy", n=2), **commands)
+    run_sweep(plan, tmp_path / "s", evaluation=SweepEvaluation(("toy",), n=2), **commands)
     rows = [row for row in rows_of(tmp_path / "s/summary-seeds.csv") if row["cell"].startswith("base")]
     assert [(row["cell"], row["num_seeds"]) for row in rows] == [
         ("base-embedded-countdown", "1"),
@@ -165,17 +167,54 @@ def test_one_process_runs_a_sweep(base, tmp_path, quatro):
 def test_unreadable_results_stop_the_sweep_with_their_name(base, tmp_path, quatro):
     commands, _ = quatro
     plan = plan_sweep(base, [Axis("seed", ("0",))])
-    evaluation = SweepEvaluation("toy", n=2)
+    evaluation = SweepEvaluation(("toy",), n=2)
     run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
     (tmp_path / "s/runs/seed=0/samples/T1-p1/ucc.json").write_text("{", encoding="utf-8")
     with pytest.raises(DataError, match=r"ucc\.json"):
         status_of(plan.points[0], tmp_path / "s", evaluation)
 
 
-@pytest.mark.parametrize(("n", "top_ps"), [(0, (1.0,)), (4, ()), (4, (0.0,)), (4, (1.5,)), (4, (1.0, 1.0))])
-def test_an_evaluation_out_of_range_is_refused(n, top_ps):
-    with pytest.raises(UsageError, match="--eval"):
-        SweepEvaluation("toy", n=n, top_ps=top_ps)
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("--eval-n", {"n": 0}),
+        *[("--eval-top-p", {"top_ps": values}) for values in ((), (0.0,), (1.5,), (1.0, 1.0))],
+        *[("--eval-temperature", {"temperatures": values}) for values in ((), (0.0,), (0.6, 0.6))],
+        *[("--eval ", {"benchmarks": values}) for values in ((), ("toy", "toy"))],
+    ],
+)
+def test_an_evaluation_out_of_range_is_refused(option, wrong):
+    with pytest.raises(UsageError, match=option):
+        SweepEvaluation(**{"benchmarks": ("toy",), **wrong})
+
+
+def test_every_benchmark_and_way_of_sampling_is_measured_on_its_own(base, tmp_path, quatro):
+    commands, calls = quatro
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1",))])
+    evaluation = SweepEvaluation(("toy", "other"), n=2, temperatures=(0.6, 1.0), top_ps=(0.7,))
+    outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)
+    trained = outcomes[1].measured
+    # `other` holds one more problem, which nobody solves.
+    assert trained["toy/p0.7/pass@1"] == trained["toy/T0.6-p0.7/pass@1"] == pytest.approx(1 / 2)
+    assert trained["other/p0.7/pass@1"] == trained["other/T0.6-p0.7/ucc@2"] / 2 == pytest.approx(1 / 3)
+    sampled = [arguments for command, arguments, _ in calls() if command == "sample"]
+    assert [arguments[arguments.index("--temperature") + 1] for arguments in sampled] == ["0.6", "1"] * 2
+    assert {arguments[arguments.index("-b") + 1] for arguments in sampled} == {"toy,other"}
+    # The folder of the other temperature lacks one benchmark: only it is sampled again.
+    (tmp_path / "s/runs/delta=0.1/samples/T0.6-p0.7/passk.json").unlink()
+    before = len(calls())
+    assert [o.status for o in run_sweep(plan, tmp_path / "s", evaluation=evaluation, **commands)] == ["done"] * 2
+    assert [call[1][call[1].index("--temperature") + 1] for call in calls()[before:]] == ["0.6"]
+
+
+def test_the_base_is_asked_as_the_runs_are(tmp_path):
+    plan = plan_sweep("math-1.5b", [Axis("data.template", ("qwen-boxed", "chat"))])
+    with pytest.raises(UsageError, match="several templates"):
+        base_points(plan_sweep("math-1.5b", [Axis("data.template", ("qwen-boxed", "chat", "plain"))]))
+    for untrained, run in zip(base_points(plan), plan.points, strict=True):
+        arguments = sample_arguments(SweepEvaluation(("toy",)), untrained, tmp_path, Tag())
+        assert arguments[arguments.index("--template") + 1] == run.config.data.template
+        assert arguments[arguments.index("--engine") + 1] == "transformers"
 
 
 def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
@@ -186,7 +225,7 @@ def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
     (tools / "quatro").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0])
-    evaluation = SweepEvaluation("toy", n=2)
+    evaluation = SweepEvaluation(("toy",), n=2)
     folder = tmp_path / "a sweep"
 
     script, num_commands = write_submission(plan, folder, "slurm", evaluation=evaluation, at_once=2)
