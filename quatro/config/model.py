@@ -111,6 +111,12 @@ class Config(Block):
         "auto", description="where to compute; auto takes cuda if there is a device"
     )
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
+    processes: int | None = Field(
+        None,
+        ge=1,
+        description="processes that train together, one on each GPU: `quatro sweep` starts as many with torchrun, and "
+        "`quatro train` refuses to begin with fewer; null is one, or as many as torchrun started",
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the data order, of sampling and of a new adapter")
     steps: int = Field(
         100,

@@ -116,6 +116,20 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     return Prepared(config, launch, problems, evaluated, make_reward(config.reward), is_there)
 
 
+def check_processes(config: Config, size: int, *, source: str) -> None:
+    """Refuse to begin with fewer processes than the configuration, which was read from ``source``, is made for.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    if config.processes is not None and size < config.processes:
+        raise UsageError(
+            f"processes is {config.processes} in this configuration, and {size} started; begin with `torchrun "
+            f"--nproc-per-node {config.processes} --shutdown-timeout 600 -m quatro_cli train {source}`, or add "
+            f"-s processes={size}"
+        )
+
+
 def check_ranks(config: Config, size: int) -> None:
     """Refuse what ``size`` ranks cannot train.
 

@@ -6,7 +6,7 @@ from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
 from quatro.sweep.results import SweptRun, is_sweep, labelled_results, read_sweep
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
-from quatro.sweep.submit import SubmissionKind, write_submission
+from quatro.sweep.submit import SlurmOptions, SubmissionKind, write_submission
 from quatro.sweep.summary import PointOutcome
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Board",
     "Point",
     "PointOutcome",
+    "SlurmOptions",
     "SubmissionKind",
     "SweepEvaluation",
     "SweepPlan",

@@ -9,26 +9,54 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from evals.errors import UsageError
 from quatro.processes.stop import StopRequest
 
 POLL_S = 0.1
+DEVICES = "CUDA_VISIBLE_DEVICES"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 Slot = Mapping[str, str]  # a place where one point runs at a time: what its processes find in their environment
 
 
-def make_slots(jobs: int, gpus: Sequence[str] = (), *, num_threads: int | None = None) -> list[Slot]:
-    """``jobs`` places, or one a GPU, which share the CPU threads evenly.
+def make_slots(
+    jobs: int, gpus: Sequence[str] = (), *, gpus_each: int = 1, num_threads: int | None = None
+) -> list[Slot]:
+    """``jobs`` places, or one for each ``gpus_each`` of ``gpus``, which share the CPU threads evenly.
 
     ``num_threads`` None is what this process may use: `OMP_NUM_THREADS`, else its cores. The key `threads` of a
     configuration is applied by the run itself and wins over this.
+
+    Raises:
+        UsageError: the GPUs cannot be divided evenly.
     """
-    count = len(gpus) or jobs
+    if len(gpus) % gpus_each:
+        raise UsageError(
+            f"--gpus {','.join(gpus)}: a point of this sweep has {gpus_each} processes, each on a GPU of its own; "
+            f"name {gpus_each} of them, or a multiple"
+        )
+    groups = [",".join(gpus[start : start + gpus_each]) for start in range(0, len(gpus), gpus_each)]
+    count = len(groups) or jobs
     each = str(max(1, (num_threads or _available_threads()) // count))
     threads = dict.fromkeys(THREAD_VARIABLES, each) if count > 1 or num_threads else {}
-    devices = [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus] or [{}] * count
+    devices = [{DEVICES: group} for group in groups] or [{}] * count
     return [{**threads, **device} for device in devices]
+
+
+def num_gpus(slot: Slot) -> int:
+    """How many GPUs a place has for itself; 0 where it has none or shares them."""
+    return len(slot[DEVICES].split(",")) if DEVICES in slot else 0
+
+
+def launched(command: Sequence[str], processes: int) -> list[str]:
+    """``command``, an interpreter and what it runs, as torchrun starts it in several processes."""
+    if processes == 1:
+        return list(command)
+    interpreter, *rest = command
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    # The ranks save when they are told to stop; torchrun would kill them half a minute later.
+    return [interpreter, *torchrun, "--shutdown-timeout", "600", *rest]
 
 
 def _available_threads() -> int:

@@ -74,8 +74,11 @@ def run_folder(folder: Path, point: Point) -> Path:
     return folder / ("base" if point.cell == BASE_CELL else "runs") / point.name
 
 
-def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: Tag) -> list[str]:
-    """What `quatro sample` is called with; drawing again draws only what is missing."""
+def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: Tag, num_gpus: int = 0) -> list[str]:
+    """What `quatro sample` is called with; drawing again draws only what is missing.
+
+    Of several GPUs each has an engine.
+    """
     config, is_base = point.config, point.cell == BASE_CELL
     what = [config.model if is_base else str(run), "-b", ",".join(evaluation.benchmarks), "-n", str(evaluation.n)]
     what += ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}"]
@@ -83,6 +86,7 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     what += ["--stop=" + text.replace("\\", "\\\\") for text in config.stop]
     what += ["--template", config.data.template] if is_base else []
     what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
+    what += ["--gpus", ",".join(map(str, range(num_gpus)))] if num_gpus > 1 else []
     return [*what, "--grade", "-o", str(tag.folder(run))]
 
 

@@ -25,7 +25,7 @@ from quatro.processes.stop import StopRequest
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import read_status
 from quatro.sample import measure_samples
-from quatro.sweep.children import Children, Slot, last_error, make_slots, note_error
+from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus
 from quatro.sweep.measure import (
     BASE_CELL,
     SweepEvaluation,
@@ -69,10 +69,12 @@ def run_sweep(
     those that run are asked to save and end.
 
     Raises:
-        UsageError: ``folder`` holds a run of the same name with another configuration.
+        UsageError: ``folder`` holds a run of the same name with another configuration, or the GPUs cannot be divided
+            among the points.
         LockedError: another process runs this sweep.
     """
     assert evaluation is None or sample_command
+    slots = make_slots(jobs, gpus, gpus_each=max(point.config.processes or 1 for point in plan.points))
     folder.mkdir(parents=True, exist_ok=True)
     lock = RunLock(folder)
     try:
@@ -81,7 +83,7 @@ def run_sweep(
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
-        sweep.run(waiting, make_slots(jobs, gpus), board)
+        sweep.run(waiting, slots, board)
         outcomes = [status_of(point, folder, evaluation) for point in points]
         write_summary(outcomes, folder)
     finally:
@@ -215,7 +217,8 @@ class _Sweep:
             self._say(point, "trains")
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
             own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point)), "-o", str(run)]
-            code = self.children.run([*self.train_command, *own], _log(self.folder, point), slot, is_first=True)
+            command = launched([*self.train_command, *own], point.config.processes or 1)
+            code = self.children.run(command, _log(self.folder, point), slot, is_first=True)
             # A child of a killed sweep may have been about to take the lock when this one looked.
             if code != LockedError.exit_code and not is_locked(run):
                 return
@@ -229,7 +232,7 @@ class _Sweep:
             if self.children.is_stopping:
                 return
             self._say(point, f"is sampled, {tag}")
-            command = [*self.sample_command, *sample_arguments(evaluation, point, run, tag)]
+            command = [*self.sample_command, *sample_arguments(evaluation, point, run, tag, num_gpus(slot))]
             while code := self.children.run(command, log, slot, is_first=False):
                 if code != LockedError.exit_code or self.children.is_stopping:
                     return

@@ -1,27 +1,60 @@
-"""A sweep for a cluster: one shell command a point, and an array script that runs them."""
+"""A sweep that others start: one shell command a point, and a script that runs them, by SLURM or one after another."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from evals.errors import UsageError
 from evals.files.whole import write_text
+from quatro.config import Config
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
 from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.run import all_points, config_file, status_of, write_plan
 
-SubmissionKind = Literal["slurm", "commands"]
+SubmissionKind = Literal["slurm", "local"]
+
+LOCAL_SCRIPT = """#!/bin/bash
+# Runs the commands one after another; one that fails does not stop the others. Start it again for what is missing.
+failed=0
+while IFS= read -r command; do
+  bash -c "$command" </dev/null || failed=1
+done <{commands}
+exit "$failed"
+"""
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """What SLURM is asked for: tasks at a time, the time limit of a point and the partition; None leaves it out."""
+
+    at_once: int = 1
+    time: str | None = None
+    partition: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.time is not None and not re.fullmatch(r"(\d+-)?\d{1,2}(:\d{2}){0,2}|\d+", self.time):
+            raise UsageError(f"--time {self.time}: expected a time limit as SLURM reads it, such as 12:00:00")
+        if self.partition is not None and not re.fullmatch(r"[\w.,-]+", self.partition):
+            raise UsageError(f"--partition {self.partition}: expected a name without spaces")
 
 
 def write_submission(
-    plan: SweepPlan, folder: Path, kind: SubmissionKind, *, evaluation: SweepEvaluation | None = None, at_once: int = 1
+    plan: SweepPlan,
+    folder: Path,
+    kind: SubmissionKind,
+    *,
+    evaluation: SweepEvaluation | None = None,
+    slurm: SlurmOptions | None = None,
 ) -> tuple[Path, int]:
-    """The file to hand to the cluster and the number of commands in it: points that are not done, and bases.
+    """The script to start and the number of commands it runs: points that are not done, and bases.
 
     Each command begins or resumes its run and samples it. Repeat the sweep's command afterwards: it measures the
-    samples and writes the summary. ``at_once`` bounds the array's running tasks.
+    samples and writes the summary.
 
     Raises:
         UsageError: as `quatro.sweep.run.write_plan`.
@@ -30,10 +63,13 @@ def write_submission(
     points = [point for point in all_points(plan, evaluation) if status_of(point, folder, evaluation).status != "done"]
     commands = folder / "commands.txt"
     write_text(commands, "".join(f"{point_command(point, folder, evaluation)}\n" for point in points))
-    if kind == "commands":
-        return commands, len(points)
     script = folder / "submit.sh"
-    write_text(script, _slurm_script(plan.name, folder, len(points), at_once))
+    if kind == "slurm":
+        most = max((_num_gpus(point.config) for point in points), default=0)
+        text = _slurm_script(plan.name, folder, len(points), most, slurm or SlurmOptions())
+    else:
+        text = LOCAL_SCRIPT.format(commands=shlex.quote(str(commands)))
+    write_text(script, text)
     return script, len(points)
 
 
@@ -46,11 +82,14 @@ def point_command(point: Point, folder: Path, evaluation: SweepEvaluation | None
         done = shlex.quote(str(run / "status.json"))
         resume = _quatro(["train", str(run), "--resume"])
         begin = _quatro(["train", str(config_file(folder, point)), "-o", str(run)])
+        if (processes := point.config.processes or 1) > 1:
+            torchrun = f"torchrun --standalone --nproc-per-node {processes} --shutdown-timeout 600 -m quatro_cli "
+            resume, begin = (torchrun + command.removeprefix("quatro ") for command in (resume, begin))
         is_done = f'grep -q \'"status": "done"\' {done} 2>/dev/null'
         steps.append(f"{{ {is_done} || if [ -f {begun} ]; then {resume}; else {begin}; fi; }}")
     for tag in evaluation.tags if evaluation is not None else ():
         assert evaluation is not None
-        steps.append(_quatro(["sample", *sample_arguments(evaluation, point, run, tag)]))
+        steps.append(_quatro(["sample", *sample_arguments(evaluation, point, run, tag, _num_gpus(point.config))]))
     return " && ".join(steps)
 
 
@@ -58,17 +97,27 @@ def _quatro(arguments: Sequence[str]) -> str:
     return shlex.join(["quatro", *arguments])
 
 
-def _slurm_script(name: str, folder: Path, num_commands: int, at_once: int) -> str:
-    # Slurm reads #SBATCH lines without a shell: nothing there may need quotes.
+def _num_gpus(config: Config) -> int:
+    return 0 if config.device == "cpu" else config.processes or 1
+
+
+def _slurm_script(name: str, folder: Path, num_commands: int, num_gpus: int, options: SlurmOptions) -> str:
+    # SLURM reads #SBATCH lines without a shell: nothing there may need quotes.
     job = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
+    asked = {
+        "job-name": job,
+        "array": f"1-{num_commands}%{options.at_once}",
+        "output": "slurm-%x-%a.txt",
+        "gres": f"gpu:{num_gpus}" if num_gpus else None,
+        "time": options.time,
+        "partition": options.partition,
+    }
     return (
         "#!/bin/bash\n"
         "# Submit with sbatch from the directory where the sweep was planned, on a file system that all nodes share.\n"
-        "# Time, memory, partition and GPUs: add what your cluster wants.\n"
-        f"#SBATCH --job-name={job}\n"
-        f"#SBATCH --array=1-{num_commands}%{at_once}\n"
-        "#SBATCH --output=slurm-%x-%a.txt\n"
-        "set -euo pipefail\n"
+        "# A task that its time limit ends goes on from its last checkpoint when the script is submitted again.\n"
+        + "".join(f"#SBATCH --{option}={value}\n" for option, value in asked.items() if value is not None)
+        + "set -euo pipefail\n"
         f'command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(folder / "commands.txt"))})\n'
         'bash -c "$command"\n'
     )

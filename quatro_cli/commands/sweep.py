@@ -15,7 +15,16 @@ from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, split, u
 from quatro_cli.output import Panel, output
 
 if TYPE_CHECKING:
-    from quatro.sweep import Board, Point, PointOutcome, SweepEvaluation, SweepPlan, SweepProgress
+    from quatro.sweep import (
+        Board,
+        Point,
+        PointOutcome,
+        SlurmOptions,
+        SubmissionKind,
+        SweepEvaluation,
+        SweepPlan,
+        SweepProgress,
+    )
     from quatro_cli.output import View
 
 SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
@@ -54,7 +63,10 @@ RunsAtATime = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", min=1, help="Runs at a time; they share the CPU threads. Default: 1."),
 ]
-Gpus = Annotated[str, typer.Option("--gpus", metavar="N[,N]", help="Run one point at a time on each of these GPUs.")]
+Gpus = Annotated[
+    str,
+    typer.Option("--gpus", metavar="N[,N]", help="Share these GPUs out: each point gets as many as it has processes."),
+]
 Evaluate = Annotated[
     str | None,
     typer.Option(
@@ -76,8 +88,12 @@ EvalTopP = Annotated[
 ]
 Submit = Annotated[
     str | None,
-    typer.Option("--submit", metavar="slurm|commands", help="Write a job script, or the commands, and run nothing."),
+    typer.Option("--submit", metavar="slurm|local", help="Write a script for SLURM, or for a shell; run nothing."),
 ]
+TimeLimit = Annotated[
+    str | None, typer.Option("--time", metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")
+]
+Partition = Annotated[str | None, typer.Option("--partition", metavar="NAME", help="Where SLURM runs the points.")]
 
 
 def sweep(
@@ -94,6 +110,8 @@ def sweep(
     eval_temperature: EvalTemperature = None,
     eval_top_p: EvalTopP = None,
     submit: Submit = None,
+    time: TimeLimit = None,
+    partition: Partition = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -109,10 +127,12 @@ def sweep(
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
       quatro sweep paper-small --jobs 2 --dry-run
     """
-    from quatro.sweep import all_points, status_of
+    from quatro.sweep import SlurmOptions, all_points, status_of
 
-    if submit not in (None, "slurm", "commands"):
-        raise usage_error(f"--submit {submit}: expected slurm or commands")
+    if submit not in (None, "slurm", "local"):
+        raise usage_error(f"--submit {submit}: expected slurm or local")
+    if submit != "slurm" and (time or partition):
+        raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
     plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
     evaluation = _evaluation(plan, evaluate, eval_n, eval_temperature, eval_top_p)
@@ -127,7 +147,8 @@ def sweep(
         for benchmark in evaluation.benchmarks:  # one that is not there is refused before hours of training
             load_problems(benchmark)
     if submit is not None:
-        _submit(plan, folder, submit, evaluation, at_once=jobs or len(gpu_list) or 1, json=json)
+        slurm = SlurmOptions(jobs or len(gpu_list) or 1, time, partition)
+        _submit(plan, folder, submit, evaluation, slurm=slurm, json=json)
         return
     _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
 
@@ -189,12 +210,12 @@ def _run(
 
 
 def _submit(
-    plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, at_once: int, json: bool
+    plan: SweepPlan, folder: Path, kind: str, evaluation: SweepEvaluation | None, *, slurm: SlurmOptions, json: bool
 ) -> None:
-    from quatro.sweep import SubmissionKind, write_submission
+    from quatro.sweep import write_submission
 
     path, num_commands = write_submission(
-        plan, folder, cast("SubmissionKind", kind), evaluation=evaluation, at_once=at_once
+        plan, folder, cast("SubmissionKind", kind), evaluation=evaluation, slurm=slurm
     )
     if json:
         output.json({"schema": 1, "folder": str(folder), "file": str(path), "num_commands": num_commands})
@@ -203,8 +224,10 @@ def _submit(
     if not num_commands:
         output.info("every point is done: there is nothing to submit")
         return
-    how = f"sbatch {path}" if kind == "slurm" else f"each line of {path} in a shell, here"
-    output.info(f"{num_commands} commands; run {how}. The same sweep without --submit then writes the summary.")
+    how = "sbatch" if kind == "slurm" else "bash"
+    output.info(
+        f"{num_commands} commands; run `{how} {path}`. The same sweep without --submit then writes the summary."
+    )
 
 
 def _gpus(text: str, jobs: int | None) -> list[str]:
@@ -212,7 +235,7 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
     if not found:
         return []
     if jobs is not None:
-        raise usage_error("--gpus runs one point on each GPU, so --jobs would be ignored; leave it out")
+        raise usage_error("--gpus says how many points run at a time, so --jobs would be ignored; leave it out")
     if len(set(found)) < len(found):
         raise usage_error(f"--gpus {text}: a GPU is named twice")
     return found

@@ -53,7 +53,7 @@ def train(
     from contextlib import closing
 
     from quatro.launch.preflight import is_finished
-    from quatro.launch.prepare import prepare
+    from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
     from quatro.runs.directory import refuse_occupied
     from quatro.runs.lock import refuse_locked
@@ -82,6 +82,8 @@ def train(
             if launch.is_first:
                 _describe(prepared, json=json)
             return
+        if not resume:
+            check_processes(config, launch.size, source=source)
         stop, metrics = _train(prepared, run_path, resume=resume)
     is_interrupted = metrics["step"] != config.steps
     _say(run_path, metrics, json=json, is_interrupted=is_interrupted)

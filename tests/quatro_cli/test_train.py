@@ -175,6 +175,15 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(settings, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_fewer_processes_than_the_configuration_is_made_for_are_refused(settings, tmp_path):
+    arguments = ["train", "quickstart", *settings, "-s", "processes=2", "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "torchrun --nproc-per-node 2 --shutdown-timeout 600 -m quatro_cli train quickstart" in result.stderr
+    assert not (tmp_path / "run").exists()
+    assert CliRunner().invoke(app, [*arguments, "--dry-run"]).exit_code == 0
+
+
 def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch):
     from evals.errors import DivergedError
 

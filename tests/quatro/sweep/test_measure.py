@@ -13,7 +13,7 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.runs.lock import RunLock
 from quatro.runs.tag import Tag
-from quatro.sweep import Axis, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
+from quatro.sweep import Axis, SlurmOptions, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
 from quatro.sweep.measure import base_points, sample_arguments
 
@@ -153,6 +153,48 @@ def test_the_threads_of_the_machine_are_divided_and_each_gpu_has_one_point(base,
     assert all(int(call[2]["OMP_NUM_THREADS"]) >= 1 for call in calls())
 
 
+def test_a_point_of_two_processes_has_two_gpus_and_is_started_by_torchrun(base, tmp_path, quatro):
+    commands, calls = quatro
+    base.write_text(base.read_text(encoding="utf-8") + "processes: 2\n", encoding="utf-8")
+    plan = plan_sweep(base, [Axis("seed", ("0", "1"))])
+    # Stands in for torchrun: its arguments say what would be started.
+    site = tmp_path / "torch" / "distributed"
+    site.mkdir(parents=True)
+    for folder in (site.parent, site):
+        (folder / "__init__.py").touch()
+    stand_in = "import runpy, sys\nat = sys.argv.index('600') + 1\nassert sys.argv[3] == '2', sys.argv\n"
+    stand_in += "sys.argv = sys.argv[at + 1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    (site / "run.py").write_text(stand_in, encoding="utf-8")
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n', encoding="utf-8")
+    interpreter.chmod(0o755)
+    own = {name: [str(interpreter), *command[1:]] for name, command in commands.items()}
+    evaluation = SweepEvaluation(("toy",), n=2)
+    outcomes = run_sweep(plan, tmp_path / "s", evaluation=evaluation, gpus=["0", "1", "2", "3"], **own)
+    assert {o.status for o in outcomes} == {"done"}
+    assert {call[2]["CUDA_VISIBLE_DEVICES"] for call in calls()} == {"0,1", "2,3"}
+    for command, arguments, _ in calls():
+        assert command == "train" or arguments[arguments.index("--gpus") + 1] == "0,1"
+    with pytest.raises(UsageError, match="name 2 of them, or a multiple"):
+        run_sweep(plan, tmp_path / "t", gpus=["0", "1", "2"], **own)
+
+
+def test_torchrun_is_what_a_submitted_point_of_several_processes_is_started_with(tmp_path):
+    plan = plan_sweep("math-1.5b-2gpu", [Axis("seed", ("0",))])
+    script, _ = write_submission(plan, tmp_path, "slurm", evaluation=SweepEvaluation(("math500",)))
+    assert "#SBATCH --gres=gpu:2\n" in script.read_text(encoding="utf-8")
+    base_command, command = (tmp_path / "commands.txt").read_text(encoding="utf-8").splitlines()
+    assert "--engine vllm --gpus 0,1" in base_command
+    assert command.count("torchrun --standalone --nproc-per-node 2 --shutdown-timeout 600 -m quatro_cli train") == 2
+    assert "quatro sample" in command
+
+
+@pytest.mark.parametrize(("option", "wrong"), [("time", "tomorrow"), ("time", "1:2:3:4"), ("partition", "a b")])
+def test_what_slurm_would_not_read_is_refused(option, wrong):
+    with pytest.raises(UsageError, match=f"--{option} {wrong}"):
+        SlurmOptions(**{option: wrong})
+
+
 def test_one_process_runs_a_sweep(base, tmp_path, quatro):
     commands, _ = quatro
     (tmp_path / "s").mkdir()
@@ -224,22 +266,35 @@ def test_submitted_commands_do_what_the_sweep_would(base, tmp_path, quatro):
     (tools / "quatro").write_text(f'#!/bin/sh\nexec {sys.executable} -S {tmp_path}/quatro.py "$@"\n', encoding="utf-8")
     (tools / "quatro").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0])
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0], overrides=["device=cpu"])
     evaluation = SweepEvaluation(("toy",), n=2)
     folder = tmp_path / "a sweep"
 
-    script, num_commands = write_submission(plan, folder, "slurm", evaluation=evaluation, at_once=2)
+    script, num_commands = write_submission(
+        plan, folder, "slurm", evaluation=evaluation, slurm=SlurmOptions(2, "1-12:00:00", "big")
+    )
     assert num_commands == 3
     text = script.read_text(encoding="utf-8")
-    assert "#SBATCH --array=1-3%2\n" in text
+    for asked in ("--array=1-3%2", "--time=1-12:00:00", "--partition=big"):
+        assert f"#SBATCH {asked}\n" in text
+    assert "gres" not in text  # the configuration says that it computes on the CPU
     for task in (1, 2, 3):
         subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": str(task)}, check=True)
     assert [call[0] for call in calls()] == ["sample", "train", "sample", "train", "sample"]
     subprocess.run(["bash", str(script)], env={**environment, "SLURM_ARRAY_TASK_ID": "2"}, check=True)
     assert [call[0] for call in calls()[5:]] == ["sample"]  # a requeued task does not train a finished run again
 
+    # The same by a script for this machine, in which one point fails.
+    (tmp_path / "broken").write_text("delta=0.01", encoding="utf-8")
+    script, num_commands = write_submission(plan, folder, "local", evaluation=evaluation)
+    assert num_commands == 3  # nothing is measured yet
+    before = len(calls())
+    assert subprocess.run(["bash", str(script)], env=environment).returncode == 1
+    assert [call[0] for call in calls()[before:]] == ["sample"] * 3
+
+    (tmp_path / "broken").unlink()
     before = len(calls())
     outcomes = run_sweep(plan, folder, evaluation=evaluation, **commands)
     assert [outcome.status for outcome in outcomes] == ["done"] * 3
     assert all(call[0] == "sample" for call in calls()[before:])
-    assert write_submission(plan, folder, "commands", evaluation=evaluation)[1] == 0
+    assert write_submission(plan, folder, "local", evaluation=evaluation)[1] == 0

@@ -99,7 +99,7 @@ def test_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch)
         (["quickstart", "-g", "seed=0,1", "--eval-n", "4"], "add --eval countdown"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,1", "--jobs", "2"], "--jobs would be ignored"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,0"], "a GPU is named twice"),
-        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm or commands"),
+        (["quickstart", "-g", "seed=0,1", "--submit", "pbs"], "expected slurm or local"),
         (["quickstart", "-g", "seed=0,1", "--eval", "countdown", "--eval-top-p", "2"], "numbers in (0, 1]"),
     ],
 )
