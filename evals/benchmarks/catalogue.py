@@ -35,11 +35,6 @@ logger = logging.getLogger(__name__)
 USER_FILE = "quatro-benchmarks.toml"
 Grader = Literal["math", "countdown", "code"]
 GRADERS: tuple[Grader, ...] = get_args(Grader)
-# The benchmarks of the paper's tables, in their order.
-OF_PAPER: Mapping[str, tuple[str, ...]] = {
-    "math": ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad"),
-    "code": ("humaneval", "humanevalplus", "mbpp", "mbppplus"),
-}
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 _Text = Annotated[str, Field(min_length=1)]

@@ -1,5 +1,6 @@
 """Many runs from one grid, each a process of its own: planned, run, measured and read again. Imports no torch."""
 
+from quatro.sweep.cost import SweepCost, sweep_cost
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep
 from quatro.sweep.measure import SweepEvaluation
@@ -16,6 +17,7 @@ __all__ = [
     "PointOutcome",
     "SlurmOptions",
     "SubmissionKind",
+    "SweepCost",
     "SweepEvaluation",
     "SweepPlan",
     "SweepProgress",
@@ -31,6 +33,7 @@ __all__ = [
     "read_sweep",
     "run_sweep",
     "status_of",
+    "sweep_cost",
     "temperature_results",
     "write_plan",
     "write_submission",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         PointOutcome,
         SlurmOptions,
         SubmissionKind,
+        SweepCost,
         SweepEvaluation,
         SweepPlan,
         SweepProgress,
@@ -127,7 +129,7 @@ def sweep(
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
       quatro sweep paper-small --jobs 2 --dry-run
     """
-    from quatro.sweep import SlurmOptions, all_points, status_of
+    from quatro.sweep import SlurmOptions, all_points, status_of, sweep_cost
 
     if submit not in (None, "slurm", "local"):
         raise usage_error(f"--submit {submit}: expected slurm or local")
@@ -138,8 +140,9 @@ def sweep(
     evaluation = _evaluation(plan, evaluate, eval_n, eval_temperature, eval_top_p)
     folder = out or Path("sweeps") / plan.name
     if dry_run:
-        outcomes = [status_of(point, folder, evaluation) for point in all_points(plan, evaluation)]
-        _show(plan, folder, outcomes, json=json)
+        points = all_points(plan, evaluation)
+        outcomes = [status_of(point, folder, evaluation) for point in points]
+        _show(plan, folder, outcomes, json=json, cost=sweep_cost(points, folder, evaluation))
         return
     if evaluation is not None:
         from evals.benchmarks.loading import load_problems
@@ -173,10 +176,11 @@ def _run(
 ) -> None:
     from evals.errors import PartialFailureError
     from quatro.processes.stop import StopRequest
-    from quatro.sweep import all_points, run_sweep, status_of
+    from quatro.sweep import all_points, run_sweep, status_of, sweep_cost
     from quatro_cli.warm import ensure_model
 
     points = all_points(plan, evaluation)
+    output.info(*sweep_cost(points, folder, evaluation).lines)
     unfinished = [point for point in points if status_of(point, folder, evaluation).status != "done"]
     for model in dict.fromkeys(point.config.model for point in unfinished):
         if model.startswith("embedded:"):
@@ -244,7 +248,8 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 def _evaluation(
     plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
 ) -> SweepEvaluation | None:
-    from evals.benchmarks.catalogue import OF_PAPER
+    from evals.results.paper import BENCHMARKS
+    from evals.tables.parts import CODE
     from quatro.sweep import SweepEvaluation
 
     if benchmarks is None:
@@ -255,8 +260,8 @@ def _evaluation(
         return None
     names = split([benchmarks])
     if names == ["all"]:
-        kinds = {"code" if point.config.reward.name == "code" else "math" for point in plan.points}
-        names = [name for kind in sorted(kinds, reverse=True) for name in OF_PAPER[kind]]
+        is_code = [point.config.reward.name == "code" for point in plan.points]
+        names = [*(() if all(is_code) else BENCHMARKS), *(CODE if any(is_code) else ())]
     return SweepEvaluation(
         tuple(names),
         256 if n is None else n,
@@ -306,7 +311,9 @@ def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[s
     screen.update(Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}"))
 
 
-def _show(plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: bool) -> None:
+def _show(
+    plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: bool, cost: SweepCost | None = None
+) -> None:
     if json:
         points = [
             {
@@ -319,7 +326,8 @@ def _show(plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: 
             }
             for o in outcomes
         ]
-        output.json({"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed, "points": points})
+        document = {"schema": 1, "folder": str(folder), "num_collapsed": plan.num_collapsed, "points": points}
+        output.json({**document, "cost": asdict(cost)} if cost is not None else document)
         return
     collapsed = (
         f" ({plan.num_collapsed} more collapsed: they differ only in keys their method lacks)"
@@ -330,3 +338,5 @@ def _show(plan: SweepPlan, folder: Path, outcomes: list[PointOutcome], *, json: 
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
     rows = [(o.point.name, o.status, *(o.measured.get(name) for name in names), o.reason) for o in outcomes]
     output.table(title, ["point", "status", *names, "reason"], rows)
+    if cost is not None:
+        output.info(*cost.lines)

@@ -74,7 +74,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "dtype": "bfloat16",
         "device": "auto",
         "threads": None,
-    "processes": None,
+        "processes": None,
         "seed": 0,
         "steps": 100,
         "data": {"prompts": "math_train", "template": "qwen-boxed", "max_prompt_tokens": 1024, "too_long": "refuse"},
