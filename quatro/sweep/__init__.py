@@ -2,7 +2,7 @@
 
 from quatro.sweep.cost import SweepCost, sweep_cost
 from quatro.sweep.counts import flip_results, temperature_results
-from quatro.sweep.file import find_sweep, load_sweep
+from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
 from quatro.sweep.results import SweptRun, is_sweep, labelled_results, read_sweep
@@ -30,6 +30,7 @@ __all__ = [
     "load_sweep",
     "parse_axis",
     "plan_sweep",
+    "read_evaluation",
     "read_sweep",
     "run_sweep",
     "status_of",

@@ -11,7 +11,10 @@
         exclude: [{method.name: quatro, method.delta: 0.1}]
         per_method: {gspo: {optimizer.lr: 1.0e-4}}
 
-A cell may also have its own `base`, and `method` for a sweep without an axis over it.
+A cell may also have its own `base`, and `method` for a sweep without an axis over it. What `--eval` and its like say
+may stand in the file, each as a list; an option wins over it:
+
+    evaluation: {benchmarks: [all], n: 256, temperature: [1], top_p: [0.7]}
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from quatro.methods import METHODS
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS, Axis, Cell, Point, SweepPlan, plan_cell
 
-TOP_KEYS = ("base", "overrides", "cells")
+TOP_KEYS = ("base", "overrides", "cells", "evaluation")
 CELL_KEYS = ("base", "method", "overrides", "per_method", "axes", "seeds", "include", "exclude")
 
 
@@ -79,6 +82,29 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
     if twice is not None:
         raise reader.refuse(("cells",), f"two points are called {twice!r}; rename a cell")
     return SweepPlan(path.stem, tuple(points), num_collapsed)
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """The block `evaluation` of a sweep file: lists by key, and ``n``; empty without one.
+
+    Raises:
+        UsageError: `file:line: ...` for whatever is wrong in the block.
+    """
+    reader = _Reader(load_yaml(path), path)
+    raw = reader.document.data.get("evaluation")
+    if raw is None:
+        return {}
+    kinds: dict[str, tuple[type, ...]] = {"benchmarks": (str,), "temperature": (int, float), "top_p": (int, float)}
+    found = reader.block(raw, ("evaluation",), (*kinds, "n"))
+    for key, value in found.items():
+        place = ("evaluation", key)
+        if key == "n":
+            if type(value) is not int:
+                raise reader.refuse(place, f"evaluation.n: found {_shown(value)}, expected a whole number such as 256")
+        elif not isinstance(value, list) or not value or any(type(item) not in kinds[key] for item in value):
+            example = "[math500, aime24] or [all]" if key == "benchmarks" else "[0.7, 1]"
+            raise reader.refuse(place, f"evaluation.{key}: found {_shown(value)}, expected a list such as {example}")
+    return found
 
 
 @dataclass

@@ -137,7 +137,7 @@ def sweep(
         raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
     plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
-    evaluation = _evaluation(plan, evaluate, eval_n, eval_temperature, eval_top_p)
+    evaluation = _evaluation(config, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     folder = out or Path("sweeps") / plan.name
     if dry_run:
         points = all_points(plan, evaluation)
@@ -246,27 +246,30 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 
 
 def _evaluation(
-    plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
+    config: str, plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
 ) -> SweepEvaluation | None:
+    """What the options say, and where they say nothing the sweep file."""
     from evals.results.paper import BENCHMARKS
     from evals.tables.parts import CODE
-    from quatro.sweep import SweepEvaluation
+    from quatro.sweep import SweepEvaluation, find_sweep, read_evaluation
 
-    if benchmarks is None:
+    path = find_sweep(config)
+    in_file = read_evaluation(path) if path is not None else {}
+    names = split([benchmarks]) if benchmarks is not None else in_file.get("benchmarks", [])
+    if not names:
         given = (("--eval-n", n), ("--eval-temperature", temperature), ("--eval-top-p", top_p))
         ignored = [name for name, value in given if value is not None]
         if ignored:
             raise usage_error(f"{' and '.join(ignored)} without --eval would be ignored; add --eval countdown")
         return None
-    names = split([benchmarks])
     if names == ["all"]:
         is_code = [point.config.reward.name == "code" for point in plan.points]
         names = [*(() if all(is_code) else BENCHMARKS), *(CODE if any(is_code) else ())]
     return SweepEvaluation(
         tuple(names),
-        256 if n is None else n,
-        tuple(numbers(temperature, "--eval-temperature", float) or (1.0,)),
-        tuple(numbers(top_p, "--eval-top-p", float) or (1.0,)),
+        n if n is not None else in_file.get("n", 256),
+        tuple(numbers(temperature, "--eval-temperature", float) or map(float, in_file.get("temperature", [1.0]))),
+        tuple(numbers(top_p, "--eval-top-p", float) or map(float, in_file.get("top_p", [1.0]))),
     )
 
 

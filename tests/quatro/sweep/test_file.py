@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from evals.errors import UsageError
-from quatro.sweep import find_sweep, load_sweep
+from evals.results.paper import paper
+from quatro.sweep import find_sweep, load_sweep, read_evaluation
+from quatro.sweep.results import label_of
 
 CELLS = """\
 base: quickstart
@@ -93,6 +95,38 @@ def test_a_mistake_is_refused_with_its_line(load, old, new, message):
     assert old in CELLS
     with pytest.raises(UsageError, match=message):
         load(CELLS.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("{n: many}", r"s\.yaml:\d+: evaluation\.n: found many"),
+        ("{n: true}", r"evaluation\.n: found true"),
+        ("{benchmarks: all}", r"evaluation\.benchmarks: found all, expected a list such as \[math500"),
+        ("{top_p: [0.7, x]}", r"evaluation\.top_p: "),
+        ("{top_k: [1]}", r"evaluation\.top_k: unknown key"),
+        ("[math500]", r"evaluation: found .*, expected a block of keys"),
+    ],
+)
+def test_a_mistake_in_what_is_measured_is_refused_with_its_line(tmp_path, block, message):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"{CELLS}evaluation: {block}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        read_evaluation(path)
+
+
+def test_the_papers_sweeps_are_the_rows_of_its_tables_measured_as_it_measures():
+    """Labels of the rows without those of the untrained model; the paper's average table is the reference."""
+    for name, model in (("paper-math", "Qwen2.5-Math-1.5B"), ("paper-math-7b", "Qwen2.5-Math-7B")):
+        path = find_sweep(name)
+        plan = load_sweep(path)
+        rows = {label_of(point.settings, method=point.config.method.name) for point in plan.points}
+        published = {s.label for s in paper().of("pass@k") if (s.table, s.model) == ("tab:avg_passk", model)}
+        assert rows == {label.replace("δ", "delta") for label in published}
+        assert read_evaluation(path) == {"benchmarks": ["all"], "n": 256, "temperature": [1], "top_p": [0.7]}
+        for point in plan.points:
+            assert point.config.model.endswith(model)
+            assert point.config.processes == (4 if "7B" in model else 2)
 
 
 def test_a_file_without_cells_is_no_sweep(tmp_path):

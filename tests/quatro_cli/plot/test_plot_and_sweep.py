@@ -110,6 +110,16 @@ def test_options_that_would_be_ignored_or_mean_nothing_are_refused(tmp_path, arg
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_win_over_what_the_sweep_file_measures(tmp_path):
+    def cost(*arguments: str) -> dict:
+        command = ["sweep", "paper-math", *arguments, "--dry-run", "--json", "-o", str(tmp_path / "s")]
+        return json.loads(runner.invoke(app, command).stdout)["cost"]
+
+    problems = 500 + 40 + 30 + 30 + 272 + 675
+    assert cost()["samples"] == 10 * problems * 256
+    assert cost("--eval", "aime24,amc23", "--eval-n", "4", "--eval-top-p", "1,0.7")["samples"] == 10 * 70 * 4 * 2
+
+
 def test_a_shipped_sweep_is_planned_by_name(tmp_path):
     arguments = ["sweep", "paper-small", "--eval", "countdown", "--dry-run", "--json", "-o", str(tmp_path / "s")]
     document = json.loads(runner.invoke(app, arguments).stdout)
