@@ -73,7 +73,20 @@ class Counts:
 
 
 def counts_in(run: Path, tag: Tag) -> Counts:
-    """The counts of the samples ``tag`` of a run.
+    """The counts of the samples ``tag`` of a run, which are of one benchmark.
+
+    Raises:
+        DataError: the samples have not been measured, the counts of each problem are missing, or there are several
+            benchmarks.
+    """
+    found = all_counts_in(run, tag)
+    if len(found) > 1:
+        raise DataError(f"{tag.folder(run) / UCC} holds several benchmarks ({', '.join(found)}), expected one")
+    return next(iter(found.values()))
+
+
+def all_counts_in(run: Path, tag: Tag) -> Mapping[str, Counts]:
+    """The counts of the samples ``tag`` of a run by benchmark.
 
     Raises:
         DataError: the samples have not been measured, or the counts of each problem are missing.
@@ -104,27 +117,39 @@ def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, *
 
 
 def temperature_rows(group: Mapping[int, Path], tag: Tag) -> list[Row]:
-    """UCR and pass@1 of a setting; ``group`` is its run by seed."""
-    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
-    ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
-    solved_SP = np.stack([counts.passed(1) for counts in everyone])
-    return [
-        averaged_row("ucr", None, ratio_SP, everyone[0], **everyone[0].setting),
-        averaged_row("pass@k", 1, solved_SP, everyone[0]),
-    ]
+    """UCR and pass@1 of a setting on each benchmark; ``group`` is its run by seed."""
+    rows = []
+    for everyone in _by_benchmark(group, tag):
+        ratio_SP = np.stack([counts.unique_ratio() for counts in everyone])
+        solved_SP = np.stack([counts.passed(1) for counts in everyone])
+        rows.append(averaged_row("ucr", None, ratio_SP, everyone[0], **everyone[0].setting))
+        rows.append(averaged_row("pass@k", 1, solved_SP, everyone[0]))
+    return rows
 
 
 def flip_rows(group: Mapping[int, Path], base: Path, tag: Tag) -> list[Row]:
-    """Newly solved problems, and flip@k of each bucket at k = 1, 2, 4, ..., n; an empty bucket has no row."""
-    before = counts_in(base, tag)
-    everyone = [counts_in(group[seed], tag) for seed in sorted(group)]
-    solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])
-    rows = [averaged_row(FLIP, None, solved_SP, before, bucket=BUCKETS[0].name)] if solved_SP.size else []
-    for k in [2**i for i in range(before.n.bit_length())]:
-        for bucket in BUCKETS:
-            value_SP = np.stack([counts.flips(before, bucket.name, k) for counts in everyone])
-            rows += [averaged_row(FLIP_AT_K, k, value_SP, before, bucket=bucket.name)] if value_SP.size else []
+    """Newly solved problems, and flip@k of each bucket at k = 1, 2, 4, ..., n, on each benchmark.
+
+    An empty bucket has no row.
+    """
+    befores, rows = all_counts_in(base, tag), []
+    for everyone in _by_benchmark(group, tag):
+        before = befores.get(everyone[0].benchmark)
+        if before is None:
+            raise DataError(f"{tag.folder(base)}: no samples of {everyone[0].benchmark}; repeat the sweep's command")
+        solved_SP = np.stack([counts.flips(before, NEVER, 1) for counts in everyone])
+        rows += [averaged_row(FLIP, None, solved_SP, before, bucket=BUCKETS[0].name)] if solved_SP.size else []
+        for k in [2**i for i in range(before.n.bit_length())]:
+            for bucket in BUCKETS:
+                value_SP = np.stack([counts.flips(before, bucket.name, k) for counts in everyone])
+                rows += [averaged_row(FLIP_AT_K, k, value_SP, before, bucket=bucket.name)] if value_SP.size else []
     return rows
+
+
+def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
+    """The counts of all seeds, for each benchmark that every seed has been measured on."""
+    everyone = [all_counts_in(group[seed], tag) for seed in sorted(group)]
+    return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
 
 
 def temperature_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
@@ -178,20 +203,24 @@ def _by_setting(
 
 
 @cache
-def _read_counts(path: Path) -> Counts:
+def _read_counts(path: Path) -> Mapping[str, Counts]:
     problems = sorted(read_result(path).problems or (), key=lambda problem: problem.id)
     if not problems:
         raise DataError(
             f"{path} lacks the counts of each problem; delete it and repeat the sweep's command, which measures the "
             "samples again"
         )
-    if len({problem.n for problem in problems}) > 1 or len({problem.benchmark for problem in problems}) > 1:
-        raise DataError(f"{path}: several benchmarks, or problems with different numbers of samples")
-    return Counts(
-        benchmark=problems[0].benchmark,
-        ids=tuple(problem.id for problem in problems),
-        n=problems[0].n,
-        correct=np.array([problem.correct for problem in problems], dtype=np.float64),
-        clusters=tuple(tuple(problem.clusters or ()) for problem in problems),
-        setting={name: getattr(problems[0], name) for name in ("similarity", "threshold", "linkage", "tokens")},
-    )
+    found = {}
+    for name in dict.fromkeys(problem.benchmark for problem in read_result(path).problems or ()):
+        own = [problem for problem in problems if problem.benchmark == name]
+        if len({problem.n for problem in own}) > 1:
+            raise DataError(f"{path}: problems of {name} with different numbers of samples")
+        found[name] = Counts(
+            benchmark=name,
+            ids=tuple(problem.id for problem in own),
+            n=own[0].n,
+            correct=np.array([problem.correct for problem in own], dtype=np.float64),
+            clusters=tuple(tuple(problem.clusters or ()) for problem in own),
+            setting={key: getattr(own[0], key) for key in ("similarity", "threshold", "linkage", "tokens")},
+        )
+    return found
