@@ -17,6 +17,7 @@ from quatro_cli.commands import (
     demo,
     doctor,
     export,
+    paper,
     report,
     runs,
     sample,
@@ -41,7 +42,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "verl-command": verl_command.verl_command,
     },
     "Measure": {"sample": sample.sample, "eval": eval_app},
-    "Present": {"table": table.table, "plot": plot_app, "report": report.report},
+    "Present": {"table": table.table, "plot": plot_app, "report": report.report, "paper": paper.paper},
     "Reference": {"config": config.app, "benchmarks": benchmarks.app, "doctor": doctor.doctor, "demo": demo.demo},
 }
 

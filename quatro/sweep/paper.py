@@ -1,0 +1,376 @@
+"""The paper's tables and figures from one sweep, and a page that says what of them is missing: `quatro paper`.
+
+    <out>/ README.md  claims.md  paper.tex  tables/<name>.{tex,csv,md}  figures/<name>.{pdf,png}
+
+Imports no torch. The same sweep gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from evals.errors import DataError, QuatroError
+from evals.figures.curves import curve_panels, curves_figure
+from evals.figures.delta_lambda import delta_lambda_figure
+from evals.figures.flips import flips_figure
+from evals.figures.heatmap import heatmap_figure
+from evals.figures.limitation import limitation_figure
+from evals.figures.run_settings import Drawn, RunSetting
+from evals.figures.similarity import similarity_figure
+from evals.figures.stability import entropy_figure, stability_figure
+from evals.figures.style import save_figure
+from evals.figures.temperature import temperature_figure
+from evals.files.whole import write_text
+from evals.metrics.flips import DEFAULT_K
+from evals.results.document import Row
+from evals.results.entries import Entry, own_entries, published_entries
+from evals.results.reading import Sources, read_sources
+from evals.samples.graded import read_graded
+from evals.studies.heatmap import heatmap_of
+from evals.studies.similarity import similarity_result
+from evals.tables.formats import to_csv, to_markdown
+from evals.tables.latex import to_latex
+from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
+from evals.tables.parts import Style, Table
+from evals.text import visible
+from quatro.config import load_config
+from quatro.runs.series import read_settings
+from quatro.runs.tag import Tag
+from quatro.sweep.claims import write_claims
+from quatro.sweep.counts import flip_results, temperature_results
+from quatro.sweep.results import base_folder, chosen_runs, chosen_top_p, label_of, labelled_results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
+NOTES = "notes.md"  # in the sweep's folder: what its page says first
+DIGITS = 2
+SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
+MAX_PAIRS = 200  # of answers compared of each problem
+
+Tell = Callable[[str], None]  # what is made next
+
+
+class Made(NamedTuple):
+    """A table or figure of the page: its file name without ending, title, and the paper's label for it, if any."""
+
+    name: str
+    title: str
+    label: str
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+
+
+class Missing(NamedTuple):
+    """What could not be made, and why."""
+
+    title: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """What `write_paper` has written into ``out``."""
+
+    out: Path
+    tables: list[Made] = field(default_factory=list)
+    figures: list[Made] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class _Sources:
+    """The sweep as tables and figures want it; each form is read once."""
+
+    def __init__(self, folder: Path, top_p: float | None, cell: str | None, with_paper: bool) -> None:
+        everything = chosen_runs(folder, None)
+        if cell is None and any(run.cell == MAIN_CELL for run in everything):
+            cell = MAIN_CELL
+        self.folder, self.cell, self.with_paper = folder, cell, with_paper
+        self.runs, self.everything = chosen_runs(folder, cell), everything
+        self.top_p = chosen_top_p(folder, self.runs, top_p)
+        self.warnings: list[str] = []
+
+    @cached_property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(load_config(run.folder).model for run in self.runs))
+
+    @cached_property
+    def sources(self) -> Sources:
+        return read_sources(
+            [self.folder], expand=lambda folder: labelled_results(folder, top_p=self.top_p, cell=self.cell)
+        )
+
+    def entries(self, metric: str) -> list[Entry]:
+        entries, warnings = own_entries(self.sources, metric)
+        self.warnings += warnings
+        return entries
+
+    @cached_property
+    def settings(self) -> list[RunSetting]:
+        """Of all cells: figures of stale and of large updates take theirs from others than tables do."""
+        found = read_settings([run.folder for run in self.everything])
+        self.warnings += found.warnings
+        return found.settings
+
+    def samples(self, benchmarks: Sequence[str]) -> dict[str, list[Path]]:
+        """Samples files by label: of the first seed of each setting, and of the base they began from."""
+        tag, found = Tag(top_p=self.top_p), dict[str, list[Path]]()
+        for run in self.runs:
+            config = load_config(run.folder)
+            base = base_folder(self.folder, config.model, config.rollout.max_new_tokens)
+            label = label_of(run.settings, method=config.method.name)
+            for name, place in (("Base", base), (label, run.folder)):
+                files = [] if place is None else [tag.folder(place) / f"{one}.jsonl" for one in benchmarks]
+                if name not in found and (there := [file for file in files if file.is_file()]):
+                    found[name] = there
+        if not found:
+            raise DataError(f"no samples of {', '.join(benchmarks)}; sample with `quatro sweep ... --eval`")
+        return found
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+class _TableKind(NamedTuple):
+    name: str
+    title: str
+    label: str
+    layout: Layout
+    metric: str
+
+
+_TABLES = (
+    _TableKind("average-passk", "Average Pass@k", "tab:avg_passk", "average", "pass@k"),
+    _TableKind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", "benchmarks", "pass@k"),
+    _TableKind("ucc", "UCC@k", "tab:ucc_all", "ucc", "ucc@k"),
+    _TableKind("entropy", "Final policy entropy", "tab:final_entropy", "entropy", "entropy"),
+    _TableKind("code", "Code generation", "tab:code_generation", "code", "pass@k"),
+)
+
+
+def _tables(kind: _TableKind, found: _Sources) -> list[Table]:
+    published = published_entries(kind.metric, tables=PAPER_TABLES[kind.layout]) if found.with_paper else []
+    return build_tables(
+        kind.layout, found.entries(kind.metric), published, metric=kind.metric, style=Style(digits=DIGITS)
+    )
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+class _FigureKind(NamedTuple):
+    name: str
+    title: str
+    label: str
+    draw: Callable[[_Sources], Drawn]
+
+
+def _curves(metric: str) -> Callable[[_Sources], Drawn]:
+    return lambda found: Drawn(curves_figure(curve_panels(found.entries(metric), metric)), [])
+
+
+def _of_settings(figure_of: Callable[[Sequence[RunSetting]], Drawn]) -> Callable[[_Sources], Drawn]:
+    return lambda found: figure_of(found.settings)
+
+
+def _flips(found: _Sources) -> Drawn:
+    rows = _rows_by_label(flip_results(found.folder, top_p=found.top_p, cell=found.cell))
+    held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
+    return Drawn(flips_figure(rows, k=DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)), [])
+
+
+def _temperature(found: _Sources) -> Drawn:
+    results = temperature_results(found.folder, top_p=found.top_p, cell=found.cell)
+    if len({path.name for _, path in results}) == len(results):
+        raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
+    return Drawn(temperature_figure(_rows_by_label(results)), [])
+
+
+def _rows_by_label(results: Sequence[tuple[object, Path]]) -> dict[str, list[Row]]:
+    return {str(result.label): list(result.rows) for result, _ in results}  # type: ignore[attr-defined]
+
+
+def _similarity(found: _Sources) -> Drawn:
+    rows = {}
+    for label, files in found.samples(SIMILARITY_BENCHMARKS).items():
+        samples, _ = read_graded(files)
+        rows[label] = list(similarity_result(samples, max_pairs=MAX_PAIRS).rows)
+    return Drawn(similarity_figure(rows), [f"Up to {MAX_PAIRS} pairs of correct answers of each problem."])
+
+
+def _heatmap(found: _Sources) -> Drawn:
+    """Of the baseline and of QUATRO at its smallest radius, or of what there is."""
+    by_label = found.samples(SIMILARITY_BENCHMARKS[:1])
+    ours = [label for label in by_label if label.startswith("Ours")][-1:]
+    others = [label for label in by_label if label == "GSPO"] or [label for label in by_label if label not in ours][:1]
+    graded = {label: read_graded(by_label[label])[0] for label in (*others, *ours)}
+    several = [{p.id for p in samples.graded() if p.correct > 1} for samples in graded.values()]
+    common = sorted(set.intersection(*several), key=lambda id: (zlib.crc32(id.encode()), id))
+    if not common:
+        raise DataError(f"no problem of {SIMILARITY_BENCHMARKS[0]} has two correct answers of each of {list(graded)}")
+    drawn = heatmap_figure({label: heatmap_of(samples, common[0]) for label, samples in graded.items()})
+    return Drawn(drawn, ["The problem is the first by a checksum of its id: it was not chosen for its looks."])
+
+
+_FIGURES = (
+    _FigureKind("passk", "Pass@k against k", "", _curves("pass@k")),
+    _FigureKind("ucc", "UCC@k against k", "", _curves("ucc@k")),
+    _FigureKind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
+    _FigureKind("delta-lambda", "delta and lambda", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
+    _FigureKind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
+    _FigureKind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
+    _FigureKind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
+    _FigureKind("heatmap", "Similarity of the answers to a problem", "fig:qual_similarity", _heatmap),
+    _FigureKind("flips", "Problems newly solved", "fig:flip_rate", _flips),
+    _FigureKind("temperature", "Unique correct ratio by temperature", "fig:temperature", _temperature),
+)
+
+
+# --- the folder -----------------------------------------------------------------------------------------------------
+
+
+def write_paper(
+    folder: Path,
+    out: Path,
+    *,
+    top_p: float | None = None,
+    cell: str | None = None,
+    with_paper: bool = True,
+    tell: Tell | None = None,
+) -> PaperPage:
+    """Writes every table and figure that the sweep in ``folder`` has the numbers for, and README.md about them.
+
+    ``top_p`` None is the only one that was measured, ``cell`` None the cell `main` or, without one, all of them;
+    ``with_paper`` puts the published numbers beside the sweep's.
+
+    Raises:
+        UsageError: an unknown cell, or samples at several top_p of which none is chosen.
+        DataError: not a sweep, or none of its runs is done.
+        MissingError: matplotlib is not installed.
+    """
+    found, page = _Sources(folder, top_p, cell, with_paper), PaperPage(out)
+    for table in _TABLES:
+        _say(tell, table.title)
+        _remove(out / "tables", table.name, ("tex", "csv", "md"))
+        try:
+            tables = _tables(table, found)
+        except QuatroError as error:
+            page.missing.append(Missing(table.title, table.label, _one_line(error)))
+            continue
+        notes = list(dict.fromkeys(note for one in tables for note in one.notes))
+        page.tables.append(Made(table.name, table.title, table.label, tables, notes))
+        for ending, text in (
+            ("tex", to_latex(tables, digits=DIGITS, with_ci=False)),
+            ("csv", to_csv(tables, digits=DIGITS, with_ci=True)),
+            ("md", to_markdown(tables, digits=DIGITS, with_ci=False)),
+        ):
+            _write(out / "tables" / f"{table.name}.{ending}", text)
+    for figure in _FIGURES:
+        _say(tell, figure.title)
+        _remove(out / "figures", figure.name, ("pdf", "png"))
+        try:
+            drawn = figure.draw(found)
+        except QuatroError as error:
+            page.missing.append(Missing(figure.title, figure.label, _one_line(error)))
+            continue
+        page.figures.append(Made(figure.name, figure.title, figure.label, notes=drawn.notes))
+        _save(drawn.figure, out / "figures", figure.name)
+    page.warnings.extend(dict.fromkeys(found.warnings))
+    _write(out / "paper.tex", _document(page))
+    _say(tell, "claims")
+    (out / "claims.md").unlink(missing_ok=True)
+    claims = write_claims(found.runs, found.top_p, found.models)
+    if claims is not None:
+        _write(out / "claims.md", claims)
+    _write(out / "README.md", _readme(page, found))
+    return page
+
+
+def _say(tell: Tell | None, what: str) -> None:
+    if tell is not None:
+        tell(what)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text.rstrip("\n") + "\n")
+
+
+def _save(figure: Figure, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending in ("pdf", "png"):
+        save_figure(figure, folder / f"{name}.{ending}")
+
+
+def _remove(folder: Path, name: str, endings: Sequence[str]) -> None:
+    """What an earlier call has written: it would be taken for this sweep's."""
+    for ending in endings:
+        (folder / f"{name}.{ending}").unlink(missing_ok=True)
+
+
+def _one_line(error: QuatroError) -> str:
+    return " ".join(visible(str(error)).split())
+
+
+def _document(page: PaperPage) -> str:
+    lines = [
+        r"\documentclass{article}",
+        r"\usepackage[margin=2cm]{geometry}",
+        r"\usepackage{booktabs,graphicx,rotating}",
+        r"\usepackage[table]{xcolor}",
+        r"\begin{document}",
+        *(rf"\input{{tables/{made.name}.tex}}" + "\n\\clearpage" for made in page.tables),
+        *(
+            "\\begin{figure}[p]\\centering\n"
+            rf"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
+            f"\n\\caption{{{made.title}}}\n\\end{{figure}}"
+            for made in page.figures
+        ),
+        r"\end{document}",
+    ]
+    return "\n".join(lines)
+
+
+def _readme(page: PaperPage, found: _Sources) -> str:
+    notes = found.folder / NOTES
+    lines = [
+        f"# {visible(found.folder.resolve().name)}",
+        "",
+        *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
+        f"{len(found.runs)} finished runs of {', '.join(map(visible, found.models))}, measured at temperature 1 and "
+        f"top_p {found.top_p:g}. Every table is in [tables](tables) as LaTeX, CSV and Markdown, every figure in "
+        "[figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all of them.",
+        "",
+        *(
+            ["[claims.md](claims.md) says which of the paper's numbers and orders it agrees with.", ""]
+            if (page.out / "claims.md").is_file()
+            else []
+        ),
+        *_missing_lines(page),
+    ]
+    for made in page.tables:
+        text = (page.out / "tables" / f"{made.name}.md").read_text(encoding="utf-8")
+        lines += [f"## {made.title}{_of_paper(made.label)}", "", text, ""]
+    for made in page.figures:
+        lines += [f"## {made.title}{_of_paper(made.label)}", "", f"![{made.title}](figures/{made.name}.png)", ""]
+        lines += [f"{note}\n" for note in made.notes]
+    return "\n".join(lines)
+
+
+def _of_paper(label: str) -> str:
+    return f" ({label})" if label else ""
+
+
+def _missing_lines(page: PaperPage) -> list[str]:
+    if not page.missing:
+        return ["Nothing of the paper's is missing.", ""]
+    rows = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
+    return ["## What is missing", "", *rows, ""]

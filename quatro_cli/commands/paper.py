@@ -1,0 +1,49 @@
+"""`quatro paper`: the paper's tables and figures from one sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quatro_cli import completion
+from quatro_cli.options import Json, SweepCell, SweepTopP
+from quatro_cli.output import output
+
+
+def paper(
+    sweep: Annotated[
+        Path,
+        typer.Argument(metavar="SWEEP", help="The folder of a sweep.", autocompletion=completion.runs),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
+    with_paper: Annotated[
+        bool, typer.Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")
+    ] = True,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
+    json: Json = False,
+) -> None:
+    """Write the paper's tables and figures from a sweep.
+
+    Each table comes as LaTeX, CSV and Markdown, each figure as PDF and PNG. README.md shows them, and says what is
+    missing and why.
+
+    \b
+    Examples:
+      quatro paper sweeps/paper-math
+      quatro paper sweeps/paper-math --top-p 0.7 -o paper/
+    """
+    from quatro.sweep.paper import write_paper
+
+    page = write_paper(sweep, out, top_p=top_p, cell=cell, with_paper=with_paper, tell=output.info)
+    output.warn(*page.warnings)
+    if json:
+        names = {kind: [made.name for made in found] for kind, found in vars(page).items() if kind[0] in "tf"}
+        output.json({"schema": 1, "out": str(out), **names, "missing": [one._asdict() for one in page.missing]})
+        return
+    for one in page.missing:
+        output.info(f"missing: {one.title}: {one.reason}")
+    output.info(f"{len(page.tables)} tables, {len(page.figures)} figures, {len(page.missing)} missing")
+    output.data(str(out / "README.md"))
