@@ -100,15 +100,15 @@ def expected(label: str, benchmark: str, ids: Sequence[str], k: int) -> tuple[fl
     return float(np.mean(1 - (1 - c) ** k)), float(np.mean(ways * (1 - (1 - c / ways) ** k)))
 
 
-def problems_of(benchmark: str) -> list[Problem]:
+def problems_of(benchmark: str, count: int = NUM_PROBLEMS) -> list[Problem]:
     """The first problems of the benchmark: of the folder QUATRO_DATA, else fetched, else invented."""
     file = Path(os.environ.get("QUATRO_DATA", "-")) / f"{benchmark}.jsonl"
     if file.is_file():
-        return load_problems(str(file))[:NUM_PROBLEMS]
+        return load_problems(str(file))[:count]
     try:
-        return load_problems(benchmark)[:NUM_PROBLEMS]
+        return load_problems(benchmark)[:count]
     except MissingError:
-        return [Problem(benchmark, f"invented/{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(NUM_PROBLEMS)]
+        return [Problem(benchmark, f"invented/{i}", f"What is {i} + {i}?", str(2 * i)) for i in range(count)]
 
 
 def answers(label: str, problem: Problem, indices: Sequence[int], seed: int) -> list[Sample]:
@@ -143,6 +143,7 @@ class WholeAnswers(ReplayEngine):
 def sample(arguments: Sequence[str]) -> None:
     """What the sweep calls as `quatro sample`, with the same options."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--problems", type=int, default=NUM_PROBLEMS)
     parser.add_argument("model")
     parser.add_argument("-b", required=True)
     parser.add_argument("-n", type=int, required=True)
@@ -158,7 +159,7 @@ def sample(arguments: Sequence[str]) -> None:
     source = Source(options.model, fingerprint=f"toy {label}", engine="replay")
     reward = make_reward("math")
     for benchmark in options.b.split(","):
-        problems = problems_of(benchmark)
+        problems = problems_of(benchmark, options.problems)
         file = options.o / f"{benchmark}.jsonl"
         there = {(row.id, row.sample_index) for row in read_samples([file]).rows} if file.is_file() else set()
         with tempfile.TemporaryDirectory() as folder:
@@ -188,9 +189,11 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the sweep is written, or goes on")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--n", type=int, default=64, help="answers to each problem")
+    parser.add_argument("--problems", type=int, default=NUM_PROBLEMS, help="problems of each benchmark")
+    parser.add_argument("--sweep", type=Path, default=SWEEP, help="another sweep file")
     parser.add_argument("-s", action="append", default=[], metavar="KEY=VALUE", help="as of `quatro sweep`")
     options = parser.parse_args()
-    plan = load_sweep(SWEEP, overrides=options.s)
+    plan = load_sweep(options.sweep, overrides=options.s)
     evaluation = SweepEvaluation(BENCHMARKS, options.n, temperatures=(1.0, 0.6), top_ps=(0.7,))
     options.folder.mkdir(parents=True, exist_ok=True)
     invented = [name for name in BENCHMARKS if problems_of(name)[0].id.startswith("invented/")]
@@ -203,12 +206,13 @@ def main() -> int:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
+    command = [sys.executable, "-m"]
     with StopRequest(notify=say) as stop:
         outcomes = run_sweep(
             plan,
             options.folder,
-            train_command=[sys.executable, "-m", "quatro_cli", "train"],
-            sample_command=[sys.executable, "-m", "experiments.toy_paper", "sample"],
+            train_command=[*command, "quatro_cli", "train"],
+            sample_command=[*command, "experiments.toy_paper", "sample", "--problems", str(options.problems)],
             evaluation=evaluation,
             jobs=options.jobs,
             stop=stop,

@@ -1,0 +1,124 @@
+"""The toy of the paper's experiment: its tables are those of the set chances, whatever is killed on the way."""
+
+import contextlib
+import csv
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evals.results.paper import BENCHMARKS
+from experiments.toy_paper import LEVELS, SWEEP, expected, problems_of
+from quatro.sweep import SweepEvaluation, load_sweep, run_sweep
+from quatro.sweep.paper import NOTES, write_paper
+
+pytestmark = pytest.mark.slow
+N, NUM_PROBLEMS = 16, 5
+
+# In place of `quatro train`: a run that is finished at once.
+TRAIN = textwrap.dedent(
+    """
+    import json, pathlib, shutil, sys
+    source, _, run = sys.argv[1:]
+    run = pathlib.Path(run)
+    run.mkdir(parents=True)
+    rows = [{"step": step, "reward/mean": 0.1 * step, "entropy/token_mean": 1.0 / step} for step in range(1, 4)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+    (run / "status.json").write_text(json.dumps({"status": "done", "reason": None}))
+    shutil.copy(source, run / "config.yaml")
+    """
+)
+ROWS = {
+    "Ours delta=0.1": "quatro 0.1",
+    "Ours delta=0.01": "quatro 0.01",
+    "Ours delta=0.001": "quatro 0.001",
+    **{name.upper(): name for name in LEVELS if name.islower() and name != "base" and " " not in name},
+    "Base": "base",
+}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    plan = load_sweep(SWEEP)
+    plan = type(plan)(plan.name, tuple(point for point in plan.points if point.cell == "main"), 0)
+    outcomes = run_sweep(
+        plan,
+        folder / "sweep",
+        train_command=[sys.executable, str(folder / "train.py")],
+        sample_command=[*(sys.executable, "-m", "experiments.toy_paper", "sample", "--problems", str(NUM_PROBLEMS))],
+        evaluation=SweepEvaluation(BENCHMARKS, N, top_ps=(0.7,)),
+        jobs=2,
+    )
+    assert {(outcome.status, outcome.reason) for outcome in outcomes} == {("done", "")}
+    (folder / "sweep" / NOTES).write_text("**A toy.**", encoding="utf-8")
+    return folder / "sweep"
+
+
+def test_the_tables_are_those_that_the_chances_make(sweep, tmp_path):
+    page = write_paper(sweep, tmp_path / "paper")
+    ids = {name: [problem.id for problem in problems_of(name, NUM_PROBLEMS)] for name in BENCHMARKS}
+    # The means over 30 problems of 16 answers each, in percent and as a count: at most four standard errors.
+    tables = tmp_path / "paper/tables"
+    ours = [row for row in rows_of(tables / "average-passk.csv") if row["Model"].startswith("embedded")]
+    passk = {(row["Method"], k): float(row[str(k)]) for row in ours for k in (1, 4, N)}
+    by_benchmark = rows_of(tables / "ucc.csv")
+    ucc = {(label, k): sum(float(row[f"k = {k} {label}"]) for row in by_benchmark) / 6 for label, k in passk}
+    for name, shown, position, scale, bound in (("Pass@k", passk, 0, 100.0, 6.0), ("UCC@k", ucc, 1, 1.0, 0.35)):
+        for label, level in ROWS.items():
+            for k in (1, 4, N):
+                wanted = [expected(level, benchmark, ids[benchmark], k)[position] for benchmark in BENCHMARKS]
+                assert shown[label, k] == pytest.approx(scale * sum(wanted) / 6, abs=bound), (name, label, k)
+    readme = (tmp_path / "paper/README.md").read_text(encoding="utf-8")
+    assert "**A toy.**" in readme
+    assert {made.name for made in page.tables} >= {"average-passk", "passk", "ucc", "entropy"}
+    assert {made.name for made in page.figures} >= {"passk", "ucc", "similarity", "flips"}
+    assert {one.label for one in page.missing} >= {"tab:code_generation", "fig:temperature"}
+    assert all(one.reason for one in page.missing)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def kill(driver: subprocess.Popen) -> None:
+    """The sweep with everything that it has started, or the sweep alone, whose children go on."""
+    everything = psutil.Process(driver.pid).children(recursive=True) if random.random() < 0.5 else []
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    for child in everything:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@pytest.mark.long
+def test_ten_kills_change_no_number(tmp_path):
+    file = tmp_path / "small.yaml"
+    file.write_text("base: quickstart\ncells: {main: {axes: {method.name: [gspo, quatro]}}}\n", encoding="utf-8")
+    pages = {}
+    for name, num_kills in (("whole", 0), ("killed", 10)):
+        folder = tmp_path / name
+        command = [*(sys.executable, "-m", "experiments.toy_paper"), str(folder), "--sweep", str(file)]
+        command += ["--n", "8", "--problems", "3", "-s", "steps=3", "-s", "checkpoint.every=1"]
+        for _ in range(num_kills):
+            driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            time.sleep(random.uniform(1.0, 12.0))
+            kill(driver)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        write_paper(folder, folder / "paper")
+        pages[name] = {
+            path.relative_to(folder): path.read_bytes().replace(name.encode(), b"-")
+            for pattern in ("paper/**/*.md", "paper/**/*.csv", "paper/**/*.png", "**/samples/*/*.jsonl")
+            for path in sorted(folder.glob(pattern))
+        }
+        rows = csv.DictReader((folder / "summary.csv").read_text(encoding="utf-8").splitlines())
+        pages[name]["summary"] = [{k: v for k, v in row.items() if not k.startswith("perf/")} for row in rows]
+    assert pages["killed"] == pages["whole"]
