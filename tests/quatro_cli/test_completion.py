@@ -61,7 +61,7 @@ def test_methods(offered):
 def test_configurations_and_sweeps(offered):
     assert offered("quatro train quick") == ["quickstart-code", "quickstart-hard", "quickstart"]
     assert offered("quatro config diff math-7b math-7b-") == ["math-7b-4gpu"]
-    assert offered("quatro sweep paper") == ["paper-small"]
+    assert offered("quatro sweep paper") == ["paper-math-7b", "paper-math", "paper-small"]
 
 
 def test_runs(offered, tmp_path):
