@@ -10,8 +10,6 @@ from typing import Any, cast
 from evals.errors import DataError, UsageError
 from quatro.types import FinishReason
 
-MOST_SHOWN = 300  # characters of a server's own words
-
 
 class Unanswered(Exception):
     """A request that another try may answer. ``kind`` is the status, or `connection`, `timeout` or `answer`.
@@ -72,14 +70,14 @@ def read_document(body: bytes) -> dict[str, Any]:
 
 
 def words(body: bytes) -> str:
-    """What the server says of an error, on one line and not at length."""
+    """What the server says of an error, on one line."""
     try:
         document = json.loads(body)
         error = document.get("error", document)
         said = str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, RecursionError, AttributeError, LookupError):
         said = body.decode("utf-8", "replace")
-    return " ".join(said.split())[:MOST_SHOWN] or "nothing"
+    return " ".join(said.split()) or "nothing"
 
 
 def read_models(document: Mapping[str, Any]) -> list[Served]:
@@ -88,7 +86,7 @@ def read_models(document: Mapping[str, Any]) -> list[Served]:
     if not isinstance(cards, list) or not all(isinstance(card, dict) and _text(card, "id") for card in cards):
         raise Unanswered("answer", "status 200 without a list of models")
     return [
-        Served(card["id"], _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
+        Served(_text(card, "id") or "", _text(card, "owned_by"), _text(card, "root"), _count(card, "max_model_len"))
         for card in cards
     ]
 
@@ -117,20 +115,20 @@ def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, con
     """
     if (name := document.get("model")) not in (None, model):
         raise DataError(
-            f"{model!r} was asked and {str(name)[:MOST_SHOWN]!r} answered; "
-            "if that is the same model, ask for it by this name: --served-model"
+            f"{model!r} was asked and another model answered; if that is the same one, ask for it by the name that it "
+            f"answers to: --served-model {name!r}"
         )
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
     if not isinstance(choice, dict):
         raise Unanswered("answer", "status 200 without exactly one response")
     message = choice.get("message")
-    text = choice.get("text") if message is None else _text(message, "content") or ""
+    text = choice.get("text") if message is None else _content(message)
     if not isinstance(text, str):
         raise Unanswered("answer", "status 200 with a response that has no text")
     reason = choice.get("finish_reason")
     if reason not in ("stop", "length"):
-        raise Unanswered("answer", f"a response that ended with {str(reason)[:40]!r}, expected 'stop' or 'length'")
+        raise Unanswered("answer", f"a response that ended with {reason!r}, expected 'stop' or 'length'")
     usage = document.get("usage")
     num_tokens, num_prompt = _count(usage, "completion_tokens"), _count(usage, "prompt_tokens")
     token_ids = _token_ids(choice)
@@ -148,6 +146,14 @@ def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, con
     return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, _text(document, "system_fingerprint"))
 
 
+def _content(message: Any) -> Any:
+    """Null where a server refused or only reasoned, which makes an empty response; a list of parts is no text."""
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    return "" if content is None else content
+
+
 def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
     ids = choice.get("token_ids")
     if ids is None:
@@ -158,8 +164,9 @@ def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def _text(block: Any, name: str) -> str | None:
+    """A name that is recorded; half of a surrogate pair would have no place in a file."""
     value = block.get(name) if isinstance(block, dict) else None
-    return value if isinstance(value, str) else None
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
 def _count(block: Any, name: str) -> int | None:

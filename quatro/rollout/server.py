@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from anyio.from_thread import start_blocking_portal
@@ -52,6 +54,9 @@ LIMIT_S, LIMIT_PER_TOKEN_S = 120.0, 0.5
 # The list of models, which comes first: nothing is lost yet if the address is wrong.
 FIRST_LIMIT_S, FIRST_TRIES = 30.0, 3
 MOST_BYTES = 16 << 20  # in one answer
+ADDRESS_ADVICE = "--base-url mostly ends in /v1, as in http://localhost:8000/v1"
+MOST_SHOWN = 400  # characters of a server's own words
+MOST_FINGERPRINTS = 20  # some servers make up a new one for each connection
 SEED_BITS = 53  # the integers that every reader of JSON holds exactly
 
 T = TypeVar("T")
@@ -78,7 +83,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint, key: str | None) -> None:
         self.endpoint = endpoint
-        self.where = f"the server at {endpoint.base_url}"
+        self.where = f"the server at {endpoint.base_url}{_by_way_of(endpoint.base_url)}"
         self.retries: Counter[str] = Counter()
         self._key = key
 
@@ -86,7 +91,8 @@ class Server:
         """A pool of connections, to be closed.
 
         Raises:
-            UsageError: the address is none, or the environment asks for a proxy of a kind that is not known here.
+            UsageError: the address is none, or the environment names a proxy of a kind that is not known here, or
+                certificates that cannot be read.
         """
         url = f"{self.endpoint.base_url}/"
         try:
@@ -98,8 +104,10 @@ class Server:
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
                 verify=_certificates(),
             )
-        except (httpx.InvalidURL, ValueError, ImportError) as error:  # ImportError: a SOCKS proxy
-            raise UsageError(f"{self.where} cannot be asked: {error}; look at --base-url and ALL_PROXY") from None
+        except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:  # ImportError: a SOCKS proxy
+            raise UsageError(
+                f"{self.where} cannot be asked: {error}; look at --base-url, ALL_PROXY and SSL_CERT_FILE"
+            ) from None
 
     def find_model(self, names: Sequence[str]) -> Served:
         """What the server says of the model that is called one of ``names`` there.
@@ -147,13 +155,13 @@ class Server:
             try:
                 return read(read_document(await self._once(client, method, path, body, limit_s, about)))
             except Unanswered as failure:
-                kind, said = failure.kind, self._without_key(str(failure))
+                kind, said = failure.kind, self._shown(str(failure))
                 tries[kind] += 1
                 wait_s = wait_before(tries.total() + 1, jitter.random(), failure.retry_after_s)
                 if tries[kind] >= MOST_TRIES_OF.get(kind, most_tries) or wait_s > LONGEST_RETRY_AFTER_S:
                     raise self._given_up(kind, said, tries.total(), wait_s, about) from None
             except DataError as error:
-                raise DataError(f"{self.where}{about}: {error}") from None
+                raise DataError(f"{self.where}{about}: {self._shown(str(error))}") from None
             if not self.retries[kind]:
                 logger.warning("%s: %s; it is asked again", self.where, said)
             self.retries[kind] += 1
@@ -191,14 +199,15 @@ class Server:
             return answer
         if status in (408, 429) or status >= 500:
             raise Unanswered(str(status), f"status {status}: {words(answer)}", retry_after(response.headers))
-        raise self._refusal(status, self._without_key(words(answer)), about)
+        goes_to = f" (it redirects to {response.headers['Location']})" if "Location" in response.headers else ""
+        raise self._refusal(status, self._shown(words(answer) + goes_to), about)
 
     def _refusal(self, status: int, said: str, about: str) -> QuatroError:
         refused = f"{self.where} refuses the request{about} with status {status} and says: {said}"
         if status in (401, 403):
             return MissingError(f"{refused}; set the right key in {KEYS[0]}")
-        if status in (301, 302, 307, 308, 404, 405):
-            return UsageError(f"{refused}; --base-url mostly ends in /v1, as in http://localhost:8000/v1")
+        if 300 <= status < 400 or status in (404, 405):
+            return UsageError(f"{refused}; {ADDRESS_ADVICE}")
         if "top_k" in said:
             return UsageError(f"{refused}; it draws from all tokens only: leave --top-k out")
         return UsageError(f"{refused}; change the option that it does not take, or leave it out")
@@ -206,14 +215,23 @@ class Server:
     def _given_up(self, kind: str, said: str, num_tries: int, wait_s: float, about: str) -> QuatroError:
         waits = f" and asks to wait for {wait_s:.0f} s" if wait_s > LONGEST_RETRY_AFTER_S else ""
         error = DataError if kind == "answer" else MissingError
-        return error(
-            f"{self.where} gave no response{about} in {num_tries} tries{waits}; at last: {said}. "
-            "Nothing that was drawn is lost: the same command draws the rest once the server answers"
-        )
+        advice = "Nothing that was drawn is lost: the same command draws the rest once the server answers"
+        if kind == "answer" and not about:  # a page for people
+            advice = ADDRESS_ADVICE
+        return error(f"{self.where} gave no response{about} in {num_tries} tries{waits}; at last: {said}. {advice}")
 
-    def _without_key(self, said: str) -> str:
-        """A server may repeat what it was sent."""
-        return said.replace(self._key, "***") if self._key else said
+    def _shown(self, said: str) -> str:
+        """What a server says may be long and may repeat the key, which must not be cut in two before it is found."""
+        return (said.replace(self._key, "***") if self._key else said)[:MOST_SHOWN]
+
+
+def _by_way_of(base_url: str) -> str:
+    """The proxy that the environment puts before the server: half of all riddles; its address may hold a password."""
+    parts = urlsplit(base_url)
+    names = [name for name in (parts.scheme, "all") if getproxies().get(name)]
+    if not names or proxy_bypass(parts.hostname or ""):
+        return ""
+    return f" (through the proxy in {names[0].upper()}_PROXY; NO_PROXY={parts.hostname} goes without)"
 
 
 def wait_before(number: int, jitter: float, retry_after_s: float) -> float:
@@ -333,8 +351,8 @@ class ServerSampler:
         return body
 
     def _arrival(self, request: _Request, answer: Answer, sampling: Sampling) -> Arrival:
-        if answer.system_fingerprint is not None:
-            self.fingerprints.add(answer.system_fingerprint)
+        if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
+            self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
             self.num_with_ids += 1

@@ -165,7 +165,7 @@ def add_answers(
         logger.warning(
             "%s: the server called itself %s in turn: the same seed may give another text",
             folder,
-            ", ".join(came["system_fingerprints"]),
+            ", ".join(came["system_fingerprints"][:5]),
         )
 
 

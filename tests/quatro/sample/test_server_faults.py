@@ -1,13 +1,16 @@
 """RELIABILITY fault 50: a server that dies, stalls or lies loses nothing, and is named."""
 
 import json
+import os
 import threading
+import time
 
 import pytest
 
-from evals.errors import DataError, MissingError
+from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.samples.reading import read_samples
 from quatro.rollout.answers import Unanswered, read_answer, read_document
+from quatro.rollout.server import _certificates
 from quatro.sample import draw_samples
 
 N = 5
@@ -111,7 +114,11 @@ def short(stub, body):
 
 LIES = {
     "fewer tokens": (short, r"at most 8 tokens were asked for, and a response ended with 'length' after 3"),
-    "another model": (lambda stub, body: {**stub.right(body), "model": "big"}, r"'small' was asked and 'big' answered"),
+    "another model": (
+        lambda stub, body: {**stub.right(body), "model": "big"},
+        r"'small' was asked and another model answered; .* --served-model 'big'",
+    ),
+    "a filter": (lambda stub, body: stub.right(body, finish_reason="content_filter"), r"ended with 'content_filter'"),
     "an error": (lambda stub, body: {"error": {"message": "no memory"}}, r"status 200 with an error: no memory"),
     "no end": (lambda stub, body: b" " * 9000, r"an answer of more than 8,000 bytes"),
 }
@@ -150,8 +157,10 @@ def changed(**choice):
         ({**RIGHT, "choices": [{}, {}]}, r"without exactly one response"),
         ({**RIGHT, "choices": "ab"}, r"without exactly one response"),
         (changed(text=None), r"has no text"),
+        (changed(message="a b"), r"has no text"),
+        (changed(message={"content": [{"type": "text", "text": "a b"}]}), r"has no text"),
         (changed(finish_reason="abort"), r"ended with 'abort', expected 'stop' or 'length'"),
-        (changed(finish_reason=None), r"ended with 'None'"),
+        (changed(finish_reason=None), r"ended with None, expected"),
         (changed(token_ids=[1]), r"1 token ids in a response that is said to have 2"),
         (changed(token_ids=[1, True]), r"token ids that are none"),
         (changed(token_ids=[1, -1]), r"token ids that are none"),
@@ -162,6 +171,11 @@ def test_fault_50_an_answer_without_a_whole_response_is_asked_for_again(answer, 
     with pytest.raises(Unanswered, match=said) as caught:
         read(answer)
     assert caught.value.kind == "answer"
+
+
+@pytest.mark.parametrize("content", [{"content": None, "refusal": "no"}, {"reasoning_content": "let me see"}])
+def test_a_chat_that_only_refuses_or_reasons_is_an_empty_response(content):
+    assert read(changed(message=content)).text == ""
 
 
 def read(answer, *, max_tokens=8, context=None):
@@ -192,6 +206,130 @@ def test_fault_50_a_list_of_models_that_is_none_is_named(serve, toy, tmp_path):
             DataError, match=rf"the server at {stub.url} gave no response in 3 tries; at last: status 200"
         ):
             draw(stub, toy, tmp_path / "out")
+    stub.models = b"<!doctype html>"  # of an address without the /v1
+    with pytest.raises(DataError, match=r"<!doctype html>\. --base-url mostly ends in /v1"):
+        draw(stub, toy, tmp_path / "out")
+
+
+def test_fault_50_a_busy_server_is_asked_longer_than_a_broken_one(serve, toy, tmp_path):
+    stub = serve()
+    page = b"<html>\n<h1>502 Bad Gateway</h1>\n</html>"
+    for status, num_tries in ((429, 32), (502, 8), (408, 8)):
+        stub.posts.clear()
+        stub.answer = lambda number, body, status=status: (status, page, {})
+        said = rf"in {num_tries} tries; at last: status {status}: <html> <h1>502 Bad Gateway</h1> </html>\."
+        with pytest.raises(MissingError, match=said):
+            draw(stub, toy, tmp_path / str(status), n=1, concurrency=1)
+        assert len(stub.posts) == num_tries
+        assert len({body["seed"] for _, body in stub.posts}) == 1
+
+
+def test_an_answer_has_the_longer_time_the_more_tokens_were_asked_for(serve, toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("quatro.rollout.server.LIMIT_S", 0.0)
+    monkeypatch.setattr("quatro.rollout.server.LIMIT_PER_TOKEN_S", 10.0)
+    [file] = draw(serve(), toy, tmp_path / "out", n=1)
+    assert file.num_new == 4
+
+
+@pytest.mark.parametrize("status", [301, 303, 308])
+def test_a_redirect_is_not_followed_and_the_key_stays(serve, toy, tmp_path, monkeypatch, status):
+    monkeypatch.setenv("QUATRO_API_KEY", KEY)
+    stub, other = serve(), serve()
+    stub.models = (status, b"", {"Location": f"{other.url}/models"})
+    with pytest.raises(UsageError, match=rf"\(it redirects to {other.url}/models\); --base-url mostly ends in /v1"):
+        draw(stub, toy, tmp_path / "out")
+    assert other.keys == []
+
+
+KEY = "sk-do-not-tell-0123456789"
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("where", [365, 380])
+def test_no_part_of_a_key_is_left_where_a_long_message_is_cut(serve, toy, tmp_path, monkeypatch, status, where):
+    monkeypatch.setenv("QUATRO_API_KEY", KEY)
+    stub = serve()
+    stub.answer = lambda number, body: (status, {"error": {"message": "-" * where + KEY + "-" * 500}}, {})
+    with pytest.raises(QuatroError) as caught:
+        draw(stub, toy, tmp_path / "out", n=1, concurrency=1)
+    assert "sk" not in str(caught.value)
+    assert len(str(caught.value)) < 900
+
+
+@pytest.mark.parametrize("end", ["/", "//"])
+def test_a_slash_behind_the_address_changes_nothing(serve, toy, tmp_path, whole, end):
+    stub, out = serve(), tmp_path / "out"
+    stub.url += end
+    [file] = draw(stub, toy, out)
+    assert {path for path, _ in stub.posts} == {"/v1/completions"}
+    assert file.path.read_bytes() == whole
+
+
+def test_a_proxy_in_the_environment_is_named_without_its_password(serve, toy, tmp_path, monkeypatch):
+    stub, proxy = serve(), serve()
+    proxy.models = (503, b"no route", {})
+    address = proxy.url.removesuffix("/v1").replace("http://", "http://me:secret@")
+    monkeypatch.setenv("HTTP_PROXY", address)
+    with pytest.raises(
+        MissingError, match=rf"{stub.url} \(through the proxy in HTTP_PROXY; NO_PROXY=127.0.0.1"
+    ) as caught:
+        draw(stub, toy, tmp_path / "out")
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    [file] = draw(stub, toy, tmp_path / "out")
+    assert file.num_new == 4 * N
+
+
+def test_certificates_that_are_missing_are_named(serve, toy, tmp_path, monkeypatch):
+    _certificates.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(UsageError, match=r"look at .* SSL_CERT_FILE"):
+        draw(serve(), toy, tmp_path / "out")
+
+
+def test_vllm_is_not_asked_for_a_temperature_that_it_does_not_have(serve, toy, tmp_path):
+    stub = serve(owned_by="vllm")
+    with pytest.raises(UsageError, match="temperature"):
+        draw(stub, toy, tmp_path / "out", temperature=2.5)
+    assert stub.posts == []
+
+
+def test_any_text_reaches_the_file(serve, toy, tmp_path):
+    """Half of a surrogate pair and control characters are no UTF-8, or no lines, to everybody."""
+    stub, out = serve(owned_by="\ud800"), tmp_path / "out"
+    text = "a\ud83d \x00\x1b[31m\u2028\r\n\udc80b"
+    stub.answer = lambda number, body: {**stub.right(body, text), "system_fingerprint": f"\udfff{number}"}
+    draw(stub, toy, out, max_tokens=20)
+    assert set(kept(out).values()) == {"a\ufffd \x00\x1b[31m\u2028\r\n\ufffdb"}
+    server = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]
+    assert (server["owned_by"], server["answers_as_text"]) == ("?", 4 * N)
+    [file] = draw(stub, toy, out, n=N + 1, max_tokens=20)
+    assert (file.num_present, file.num_new) == (4 * N, 4)
+
+
+def test_fingerprints_of_a_server_that_makes_up_new_ones_are_not_all_kept(serve, toy, tmp_path):
+    stub, out = serve(), tmp_path / "out"
+    stub.answer = lambda number, body: {**stub.right(body), "system_fingerprint": f"fp_{number}" + "-" * 9000}
+    draw(stub, toy, out, n=10)
+    prints = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]["system_fingerprints"]
+    assert len(prints) == 20
+    assert max(map(len, prints)) == 400
+
+
+def test_many_calls_leave_no_descriptor_open(serve, toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("quatro.sample.served.CALL_LENGTH", 1)
+    stub = serve()
+    draw(stub, toy, tmp_path / "first")  # what is loaded and opened once
+    before = open_descriptors()
+    draw(stub, toy, tmp_path / "second", n=30)
+    deadline = time.monotonic() + 5  # the stub's threads close their ends soon
+    while open_descriptors() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert open_descriptors() <= before
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_an_interrupted_drawing_ends_at_once_and_keeps_what_came(serve, toy, tmp_path, whole):
