@@ -27,7 +27,7 @@ from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
 from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
-from evals.results.document import Row
+from evals.results.document import Result, Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
 from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
@@ -52,6 +52,7 @@ MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 DIGITS = 2
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
+MOST_BARS = 7  # labels of a figure of bars (evals/figures/panels.py)
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
@@ -185,20 +186,34 @@ def _of_settings(figure_of: Callable[[Sequence[RunSetting]], Drawn]) -> Callable
 
 
 def _flips(found: _Sources) -> Drawn:
-    rows = _rows_by_label(flip_results(found.folder, top_p=found.top_p, cell=found.cell))
+    rows, notes = _few(_rows_by_label(flip_results(found.folder, top_p=found.top_p, cell=found.cell)))
     held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
-    return Drawn(flips_figure(rows, k=DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)), [])
+    return Drawn(flips_figure(rows, k=DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)), notes)
 
 
 def _temperature(found: _Sources) -> Drawn:
     results = temperature_results(found.folder, top_p=found.top_p, cell=found.cell)
     if len({path.name for _, path in results}) == len(results):
         raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
-    return Drawn(temperature_figure(_rows_by_label(results)), [])
+    rows, notes = _few(_rows_by_label(results))
+    return Drawn(temperature_figure(rows), notes)
 
 
-def _rows_by_label(results: Sequence[tuple[object, Path]]) -> dict[str, list[Row]]:
-    return {str(result.label): list(result.rows) for result, _ in results}  # type: ignore[attr-defined]
+def _rows_by_label(results: Sequence[tuple[Result, Path]]) -> dict[str, list[Row]]:
+    return {str(result.label): list(result.rows) for result, _ in results}
+
+
+def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
+    """As many labels as a figure of bars can show: GSPO and QUATRO, as in the paper, or QUATRO's smallest radius."""
+    if len(rows) <= MOST_BARS:
+        return rows, []
+    ours = [label for label in rows if label.startswith("Ours")]
+    smallest = ours[-1].split(",")[0] if ours else ""
+    for kept in (ours, [label for label in ours if label.split(",")[0] == smallest]):
+        chosen = {label: rows[label] for label in rows if label.split(",")[0] == "GSPO" or label in kept}
+        if len(chosen) <= MOST_BARS:
+            return chosen, [f"Shown: {', '.join(chosen)}, of {len(rows)}."]
+    return rows, []
 
 
 def _similarity(found: _Sources) -> Drawn:
