@@ -213,8 +213,8 @@ TRAINING_METRICS = (
     ),
     Metric(
         "mismatch/dlogp_abs_mean",
-        "sampler against trainer, per token: over all responses; where log pi_old is the sampler's, over the first "
-        "minibatch",
+        "sampler against trainer, per token: over all responses (of vLLM's in bfloat16 one in eight); where log pi_old "
+        "is the sampler's, over the first minibatch",
         also=("mismatch/dlogp_abs_max", "mismatch/k3"),
     ),
     Metric(

@@ -7,6 +7,7 @@ padding and reference log-probabilities follow from the rollouts; after a stop t
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,9 +124,9 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
         "ids": torch.tensor([token for rollout in rollouts for token in rollout.token_ids]),
     }
     for name in ("logp", "entropy"):
-        known = [getattr(rollout, name) for rollout in rollouts]
-        if None not in known:
-            tensors[name] = torch.tensor([number for numbers in known for number in numbers], dtype=torch.float64)
+        if any(getattr(rollout, name) is not None for rollout in rollouts):
+            numbers = [getattr(rollout, name) or [math.nan] * len(rollout.token_ids) for rollout in rollouts]
+            tensors[name] = torch.tensor([number for some in numbers for number in some], dtype=torch.float64)
     scored = drawn.scored
     return tensors, {
         "prompts": [number_of[prompt.benchmark, prompt.id] for prompt in drawn.prompts],
@@ -140,7 +141,7 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
 
 def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
     lengths = tensors["length"].tolist()
-    known = [_cut(tensors[name], lengths) if name in tensors else [None] * len(lengths) for name in ("logp", "entropy")]
+    known = [_known(tensors.get(name), lengths) for name in ("logp", "entropy")]
     fields = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known)
     rollouts = iter([Rollout(*values) for values in zip(*fields, strict=True)])
     return Drawn(
@@ -148,6 +149,12 @@ def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Seq
         [[next(rollouts) for _ in range(size)] for size in plain["group_sizes"]],
         Scored(plain["rewards"], plain["correct"], *plain["failures"]),
     )
+
+
+def _known(values: Tensor | None, lengths: Sequence[int]) -> list[tuple[Any, ...] | None]:
+    if values is None:
+        return [None] * len(lengths)
+    return [None if any(map(math.isnan, some)) else some for some in _cut(values, lengths)]
 
 
 def _cut(values: Tensor, lengths: Sequence[int]) -> list[tuple[Any, ...]]:

@@ -68,9 +68,10 @@ def old_logp(rows: Rows, source: Source, config: Config, policy: Policy) -> Tens
 def mismatch(engine_logp_BT: Tensor, logp_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> dict[str, float]:
     """Metrics of the difference per token between the sampler's and the trainer's log-probabilities.
 
-    They are empty if the sampler gave none.
+    They are those of the rows that the sampler gave (the others are NaN there), and empty if it gave none.
     """
-    difference = (world or World()).gather((logp_BT - engine_logp_BT)[mask_BT].double())
+    known_BT = mask_BT & ~engine_logp_BT.isnan()
+    difference = (world or World()).gather((logp_BT - engine_logp_BT)[known_BT].double())
     if difference.numel() == 0 or bool(difference.isnan().any()):
         return {}
     return {

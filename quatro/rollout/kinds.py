@@ -16,6 +16,8 @@ from quatro.rollout.limits import check_temperature
 if TYPE_CHECKING:
     from quatro.policy.base import Policy
 
+MISMATCH_EVERY = 8
+
 
 class Transformers(EngineKind):
     """`rollout.engine: transformers`: a decode loop on the policy's own tensors."""
@@ -63,7 +65,7 @@ class Vllm(EngineKind):
         from quatro.rollout.vllm import VllmEngine
 
         model = _shape(recipe.weights) if policy is None else policy.model
-        settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "collect_logp": False}
+        settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "logp_every": 0}
         if policy is not None:
             settings = _vllm_that_follows(recipe, tokenizer, policy)
         return VllmEngine(
@@ -86,6 +88,8 @@ def _vllm_that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[s
     return {
         "max_model_len": longest if context is None else min(context, longest),
         "temperature": policy.temperature,
+        # Beyond float32 the trainer computes log pi_old itself, and the sampler's only serve the metrics mismatch/*.
+        "logp_every": 1 if recipe.dtype == "float32" else MISMATCH_EVERY,
         "probe": make_probe(
             policy_score(policy),
             vocabulary=probe_vocabulary(tokenizer, num_embeddings),

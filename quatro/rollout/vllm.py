@@ -50,7 +50,8 @@ class VllmEngine(Engine):
 
     ``shape`` is the model's configuration, ``max_model_len`` the most tokens that prompt and response may have
     together. ``temperature`` is the one that training samples at: `Rollout.logp` is known at temperature 1 and there,
-    and None where vLLM would renormalise it over a truncated distribution. ``collect_logp``: whether to ask at all.
+    and None where vLLM would renormalise it over a truncated distribution. Of the responses of a call every
+    ``logp_every``-th is asked for it, the first one included (0: none), which changes none of them.
     With a ``probe`` every `sync` is verified. ``shares_device``: on a GPU, sleep between calls and leave the memory to
     the trainer. ``is_distributed``: one of the processes of a torchrun, each with an engine of its own.
 
@@ -70,7 +71,7 @@ class VllmEngine(Engine):
         max_model_len: int,
         gpu_memory_utilization: float = 0.8,
         temperature: float = 1.0,
-        collect_logp: bool = True,
+        logp_every: int = 1,
         probe: Probe | None = None,
         shares_device: bool = False,
         is_distributed: bool = False,
@@ -81,7 +82,7 @@ class VllmEngine(Engine):
         self.tokenizer = tokenizer
         self.eos_ids = tuple(eos_ids)
         self.max_model_len = max_model_len
-        self.collect_logp = collect_logp
+        self.logp_every = logp_every
         self.probe = probe
         self._num_calls = 0
         # Raw log-probabilities are before temperature and truncation, processed ones after both.
@@ -137,7 +138,7 @@ class VllmEngine(Engine):
         texts = ResponseTexts(self.tokenizer, sampling.stop)
         with self._awake():
             drawn = self._draw(requests, sampling, self.eos_ids, texts, progress)
-        rollouts = iter([self._rollout(output, sampling, texts) for output in drawn])
+        rollouts = iter([self._rollout(number, output, sampling, texts) for number, output in enumerate(drawn)])
         return [[next(rollouts) for _ in group] for group in seeds]
 
     def sync(self, named_weights: Callable[[], Iterator[tuple[str, Tensor]]]) -> Mapping[str, float]:
@@ -162,7 +163,7 @@ class VllmEngine(Engine):
             request = (self.probe.prompt, 0, self.probe.sampling.max_new_tokens)
             texts = ResponseTexts(self.tokenizer, ())
             (output,) = self._draw([request], self.probe.sampling, (), texts, None)
-        return self.probe.compare(self._rollout(output, self.probe.sampling, texts))
+        return self.probe.compare(self._rollout(0, output, self.probe.sampling, texts))
 
     def close(self) -> None:
         """Frees vLLM's memory. A process group that was there before the engine stays."""
@@ -193,7 +194,7 @@ class VllmEngine(Engine):
         try:
             for name, number in number_of.items():
                 prompt, seed, limit = requests[number]
-                parameters = self._parameters(sampling, seed, limit, stop_ids)
+                parameters = self._parameters(number, sampling, seed, limit, stop_ids)
                 engine.add_request(name, {"prompt_token_ids": list(prompt.token_ids)}, parameters)
             while waiting:
                 num_before = len(waiting)
@@ -214,8 +215,8 @@ class VllmEngine(Engine):
                 engine.abort_request(list(waiting))
         return outputs
 
-    def _parameters(self, sampling: Sampling, seed: int, limit: int, stop_ids: Sequence[int]) -> Any:
-        """A request's own parameters: the same seed in two requests would draw the same noise in both."""
+    def _parameters(self, number: int, sampling: Sampling, seed: int, limit: int, stop_ids: Sequence[int]) -> Any:
+        """Of request ``number`` of a call alone: the same seed in two requests would draw the same noise in both."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -228,23 +229,23 @@ class VllmEngine(Engine):
             # Our stop ids and nothing else, whatever the model's configuration says.
             ignore_eos=True,
             stop_token_ids=list(stop_ids),
-            logprobs=0 if self._knows_logp(sampling) and sampling.temperature > 0 else None,
+            logprobs=0 if self._knows_logp(number, sampling) and sampling.temperature > 0 else None,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA if sampling.stop else RequestOutputKind.FINAL_ONLY,
         )
 
-    def _knows_logp(self, sampling: Sampling) -> bool:
-        if not self.collect_logp:
+    def _knows_logp(self, number: int, sampling: Sampling) -> bool:
+        if not self.logp_every or number % self.logp_every:
             return False
         is_whole = sampling.top_p == 1.0 and sampling.top_k == 0
         return sampling.temperature in (0.0, 1.0) if self._is_raw else is_whole
 
-    def _rollout(self, completion: Any, sampling: Sampling, texts: ResponseTexts) -> Rollout:
+    def _rollout(self, number: int, completion: Any, sampling: Sampling, texts: ResponseTexts) -> Rollout:
         ids = tuple(completion.token_ids)
         reason: FinishReason = "stop" if completion.finish_reason == "stop" else "length"
         said = ids[:-1] if reason == "stop" and ids[-1] in self.eos_ids else ids
         logp: tuple[float, ...] | None = None
-        if self._knows_logp(sampling):
+        if self._knows_logp(number, sampling):
             # At temperature 0 the policy is its argmax, and surely draws it.
             logp = (0.0,) * len(ids)
             if sampling.temperature > 0:

@@ -68,6 +68,15 @@ def test_the_embedded_policy_trains_with_vllm_and_both_agree(run):
     assert not any("<eos>" in text for text in texts)
 
 
+def test_in_bfloat16_one_response_in_eight_shows_how_far_both_are_apart(tmp_path):
+    run = tmp_path / "bfloat16"
+    more = ("-s", "dtype=bfloat16", "-s", "steps=1", "-s", "eval.every=0")
+    quatro("train", "quickstart", *SETTINGS, *more, "-o", run)
+    (row,) = metrics(run)
+    assert 0 < row["mismatch/dlogp_abs_mean"] < 0.12
+    assert row["optimizer_steps"] == 4
+
+
 def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path):
     first = tmp_path / "cut"
     quatro("train", "quickstart", *SETTINGS, "-s", "steps=2", "-o", first)

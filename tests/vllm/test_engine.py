@@ -106,6 +106,22 @@ def test_log_probs_are_the_policys_after_every_one_of_five_updates(pair):
         assert largest_difference(pair.policy, prompts, groups) < 1e-4
 
 
+@pytest.mark.parametrize("stop", [(), ("3",)])
+def test_draws_are_the_same_whoevers_log_probs_are_asked_for(pair, monkeypatch, stop):
+    prompts = make_prompts(3, 150, 20)
+    drawn: dict[int, list[Rollout]] = {}
+    for every in (1, 8, 0):
+        monkeypatch.setattr(pair.engine, "logp_every", every)
+        groups = pair.engine.generate(prompts, make_seeds(prompts, 6), Sampling(max_new_tokens=24, stop=stop))
+        drawn[every] = [rollout for group in groups for rollout in group]
+        asked = [number for number, rollout in enumerate(drawn[every]) if rollout.logp is not None]
+        assert asked == ([] if every == 0 else list(range(0, 18, every)))
+        same = [(rollout.token_ids, rollout.text, rollout.finish_reason) for rollout in drawn[every]]
+        assert same == [(rollout.token_ids, rollout.text, rollout.finish_reason) for rollout in drawn[1]]
+    for number in (0, 8, 16):
+        assert drawn[8][number].logp == pytest.approx(drawn[1][number].logp, abs=1e-6)
+
+
 def test_weights_that_were_not_sent_are_noticed(pair):
     stale = [(name, weight.clone()) for name, weight in pair.weights()]
     move(pair.policy, scale=0.02)
