@@ -53,6 +53,7 @@ NOTES = "notes.md"  # in the sweep's folder: what its page says first
 DIGITS = 2
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
 MOST_BARS = 7  # labels of a figure of bars (evals/figures/panels.py)
+MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
@@ -217,8 +218,11 @@ def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
 
 
 def _similarity(found: _Sources) -> Drawn:
-    rows = {}
-    for label, files in found.samples(SIMILARITY_BENCHMARKS).items():
+    """Of GSPO and QUATRO, as in the paper, where there are more than a picture can show."""
+    rows, by_label = {}, found.samples(SIMILARITY_BENCHMARKS)
+    if len(by_label) > MOST_HISTOGRAMS:
+        by_label = {label: by_label[label] for label in by_label if label == "GSPO" or label.startswith("Ours")}
+    for label, files in by_label.items():
         samples, _ = read_graded(files)
         rows[label] = list(similarity_result(samples, max_pairs=MAX_PAIRS).rows)
     return Drawn(similarity_figure(rows), [f"Up to {MAX_PAIRS} pairs of correct answers of each problem."])
