@@ -147,7 +147,7 @@ TRAINING_METRICS = (
     Metric(
         "kl/new_old",
         "audit after the last update: KL(pi_new || pi_old), the constraint's direction, and its standard error over "
-        "prompts",
+        "the audited prompts (`audit.prompts`, or all of the iteration if it has no more)",
         also=("kl/new_old_se",),
         title="Realised KL(new ‖ old)",
         unit="nats per iteration",
@@ -182,7 +182,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "kl/prompt_p10",
-        "`kl/new_old` prompt by prompt; with 8 rollouts a prompt this is noisy",
+        "`kl/new_old` of each audited prompt; with 8 rollouts a prompt this is noisy",
         also=("kl/prompt_median", "kl/prompt_p90"),
     ),
     Metric("kl/prompt_above_3delta_share", "share of prompts above three times delta"),

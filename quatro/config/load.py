@@ -199,6 +199,8 @@ def _replace_method(
 def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:
     if setting.key[0] == "reward" and isinstance(raw.get("reward"), str):
         raw["reward"] = {"name": raw["reward"]}
+    if setting.key == ("audit", "prompts") and isinstance(raw.get("audit"), bool):
+        del raw["audit"]
     parent = raw
     for depth, part in enumerate(setting.key[:-1]):
         child = parent.get(part)
@@ -272,8 +274,8 @@ def _origins(
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
         place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
-        if key == "reward.name" and place is None:  # `reward: NAME`
-            place = locations.get(("reward",))
+        if key in ("reward.name", "audit.prompts") and place is None:  # `reward: NAME`, `audit: true`
+            place = locations.get((block,))
         whose = basis(key, value)
         if block == "method" and place in (None, OF_PAPER):
             whose = method_basis(type(config.method), field)

@@ -16,6 +16,7 @@ from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
+    AuditConfig,
     CheckpointConfig,
     DataConfig,
     EvalConfig,
@@ -65,6 +66,15 @@ def _known_model(value: str) -> str:
 def _reward_block(value: Any) -> Any:
     """The block that a reward's name is short for; a block passes through."""
     return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
+
+
+def _audit_block(value: Any) -> Any:
+    """The block that true or false is short for; a block passes through."""
+    if isinstance(value, bool):
+        return {"prompts": "all" if value else 0}
+    if not isinstance(value, Mapping | AuditConfig):
+        raise ValueError("expected true, false or a block such as {prompts: 32}")
+    return value
 
 
 def _passes(value: Any) -> Any:
@@ -149,7 +159,9 @@ class Config(Block):
     entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the entropy bonus; 0 is off")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
-    audit: bool = Field(True, description="measure the realised KL of each iteration by one more forward pass")
+    audit: Annotated[AuditConfig, BeforeValidator(_audit_block, json_schema_input_type=bool | AuditConfig)] = Field(
+        default_factory=AuditConfig, description="of which prompts the realised KL of an iteration is measured"
+    )
     audit_rollouts: int = Field(
         0, ge=0, description="fresh responses per prompt that the audit draws besides; 0 draws none"
     )
@@ -170,6 +182,13 @@ class Config(Block):
     def most_inner_updates(self) -> int:
         """Passes over each batch of rollouts, at most."""
         return self.max_inner_updates if self.inner_updates == "auto" else self.inner_updates
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steering_audits_all(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "audit" not in data and needs_audit(data.get("method")):
+            return {**data, "audit": {"prompts": "all"}}
+        return data
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Config:
@@ -237,8 +256,8 @@ def _check_radius(config: Config) -> Problems:
                 "the passes; use -m quatro, or set inner_updates to 1"
             ),
         )
-    if needs_audit(config.method) and not config.audit:
-        yield "audit", "found false, expected true: the method steers by the realised KL"
+    if needs_audit(config.method) and config.audit.prompts != "all":
+        yield "audit.prompts", f"found {config.audit.prompts}, expected all: the method steers by the realised KL"
 
 
 def _check_recorded(config: Config) -> Problems:
@@ -260,8 +279,8 @@ def _check_recorded(config: Config) -> Problems:
 def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
-    if config.audit_rollouts and not config.audit:
-        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: audit is false"
+    if config.audit_rollouts and not config.audit.prompts:
+        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"
 
 
 def _check_policy(config: Config) -> Problems:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from quatro.config import Config
 from quatro.loop.iteration import Iteration
 from quatro.loop.parts import Parts
 from quatro.loop.trust_region import MAX_LOG_RATIO, kl_new_old, sequence_log_ratio, summarise
@@ -21,8 +22,17 @@ from quatro.rollout.streams import rollout_seed
 from quatro.types import Batch, Prompt
 
 
-def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: World | None = None) -> dict[str, float]:
+def audit(
+    new_logp_BT: Tensor,
+    batch: Batch,
+    kl_radius: float | None,
+    world: World | None = None,
+    *,
+    prompts: Sequence[int] | None = None,
+) -> dict[str, float]:
     """Metrics of the realised KL between pi_new and pi_old, from the sequence log-ratios l of all ranks' rollouts.
+
+    Only those of ``prompts`` count, by their numbers in the batch (None: all).
 
     ``kl/new_old``, the mean of s l - s + 1, estimates KL(pi_new || pi_old), which is the constraint's direction.
     ``kl/old_new``, the mean of s - 1 - l, estimates KL(pi_old || pi_new). Neither is ever negative, and both are
@@ -34,6 +44,9 @@ def audit(new_logp_BT: Tensor, batch: Batch, kl_radius: float | None, world: Wor
     world = world or World()
     l_B = world.gather(sequence_log_ratio(new_logp_BT, batch.old_logp_BT, batch.mask_BT))
     group_B, advantage_B = world.gather(batch.group_B), world.gather(batch.advantage_B)
+    if prompts is not None:
+        counts_B = torch.isin(group_B, torch.tensor(prompts, device=group_B.device))
+        l_B, group_B, advantage_B = l_B[counts_B], group_B[counts_B], advantage_B[counts_B]
     capped_B = l_B.clamp(max=MAX_LOG_RATIO)
     s_B = capped_B.exp()
     new_old_B = kl_new_old(l_B)
@@ -70,12 +83,33 @@ def audits(it: Iteration, rows: Rows, method: Method, parts: Parts) -> dict[str,
     """Metrics of the audits that the configuration asks for, after the last update of the iteration."""
     config, policy, metrics = parts.config, parts.policy, dict[str, float]()
     assert it.progress is not None
-    if config.audit:
-        batch = rows.with_batch(old_logp_BT=it.progress.old_logp_BT).batch
-        metrics |= audit(policy.score(rows).logp_BT, batch, method.kl_radius, policy.world)
+    if config.audit.prompts:
+        prompts = audited_prompts(config, it.step, len(it.learnt))
+        rows = _of_prompts(rows.with_batch(old_logp_BT=it.progress.old_logp_BT), prompts)
+        metrics |= audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius, policy.world, prompts=prompts)
     if it.snapshot:
         metrics |= audit_fresh(it.step, parts, it.learnt.prompts, it.snapshot)
     return metrics
+
+
+def audited_prompts(config: Config, step: int, num_prompts: int) -> list[int]:
+    """The numbers of the prompts that iteration ``step`` audits of its ``num_prompts``, ascending.
+
+    Seed and iteration decide, so that a resume and any number of ranks audit the same.
+    """
+    size = config.audit.prompts
+    if size == "all" or size >= num_prompts:
+        return list(range(num_prompts))
+    return sorted(sorted(range(num_prompts), key=lambda i: rollout_seed(config.seed, step, f"audited/{i}", 0))[:size])
+
+
+def _of_prompts(rows: Rows, prompts: Sequence[int]) -> Rows:
+    """The ``rows`` of ``prompts``; the shortest row where this rank has none, for all ranks must score something."""
+    is_of_B = torch.isin(rows.batch.group_B, torch.tensor(prompts, device=rows.batch.group_B.device))
+    if bool(is_of_B.all()):
+        return rows
+    index = torch.nonzero(is_of_B).squeeze(-1)
+    return rows.select(index if len(index) else rows.total_length_B.argmin()[None])
 
 
 def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapshot) -> dict[str, float]:

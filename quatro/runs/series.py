@@ -21,8 +21,8 @@ from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
-_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "microbatch_tokens", "audit", "save_rollouts")
-_NEUTRAL_BLOCKS = ("eval.", "checkpoint.")
+_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "microbatch_tokens", "save_rollouts")
+_NEUTRAL_BLOCKS = ("eval.", "checkpoint.", "audit.")
 _NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
 # Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")

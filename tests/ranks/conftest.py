@@ -64,6 +64,7 @@ class Bench:
             *(f"model={model}", "reward=digit_reward:share", "steps=3", "prompts_per_step=6", "minibatch_prompts=3"),
             *("rollouts_per_prompt=4", "inner_updates=2", "optimizer.lr=1e-3", "optimizer.warmup_steps=2"),
             *("checkpoint.every=1", "threads=1", "microbatch_tokens=300", "rollout.max_new_tokens=16"),
+            "audit.prompts=2",  # in the second iteration both of rank 1
             *("eval.every=3", "eval.benchmark=countdown", "eval.n=2", "kl.beta=0.01", "device=cpu"),
         ]
 

@@ -230,7 +230,7 @@ def _differences(config: Config) -> list[str]:
     ]
     if config.rollout.engine != "vllm":
         sentences.append(f"rollout.engine {config.rollout.engine} does not exist in verl: vLLM draws.")
-    if config.audit or config.audit_rollouts:
+    if config.audit.prompts:
         sentences.append(
             "Nothing audits the KL after the last update: actor/kl/new_old is that of micro-batches before a step."
         )

@@ -113,7 +113,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "lora": None,
         },
         "eval": {"every": 0, "benchmark": None, "n": 16, "temperature": 1.0, "top_p": 1.0},
-        "audit": True,
+        "audit": {"prompts": 32},
         "audit_rollouts": 0,
         "checkpoint": {"every": 20, "keep": 3},
         "tracking": {"tensorboard": False, "wandb": None, "project": "quatro", "name": None},
@@ -219,6 +219,7 @@ OVERRIDES = st.fixed_dictionaries(
         "kl.beta": st.floats(0, 10),
         "rollout.top_p": st.floats(1e-9, 1),
         "audit": st.booleans(),
+        "audit.prompts": st.just("all") | st.integers(0, 10**6),
         "threads": st.none() | st.integers(1, 64),
         "model": st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
             lambda text: text == text.strip()
@@ -247,6 +248,20 @@ def test_stop_strings_are_a_list_of_texts_and_are_written_as_they_are_read(write
     assert config.rollout.stop == stop
     assert load_config(write(config_to_yaml(config))) == config
     assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+def test_true_and_false_are_short_for_an_audit_of_all_prompts_or_none(write: Any) -> None:
+    """As in the config.yaml of an earlier version: a run goes on measuring what it measured."""
+    assert load_config(write(SMALLEST)).audit.prompts == 32
+    for text, prompts in (("true", "all"), ("false", 0)):
+        path = write(f"{SMALLEST}audit: {text}\n")
+        resolved = resolve_config(path)
+        assert load_config(path, overrides=["audit.prompts=5"]).audit.prompts == 5
+        assert resolved.config.audit.prompts == prompts
+        assert resolved.origins["audit.prompts"].endswith(":3")
+        stored = json.loads(resolved.config.model_dump_json()) | {"audit": text == "true"}
+        assert Config.model_validate_json(json.dumps(stored)) == resolved.config  # that of a checkpoint
+        assert load_config(write(config_to_yaml(resolved.config))) == resolved.config
 
 
 def test_differences_name_keys_and_both_values() -> None:
