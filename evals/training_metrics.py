@@ -201,9 +201,10 @@ TRAINING_METRICS = (
     Metric("target/above_share", "share of rows that are now more likely than pi* would have them"),
     Metric(
         "log_ratio/before_mean",
-        "sequence log-ratio between two sources of log pi_old in the first minibatch, before any update: numerical "
-        "noise, should be about 0. Above 0.1 nats, or half of sqrt(2 delta) if that is less, there is a warning. With "
-        "one minibatch an iteration there is one source only, and it is 0",
+        "sequence log-ratio between two sources of log pi_old before any update: over the first minibatch where the "
+        "sampler is the second, over its first micro-batch where a forward pass is. It is numerical noise and should "
+        "be about 0. Above 0.1 nats, or half of sqrt(2 delta) if that is less, there is a warning. With one minibatch "
+        "an iteration there is one source only, and it is 0",
         also=("log_ratio/before_std", "log_ratio/before_max"),
     ),
     Metric(

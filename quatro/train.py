@@ -14,7 +14,7 @@ from quatro.loop.evaluation import Evaluation
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import learn
 from quatro.loop.metrics import rollout_metrics, rollout_records
-from quatro.loop.old_logp import choose_source, old_logp
+from quatro.loop.old_logp import old_logp
 from quatro.loop.parts import Parts
 from quatro.loop.position import Position
 from quatro.loop.progress import InnerProgress
@@ -87,8 +87,9 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     advantages = method.advantages(*it.rewards(method.needs, parts.sampling.max_new_tokens))
     rows = own_rows(it.learnt, advantages.value_B, parts)
     phase("old_logp")  # log pi_old(o_i | q)
-    learner.source = learner.source or choose_source(rows, config, policy)
-    it.progress = it.progress or InnerProgress.begin(old_logp(rows, learner.source, config, policy))
+    if it.progress is None:
+        learner.source, old_logp_BT = old_logp(rows, learner.source, config, policy)
+        it.progress = InnerProgress.begin(old_logp_BT)
     phase("ref_logp")  # log pi_pre(o_i | q)
     if policy.has_reference:
         rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)

@@ -118,8 +118,10 @@ def _note(
     if not progress.before:
         # Two sources of log pi_old should agree: what differs is numerical noise, a measure of health.
         given_BT = logp_BT if source == "own" else progress.old_logp_BT[index, :width]
-        noise_B = world.gather(sequence_log_ratio(logp_BT, given_BT, mask_BT))
-        progress.before = summarise(noise_B, "log_ratio/before")
+        noise_B = sequence_log_ratio(logp_BT, given_BT, mask_BT)
+        is_given_B = (given_BT.isfinite() | ~mask_BT).all(dim=-1)  # of some rows the update's own is the only source
+        noise_B = noise_B[is_given_B] if bool(is_given_B.any()) else noise_B
+        progress.before = summarise(world.gather(noise_B), "log_ratio/before")
         if source == "engine":  # the trainer computes its own log pi_old of this minibatch only
             progress.before |= mismatch(engine_logp_BT[index, :width], logp_BT, mask_BT, world)
     progress.record(index, update.forward, mask_BT, is_old_policy=progress.num_applied == 0)

@@ -29,18 +29,25 @@ Source = Literal[
 ]
 
 
-def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
-    """The source for a whole run, chosen on its first batch.
+def old_logp(rows: Rows, source: Source | None, config: Config, policy: Policy) -> tuple[Source, Tensor]:
+    """``(source, log pi_old of every token that it knows before the first optimiser step, NaN for the others)``.
 
-    ``rows`` hold the engine's log-probabilities, NaN if it gave none.
+    ``rows`` hold the engine's log-probabilities, NaN if it gave none. A ``source`` that is None is chosen, on the first
+    batch and for the whole run.
     """
     batch, world = rows.batch, policy.world
-    if config.prompts_per_step == config.minibatch_prompts:
-        return "own"
-    if config.dtype != "float32" or world.any(bool(batch.old_logp_BT[batch.mask_BT].isnan().any())):
-        return "recompute"
-    own_logp_BT = policy.score(rows).logp_BT
-    gap = world.gather(sequence_log_ratio(own_logp_BT, batch.old_logp_BT, batch.mask_BT)).abs().max().item()
+    engine_logp_BT = batch.old_logp_BT
+    if source == "engine":
+        return source, engine_logp_BT
+    if source == "own" or (source is None and config.prompts_per_step == config.minibatch_prompts):
+        return "own", torch.full_like(engine_logp_BT, torch.nan)
+    logp_BT = _recomputed(rows, config, policy)
+    if source is not None or config.dtype != "float32":
+        return "recompute", logp_BT
+    if world.any(bool(engine_logp_BT[batch.mask_BT].isnan().any())):
+        return "recompute", logp_BT
+    is_known_BT = batch.mask_BT & logp_BT.isfinite()
+    gap = world.gather(sequence_log_ratio(logp_BT, engine_logp_BT, is_known_BT)).abs().max().item()
     allowed = 1e-3 * math.sqrt(2.0 * (min_kl_radius(config.method) or 0.01))
     is_close = gap < allowed
     logger.info(
@@ -49,19 +56,21 @@ def choose_source(rows: Rows, config: Config, policy: Policy) -> Source:
         gap,
         allowed,
     )
-    return "engine" if is_close else "recompute"
+    return ("engine", engine_logp_BT) if is_close else ("recompute", logp_BT)
 
 
-def old_logp(rows: Rows, source: Source, config: Config, policy: Policy) -> Tensor:
-    """log pi_old of every token that ``source`` knows before the first optimiser step, NaN for the others."""
-    if source == "engine":
-        return rows.batch.old_logp_BT
+def _recomputed(rows: Rows, config: Config, policy: Policy) -> Tensor:
+    """The trainer's log pi_old of every minibatch but the first, which needs none: it meets pi_old itself.
+
+    Of the first there is one micro-batch, as the update will see it, in which `log_ratio/before` shows whether scoring
+    and learning agree.
+    """
     logp_BT = torch.full_like(rows.batch.old_logp_BT, torch.nan)
-    if source == "recompute":
-        # The first minibatch needs none, as it meets pi_old itself; `log_ratio/before` shows how far the two differ.
-        for index in rows.minibatches(config.minibatch_prompts):
-            scored_BT = policy.score(rows.select(index)).logp_BT
-            logp_BT[index, : scored_BT.shape[1]] = scored_BT
+    first, *others = rows.minibatches(config.minibatch_prompts)
+    micro = next(rows.select(first).microbatches(policy.microbatch.tokens))
+    for index in (first[micro], *others):
+        scored_BT = policy.score(rows.select(index)).logp_BT
+        logp_BT[index, : scored_BT.shape[1]] = scored_BT
     return logp_BT
 
 

@@ -18,6 +18,7 @@ import torch
 
 from evals.errors import DataError, DivergedError
 from quatro.config import load_config
+from quatro.loop.old_logp import old_logp
 from quatro.loop.parts import Parts
 from quatro.policy.local import LocalPolicy, Update
 from quatro.processes.stop import StopRequest
@@ -254,7 +255,7 @@ def test_a_single_step_per_iteration_needs_no_old_log_probs(tmp_path, settings, 
     """`own`: the update's own detached log-probabilities; the result is that of recomputing them."""
     single = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=2"]
     run_training(tmp_path / "own", single)
-    monkeypatch.setattr("quatro.train.choose_source", lambda *_: "recompute")
+    monkeypatch.setattr("quatro.train.old_logp", lambda rows, _, *more: old_logp(rows, "recompute", *more))
     run_training(tmp_path / "again", single)
     for name, value in weights_of(tmp_path / "own", 2).items():
         torch.testing.assert_close(value, weights_of(tmp_path / "again", 2)[name], rtol=0, atol=1e-6)
