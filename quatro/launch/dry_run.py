@@ -178,7 +178,8 @@ def predict_memory(
 
     P parameters, D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers; tokens in a micro-batch.
 
-        weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation
+        weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation,
+                                        and a reference of 2 P + 2 V D (its embedding stays in float32)
         snapshots                       4 P each for `inner_updates: auto` and `audit_rollouts`
         activations per token           L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b with b bytes a number (4, or 2 and
                                         2 D more for the cast input); checkpointed: L 4 D + a + 8 D
@@ -230,6 +231,7 @@ def predict_memory(
             number,
             num_ranks=num_ranks,
             is_sampled=ENGINES[config.rollout.engine].shares_weights,
+            num_embedded=vocabulary * hidden,
         ),
         activations=activations,
         logits=logits,

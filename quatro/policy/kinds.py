@@ -44,9 +44,19 @@ class PolicyKind(Protocol):
 
     @staticmethod
     def memory(
-        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+        config: Config,
+        num_parameters: int,
+        num_trained: int,
+        number: int,
+        *,
+        num_ranks: int,
+        is_sampled: bool,
+        num_embedded: int = 0,
     ) -> dict[str, int]:
-        """Bytes on each rank of everything as large as the model; a number of the computation has ``number`` bytes."""
+        """Bytes on each rank of everything as large as the model; a number of the computation has ``number`` bytes.
+
+        ``num_embedded`` of the parameters are the embedding's.
+        """
 
 
 class Local(PolicyKind):
@@ -62,14 +72,22 @@ class Local(PolicyKind):
 
     @staticmethod
     def memory(
-        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+        config: Config,
+        num_parameters: int,
+        num_trained: int,
+        number: int,
+        *,
+        num_ranks: int,
+        is_sampled: bool,
+        num_embedded: int = 0,
     ) -> dict[str, int]:
         trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
         return {
             "weights": trained + number * (num_parameters - num_trained),
             "gradients": trained,
             "optimizer": 2 * trained,
-            "reference": trained if has_copy else 0,
+            # Its embedding, which no matrix product reads, stays in float32.
+            "reference": number * (num_trained - num_embedded) + FLOAT32_BYTES * num_embedded if has_copy else 0,
             "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
             "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
         }
@@ -102,7 +120,14 @@ class DeepSpeed(PolicyKind):
 
     @staticmethod
     def memory(
-        config: Config, num_parameters: int, num_trained: int, number: int, *, num_ranks: int, is_sampled: bool
+        config: Config,
+        num_parameters: int,
+        num_trained: int,
+        number: int,
+        *,
+        num_ranks: int,
+        is_sampled: bool,
+        num_embedded: int = 0,
     ) -> dict[str, int]:
         trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
         stage, computed = config.policy.zero_stage, num_parameters * number

@@ -214,6 +214,23 @@ def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -
     return model
 
 
+def cast_products(model: Any, dtype: torch.dtype) -> Any:
+    """``model`` with the weights of its linear layers in ``dtype``, save one that is the embedding as well.
+
+    Autocast casts these weights anyway, so under it no number changes. It casts neither norms nor embeddings: in
+    bfloat16 they would bring what flows between the layers to bfloat16 too.
+    """
+    import torch
+
+    looked_up = model.get_input_embeddings().weight
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            for parameter in module.parameters(recurse=False):
+                if parameter is not looked_up:
+                    parameter.data = parameter.data.to(dtype)
+    return model
+
+
 def has_plain_head(model: Any) -> bool:
     """Whether logits are the output embedding of the base model's last hidden state, and nothing else.
 

@@ -16,6 +16,7 @@ from quatro.config import Config
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Step, Update
+from quatro.policy.loading import cast_products
 from quatro.processes.world import World
 
 __all__ = ["Forward", "LocalPolicy", "Objective", "Snapshot", "Update"]
@@ -24,12 +25,17 @@ Snapshot = list[Tensor]
 
 
 class LocalPolicy(Policy):
-    """Trained weights and AdamW in float32 on one device; several ranks hold a copy each and add up their gradients."""
+    """Trained weights and AdamW in float32 on one device; several ranks hold a copy each and add up their gradients.
+
+    ``reference`` is float32, but for the weights of its matrix products, which have the format of the computation.
+    """
 
     def __init__(self, model: Any, config: Config, *, world: World | None = None) -> None:
         super().__init__(model, config, world=world)
         if self.has_reference and self.lora is None:
             self.reference = copy.deepcopy(model).requires_grad_(False)
+            if self.dtype == "bfloat16":
+                cast_products(self.reference, torch.bfloat16)
 
         settings = config.optimizer
         self.optimizer = torch.optim.AdamW(

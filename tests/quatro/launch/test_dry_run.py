@@ -39,7 +39,9 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     # Responses are 10 of at most 18 tokens a row; the head's gradient is 232 x 32 numbers.
     assert memory.logits == 64 * 10 // 18 * 232 * 18 + 4 * 232 * 32
     assert memory.casts == 0
-    assert describe(prepare(tiny_config("dtype=bfloat16"))).memory.casts == 2 * num_parameters
+    halved = describe(prepare(tiny_config("dtype=bfloat16"))).memory
+    assert halved.casts == 2 * num_parameters
+    assert halved.reference == 2 * num_parameters + 2 * 232 * 32  # the embedding stays in float32
     assert memory.total == memory.weights * 4 + max(
         memory.gradients + memory.activations + memory.logits, memory.kv_cache
     )

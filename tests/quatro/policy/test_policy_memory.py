@@ -238,3 +238,30 @@ def test_a_chunked_head_learns_what_the_whole_one_does(tiny_config, ragged_rows,
     moved = (after[0] - before).norm()
     assert moved > 1e-3
     assert 0 < (after[1] - after[0]).norm() < 1e-5 * moved
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_reference_in_bfloat16_takes_half_and_says_the_same_to_the_last_bit(tiny_config, ragged_rows, is_tied):
+    """Autocast computes with the same weights either way; before the first step reference and policy are one model."""
+    config = tiny_config("dtype=bfloat16", "kl.beta=0.1")
+    model = load_model(config.model, torch.float32, "cpu")
+    if not is_tied:
+        head = torch.nn.Linear(*reversed(model.lm_head.weight.shape), bias=True)
+        head.weight.data.copy_(model.lm_head.weight)
+        model.lm_head, model.config.tie_word_embeddings = head, False
+    policy = build(config, model)
+    own, reference = (policy.score(ragged_rows, need_entropy=True, use_reference=which) for which in (False, True))
+    assert torch.equal(own.logp_BT, reference.logp_BT)
+    assert torch.equal(own.entropy_BT, reference.entropy_BT)
+    dtypes = {name: parameter.dtype for name, parameter in policy.reference.named_parameters()}
+    single = {name for name, dtype in dtypes.items() if dtype == torch.float32}
+    assert single == {name for name in dtypes if "norm" in name or "embed" in name}
+    assert ("lm_head.weight" in dtypes) != is_tied
+    assert all(parameter.dtype == torch.float32 for parameter in policy.model.parameters())
+
+
+def test_a_reference_in_float32_is_a_plain_copy(tiny_config):
+    policy = build(tiny_config("kl.beta=0.1"))
+    for one, other in zip(policy.model.parameters(), policy.reference.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert one.dtype == other.dtype == torch.float32
