@@ -161,6 +161,7 @@ class Policy(ABC):
         ``head_rows`` at a time; the default suits the device.
         """
         model = self.model if model is None else model
+        self.microbatch.under_way = (rows.ids_BL.shape[0], rows.ids_BL.shape[1])
         mask_BT = rows.batch.mask_BT
         row_C, time_C = torch.nonzero(mask_BT, as_tuple=True)
         position_C = rows.prompt_length_B[row_C] + time_C
@@ -264,7 +265,7 @@ class Policy(ABC):
 
         Raises:
             DivergedError: a log-probability is above 0.
-            MissingError: memory ran out a second time.
+            MissingError: memory ran out in a pass over a single row.
         """
         weight_sums = self._weight_sums(rows, objective)
 

@@ -16,46 +16,48 @@ T = TypeVar("T")
 
 
 class MicrobatchSize:
-    """``tokens`` of a micro-batch: as ``configured``, and half of that once memory has run out.
+    """``tokens`` of a micro-batch: as ``configured``, and fewer once memory has run out.
 
-    The number decides the order of sums, so it is part of a run's state.
+    The number decides the order of sums, so it is part of a run's state. ``under_way`` is the shape of the pass that is
+    being made, (rows, tokens of each), which tells whether a smaller number can help.
     """
 
     def __init__(self, configured: int) -> None:
         self.configured = self.tokens = configured
+        self.under_way = (0, 0)
 
     def attempt(self, work: Callable[[], T], device: torch.device) -> T:
-        """``work()``. If memory runs out, ``work`` is done again from its beginning with half the tokens.
+        """``work()``. Whenever memory runs out, ``work`` is done again from its beginning in smaller micro-batches.
 
         Raises:
-            MissingError: memory ran out again, or the number had been halved before.
+            MissingError: memory ran out in a pass over a single row.
         """
-        try:
-            return work()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            self._halve(error)
-        # Outside the handler: the error's traceback held on to the tensors of the failed pass.
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        try:
-            return work()
-        except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error):
+        while True:
+            self.under_way = (0, 0)
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
                 self._halve(error)
-            raise
+            # Outside the handler: the error's traceback held on to the tensors of the failed pass.
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
 
     def _halve(self, error: BaseException) -> None:
+        """Halve ``tokens`` until the pass that failed would be cut."""
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        half = self.tokens // 2
-        if self.tokens < self.configured or self.tokens == 1:
+        num_rows, length = self.under_way
+        if num_rows == 1 or self.tokens == 1:
             raise MissingError(
-                f"out of memory with microbatch_tokens={self.tokens}, where {self.configured} was configured "
+                f"out of memory with a single response of {length} tokens, its prompt included, in a micro-batch "
                 f"({reason}); the last checkpoint is intact. Begin a run that needs less: `quatro train "
-                f"RUN/config.yaml -s microbatch_tokens={max(1, half)}`, with -s policy.gradient_checkpointing=true, or "
-                "with a lower rollout.max_new_tokens"
+                "RUN/config.yaml -s policy.gradient_checkpointing=true`, -s dtype=bfloat16, -s policy.lora.rank=16, or "
+                "a lower rollout.max_new_tokens; `--dry-run` predicts what each of them needs"
             ) from error
+        half, needed = self.tokens // 2, num_rows * length or self.tokens
+        while half >= needed:
+            half //= 2
         logger.warning(
             "out of memory with microbatch_tokens=%d (%s); the run goes on with %d and begins this optimiser step "
             "again",

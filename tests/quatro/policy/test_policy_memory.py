@@ -50,7 +50,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError, MemoryError])
-def test_out_of_memory_halves_the_budget_once_and_learns_as_if_it_had_been_so(tiny_config, ragged_rows, caplog, error):
+def test_out_of_memory_halves_the_budget_and_learns_as_if_it_had_been_so(tiny_config, ragged_rows, caplog, error):
     """Memory runs out in the third micro-batch, with the gradients of two already added up."""
     settings = ("kl.beta=0.1", "entropy_coefficient=0.01")
     config = tiny_config("microbatch_tokens=40", *settings)
@@ -77,17 +77,49 @@ def test_out_of_memory_halves_the_budget_once_and_learns_as_if_it_had_been_so(ti
     assert all(parameter.grad is None for parameter in policy.model.parameters())
 
 
-def test_a_second_time_is_an_error_that_says_what_to_type(tiny_config, ragged_rows):
+@pytest.mark.parametrize("room", [11, 12, 20, 39])
+def test_memory_that_runs_out_again_and_again_ends_with_single_rows(tiny_config, ragged_rows, caplog, room):
+    """The longest row has 11 tokens, and all rows together fit into 16,384: no halving changes nothing."""
+    config = tiny_config("microbatch_tokens=16384", "kl.beta=0.1")
+    policy = build(config)
+    assert int(ragged_rows.total_length_B.max()) == 11
+    memory = Memory(policy, room=room)
+    with caplog.at_level(logging.WARNING):
+        step(policy, config, ragged_rows)
+    tokens = policy.microbatch.tokens
+    failed = [size for size in memory.sizes if size > room]
+    assert len(caplog.records) == len(failed)  # each is said
+    assert all(f"with {size} and begins" in caplog.text for size in (64, tokens))
+    assert failed == sorted(set(failed), reverse=True)  # no pass was tried twice
+    assert tokens in (8, 16, 32)
+    expected = build(tiny_config(f"microbatch_tokens={tokens}", "kl.beta=0.1"))
+    step(expected, config, ragged_rows)
+    assert torch.equal(weights(policy), weights(expected))
+
+
+def test_a_row_that_does_not_fit_is_an_error_that_says_what_to_type(tiny_config, ragged_rows):
     config = tiny_config("microbatch_tokens=80")
     policy = build(config)
     before = weights(policy)
-    memory = Memory(policy, room=20)
-    with pytest.raises(MissingError, match=r"-s microbatch_tokens=20`.*policy\.gradient_checkpointing=true") as caught:
+    memory = Memory(policy, room=10)
+    with pytest.raises(MissingError, match=r"single response of 11 tokens.*gradient_checkpointing=true") as caught:
         step(policy, config, ragged_rows)
     assert caught.value.exit_code == 3
-    assert max(memory.sizes[1:]) <= 40
+    assert memory.sizes[-1] == 11  # nothing is tried after it
     assert torch.equal(weights(policy), before)
-    assert policy.microbatch.tokens == 40
+
+
+def test_memory_that_ran_out_outside_a_pass_is_not_tried_for_ever(tiny_config):
+    policy = build(tiny_config("microbatch_tokens=80"))
+    calls = []
+
+    def work() -> None:
+        calls.append(policy.microbatch.tokens)
+        raise MemoryError
+
+    with pytest.raises(MissingError, match="out of memory"):
+        policy.microbatch.attempt(work, policy.device)
+    assert calls == [80, 40, 20, 10, 5, 2, 1]
 
 
 def test_scoring_halves_the_budget_too(tiny_config, ragged_rows):
