@@ -195,7 +195,7 @@ class EvalConfig(Block):
 class AuditConfig(Block):
     """Of which prompts the realised KL is measured after an iteration."""
 
-    # With 8 rollouts each the standard error is about a tenth of the KL, and warnings begin at three times delta; of
+    # With 8 rollouts each the standard error is about a seventh of the KL, and warnings begin at three times delta; of
     # the paper's 256 prompts they cost an eighth of a forward pass.
     prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], BeforeValidator(_sample)] = Field(
         32,

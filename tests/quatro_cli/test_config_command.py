@@ -145,6 +145,10 @@ def test_differences_are_a_table() -> None:
         ["key", "math-1.5b", "math-7b"],
         ["model", "Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-7B"],
         ["rollout.max_new_tokens", "1024", "3072"],
+        ["rollout.gpu_memory_utilization", "0.5", "0.4"],
+        ["policy.kind", "local", "deepspeed"],
+        ["policy.offload_optimizer", "false", "true"],
+        ["policy.gradient_checkpointing", "false", "true"],
     ]
     document = json.loads(run_command(config_command.app, "diff", "math-1.5b", "math-7b", "--json")[0])
     assert document["differences"][1] == {
