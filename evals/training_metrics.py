@@ -197,8 +197,8 @@ TRAINING_METRICS = (
         "k3 estimate of the KL to the model the run began with, token mean, at pi_old",
         card="KL to the base model, nats per token",
     ),
-    Metric("target/gap_mean", "mean |A - l|: how far rows still are from pi* (the fixed point is l = A)"),
-    Metric("target/above_share", "share of rows that are now more likely than pi* would have them"),
+    Metric("target/gap_mean", "mean |A - l|: how far audited rows still are from pi* (the fixed point is l = A)"),
+    Metric("target/above_share", "share of audited rows that are now more likely than pi* would have them"),
     Metric(
         "log_ratio/before_mean",
         "sequence log-ratio between two sources of log pi_old before any update: over the first minibatch where the "
@@ -209,7 +209,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "log_ratio/after_mean",
-        "sequence log-ratio after the last update",
+        "sequence log-ratio of the audited rollouts after the last update",
         also=("log_ratio/after_std", "log_ratio/after_max"),
     ),
     Metric(

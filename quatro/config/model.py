@@ -151,7 +151,10 @@ class Config(Block):
     )
     max_inner_updates: int = Field(20, ge=1, description="the most passes that inner_updates auto makes")
     microbatch_tokens: int = Field(
-        16384, ge=1, description="tokens per forward pass; it changes memory and speed, never a gradient"
+        16384,
+        ge=1,
+        description="tokens per forward pass; it changes memory and speed, never a gradient. The run lowers it where "
+        "memory runs out",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from quatro.config import Config, config_to_yaml
 from quatro.launch.health import startup_warnings
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
-from quatro.policy.kinds import FLOAT32_BYTES, PolicyKind
+from quatro.policy.footprint import attention_widths, footprint, number_bytes, with_checkpointing
+from quatro.policy.kinds import PolicyKind
 from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.prompts import PromptSet
 from quatro.types import Prompt
 
-LOGIT_BYTES = 18  # per logit, measured over forward and backward: itself, its float32 copy, log-softmax, gradients
+if TYPE_CHECKING:
+    import torch
+
+    from quatro.launch.probe import Probe
+
 GIB = 1024**3
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
@@ -35,10 +41,56 @@ class Memory:
     kv_cache: int
 
     @property
+    def always(self) -> int:
+        """What stays while the run samples and while it learns."""
+        return self.weights + self.optimizer + self.reference + self.casts + self.snapshots
+
+    @property
+    def sampling(self) -> int:
+        return self.always + self.kv_cache
+
+    @property
+    def learning(self) -> int:
+        return self.always + self.gradients + self.activations + self.logits
+
+    @property
     def total(self) -> int:
-        """What always stays, plus the larger of sampling and learning, which take turns."""
-        always = self.weights + self.optimizer + self.reference + self.casts + self.snapshots
-        return always + max(self.gradients + self.activations + self.logits, self.kv_cache)
+        """The larger of sampling and learning, which take turns."""
+        return max(self.sampling, self.learning)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the estimate compares with ``free_bytes``, the memory that a rank can take on its device.
+
+    ``tokens`` is the largest `microbatch_tokens` with which learning fits, ``checkpointed_tokens`` that with gradient
+    checkpointing; 0 where none does. The others are the estimate as configured.
+    """
+
+    free_bytes: int
+    sampling_bytes: int
+    learning_bytes: int
+    tokens: int
+    checkpointed_tokens: int
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        free = f"{_size(self.free_bytes)} are free here:"
+        if self.sampling_bytes > self.free_bytes:
+            return (
+                f"{free} it does not fit, as drawing responses takes {_size(self.sampling_bytes)}; lower "
+                "rollout.gpu_memory_utilization (vllm) or rollout.max_new_tokens"
+            )
+        if not self.checkpointed_tokens:
+            return (
+                f"{free} it does not fit, and no microbatch_tokens would; try -s policy.lora.rank=16, or "
+                "policy.kind=deepspeed on several devices"
+            )
+        return (
+            f"{free} it {'fits' if self.learning_bytes <= self.free_bytes else 'does not fit'}; microbatch_tokens up "
+            f"to {self.tokens:,} would, and up to {self.checkpointed_tokens:,} with policy.gradient_checkpointing=true"
+        )
 
 
 @dataclass(frozen=True)
@@ -53,6 +105,8 @@ class DryRun:
     num_parameters: int
     num_trained: int
     memory: Memory
+    fit: Fit | None
+    probe: Probe | None
     warnings: list[str]
     notes: list[str]
 
@@ -69,7 +123,9 @@ class DryRun:
         lines += [f"# first of {self.num_prompts} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens"]
         lines += [f"text: {prompt.text[:SHOWN_CHARACTERS]!r}", f"ids: {ids}", ""]
         lines += ["# model and predicted peak memory (an estimate)", self._parameters]
-        lines += [f"{_size(memory.total)} at the peak: {parts}", ""]
+        lines += [f"{_size(memory.total)} at the peak: {parts}"]
+        lines += [self.fit.line] if self.fit else []
+        lines += ["", *(["# probe", *self.probe.lines, ""] if self.probe else [])]
         return [*lines, "# notes", *self.warnings, *self.notes]
 
     @property
@@ -90,18 +146,24 @@ class DryRun:
             "parameters": self.num_parameters,
             "trained_parameters": self.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
+            "fit": None if self.fit is None else vars(self.fit),
+            "probe": None if self.probe is None else vars(self.probe),
             "notes": [*self.warnings, *self.notes],
         }
 
 
-def describe(prepared: Prepared) -> DryRun:
+def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
     """All that a run checks and announces before its first iteration; loads no weights.
+
+    With ``probes`` it also measures for some seconds what `quatro/launch/probe.py` says.
 
     Raises:
         MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
         UsageError: vLLM does not support the model's attention heads.
         DataError: the prompts are empty, too long or cannot be graded.
     """
+    from quatro.policy.device import total_bytes
+
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # read here because they may be refused, too
@@ -122,6 +184,16 @@ def describe(prepared: Prepared) -> DryRun:
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
+    memory = predict_memory(
+        config,
+        model.config,
+        num_parameters,
+        prompts,
+        num_ranks,
+        num_trained=num_trained,
+        device=device,
+        device_bytes=total_bytes(device),
+    )
     return DryRun(
         config_yaml=config_to_yaml(config),
         arithmetic=batch_arithmetic(config, len(prompts.prompts), num_ranks),
@@ -130,10 +202,18 @@ def describe(prepared: Prepared) -> DryRun:
         first_prompt=prompts.prompts[0],
         num_parameters=num_parameters,
         num_trained=num_trained,
-        memory=predict_memory(config, model.config, num_parameters, prompts, num_ranks, num_trained=num_trained),
+        memory=memory,
+        fit=what_fits(config, model.config, memory, prompts, device, num_ranks),
+        probe=_probe(config, model.config, device) if probes else None,
         warnings=startup_warnings(config),
         notes=notes,
     )
+
+
+def _probe(config: Config, shape: Any, device: torch.device) -> Probe:
+    from quatro.launch.probe import probe
+
+    return probe(config, shape, device)
 
 
 def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> list[str]:
@@ -173,56 +253,39 @@ def predict_memory(
     num_ranks: int = 1,
     *,
     num_trained: int | None = None,
+    device: torch.device | None = None,
+    device_bytes: int | None = None,
 ) -> Memory:
     """An estimate of the peak from first principles; fragmentation and the framework come on top.
 
-    P parameters, D hidden, Q query and K key widths, M of the MLP, V vocabulary, L layers; tokens in a micro-batch.
+    P parameters, D hidden, K key width, V vocabulary, L layers; `Footprint` adds what a micro-batch takes.
 
         weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation,
                                         and a reference of 2 P + 2 V D (its embedding stays in float32)
         snapshots                       4 P each for `inner_updates: auto` and `audit_rollouts`
-        activations per token           L a + 8 D, a = 24 D + (2 Q + 2 K + 4 M) b with b bytes a number (4, or 2 and
-                                        2 D more for the cast input); checkpointed: L 4 D + a + 8 D
-        logits                          18 V for each response token of a chunk of the head, and its gradient, 4 V D
-        kv_cache                        2 K b for each row, layer and token while sampling
+        kv_cache                        2 K b for each row, layer and token while sampling, b bytes a number; of an
+                                        engine with weights of its own its share of ``device_bytes``, where known
 
     Each of several ranks holds its share of the rows, and under DeepSpeed its share of the optimiser (ZeRO-1), the
     gradients (2) and the weights (3). DeepSpeed keeps float32 masters beside weights in the format of the computation.
 
     With an adapter, only its ``num_trained`` parameters have gradients and moments, the others have the format of the
     computation, and the reference takes nothing.
-
-    The coefficients of activations were measured on what autograd keeps for Qwen2; other families differ a little.
     """
     from quatro.policy.device import find_device
-    from quatro.policy.head import chunk_rows
-    from quatro.policy.loading import LOGIT_SCALES
     from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
 
-    number = FLOAT32_BYTES if config.dtype == "float32" else 2
-    longest_prompt = max(len(prompt.token_ids) for prompt in prompts.prompts)
-    longest = longest_prompt + config.rollout.max_new_tokens
+    number = number_bytes(config)
+    longest = _longest(config, prompts)
     rows = -(-config.minibatch_prompts // num_ranks) * config.rollouts_per_prompt
     tokens = min(config.microbatch_tokens, rows * longest)
-    layers, hidden, vocabulary = shape.num_hidden_layers, shape.hidden_size, shape.vocab_size
-    mlp = getattr(shape, "intermediate_size", None) or 4 * hidden
-    head_dim = getattr(shape, "head_dim", None) or hidden // shape.num_attention_heads
-    queries = shape.num_attention_heads * head_dim
-    keys = (getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads) * head_dim
-
-    cast_input = 0 if number == FLOAT32_BYTES else number * hidden
-    layer = 6 * FLOAT32_BYTES * hidden + cast_input + number * (2 * queries + 2 * keys + 4 * mlp)
-    kept = FLOAT32_BYTES * hidden * layers + layer if config.policy.gradient_checkpointing else layer * layers
-    activations = tokens * (kept + 2 * FLOAT32_BYTES * hidden)
-
-    response_tokens = tokens * config.rollout.max_new_tokens // longest
-    if not any(getattr(shape, name, None) for name in LOGIT_SCALES):
-        response_tokens = min(response_tokens, chunk_rows(vocabulary, find_device(config.device)))
-    head_gradient = FLOAT32_BYTES * vocabulary * hidden if config.policy.lora is None else 0
-    logits = response_tokens * vocabulary * LOGIT_BYTES + head_gradient
-
+    learning = footprint(config, shape, device or find_device(config.device))
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
+    kv_cache = live_rows * longest * shape.num_hidden_layers * 2 * attention_widths(shape)[1] * number
+    engine = ENGINES[config.rollout.engine]
+    if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
+        kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
     return Memory(
         **POLICIES[config.policy.kind].memory(
             config,
@@ -230,13 +293,37 @@ def predict_memory(
             num_trained or num_parameters,
             number,
             num_ranks=num_ranks,
-            is_sampled=ENGINES[config.rollout.engine].shares_weights,
-            num_embedded=vocabulary * hidden,
+            is_sampled=engine.shares_weights,
+            num_embedded=shape.vocab_size * shape.hidden_size,
         ),
-        activations=activations,
-        logits=logits,
-        kv_cache=live_rows * longest * layers * 2 * keys * number,
+        activations=learning.activations(tokens),
+        logits=learning.logits(tokens * config.rollout.max_new_tokens // longest),
+        kv_cache=kv_cache,
     )
+
+
+def _longest(config: Config, prompts: PromptSet) -> int:
+    """Tokens of a row with the longest prompt and a response that ends at the limit."""
+    return max(len(prompt.token_ids) for prompt in prompts.prompts) + config.rollout.max_new_tokens
+
+
+def what_fits(
+    config: Config, shape: Any, memory: Memory, prompts: PromptSet, device: torch.device, num_ranks: int = 1
+) -> Fit | None:
+    """What would fit into the memory that is free on ``device``; None where nothing tells how much that is."""
+    from quatro.policy.device import free_bytes
+
+    free = free_bytes(device)
+    if free is None:
+        return None
+    free = free if device.type == "cuda" else free // num_ranks  # ranks on CPUs share the machine's
+    room = free - memory.always - memory.gradients
+    response_share = Fraction(config.rollout.max_new_tokens, _longest(config, prompts))
+    sizes = [
+        footprint(with_checkpointing(config, is_on), shape, device).fitting_tokens(room, response_share)
+        for is_on in (config.policy.gradient_checkpointing, True)
+    ]
+    return Fit(free, memory.sampling, memory.learning, *sizes)
 
 
 def _size(num_bytes: int) -> str:

@@ -26,6 +26,9 @@ from evals.errors import DataError, MissingError, UsageError, is_out_of_memory
 from quatro.config import Config, packages
 from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step, below
+from quatro.policy.device import free_bytes
+from quatro.policy.footprint import footprint, number_bytes
+from quatro.policy.kinds import DeepSpeed
 from quatro.policy.loading import cast_weights
 from quatro.policy.local import all_weights, save_folder
 from quatro.policy.rows import Rows
@@ -35,6 +38,7 @@ T = TypeVar("T")
 
 # Under ZeRO-3 smaller tensors (norms, biases) stay whole on every rank: fetching them costs more than they take.
 WHOLE_ELEMENTS = 100_000
+FILLED_SHARE = 0.9  # of the free memory: the rest is for fragmentation, and for what collectives and kernels take
 
 
 def require(device: torch.device) -> None:
@@ -68,6 +72,8 @@ class DeepSpeedPolicy(Policy):
         self.reference = None if reference is None else cast_weights(reference, dtype).requires_grad_(False)
         self._num_steps = 0
         self._settings = config.optimizer
+        self._footprint = footprint(config, model.config, self.device)
+        self._coming_bytes = _coming_bytes(config, model, self.world.size)
         if self.stage == 3 and is_sampled:
             whole = copy.deepcopy(model) if self.lora is None else lora.unadapted_copy(model)
             self.sampling_model = cast_weights(whole, dtype).requires_grad_(False)
@@ -114,6 +120,8 @@ class DeepSpeedPolicy(Policy):
 
     def _passes(self, rows: Rows, *, is_learning: bool) -> Iterator[Tensor]:
         """Ranks exchange gradients or weights in every pass, so all make as many as the one that has most to do."""
+        if not self.microbatch.is_settled:
+            self.microbatch.settle(self._fitting_tokens(), self.world)
         own = list(super()._passes(rows, is_learning=is_learning))
         num_passes = self.world.largest(len(own)) if is_learning or self.stage == 3 else len(own)
         yield from own
@@ -122,6 +130,14 @@ class DeepSpeedPolicy(Policy):
             logp_BT = self.forward(shortest, need_entropy=False).logp_BT
             if is_learning:
                 self._backward(0.0 * logp_BT.sum())
+
+    def _fitting_tokens(self) -> int:
+        """The largest micro-batch that this rank has memory for, by the estimate; ranks on CPUs share the machine's."""
+        free = free_bytes(self.device)
+        if free is None:
+            return self.microbatch.tokens
+        share = free if self.device.type == "cuda" else free // self.world.size
+        return self._footprint.fitting_tokens(int(FILLED_SHARE * share) - self._coming_bytes)
 
     def _attempt(self, work: Callable[[], T]) -> T:
         """``work()``, once: the other ranks are in the middle of theirs and cannot begin again with this one.
@@ -235,6 +251,15 @@ class DeepSpeedPolicy(Policy):
                 # `step` is a counter that the fused kernel expects beside the moments.
                 self.optimizer.state[master] = {name: value.to(master.device) for name, value in own.items()}
         self._num_steps = plain["schedule_steps"]
+
+
+def _coming_bytes(config: Config, model: Any, num_ranks: int) -> int:
+    """What the first optimiser step allocates on each rank and keeps: gradients, and two moments beside the masters."""
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    number = number_bytes(config)
+    memory = DeepSpeed.memory(config, num_parameters, num_trained, number, num_ranks=num_ranks, is_sampled=False)
+    return memory["gradients"] + 2 * memory["optimizer"] // 3
 
 
 class _Computation(torch.nn.Module):

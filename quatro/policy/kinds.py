@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from quatro.config import packages
 from quatro.config.model import Config
+from quatro.policy.footprint import FLOAT32_BYTES
 
 if TYPE_CHECKING:
     import torch
 
     from quatro.policy.base import Policy
     from quatro.processes.world import World
-
-FLOAT32_BYTES = 4
 
 
 class PolicyKind(Protocol):

@@ -37,6 +37,12 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing pays here."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.
@@ -58,6 +64,8 @@ def train(
     from quatro.runs.directory import refuse_occupied
     from quatro.runs.lock import refuse_locked
 
+    if probe and not dry_run:
+        raise usage_error("--probe is a part of the dry run; add --dry-run")
     launch = launched()
     if not launch.is_first:
         # Until the ranks have found each other, all on a machine meet the same errors.
@@ -80,7 +88,7 @@ def train(
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:
-                _describe(prepared, json=json)
+                _describe(prepared, probe=probe, json=json)
             return
         if not resume:
             check_processes(config, launch.size, source=source)
@@ -130,10 +138,10 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
-def _describe(prepared: Prepared, *, json: bool) -> None:
+def _describe(prepared: Prepared, *, probe: bool, json: bool) -> None:
     from quatro.launch.dry_run import describe
 
-    described = describe(prepared)
+    described = describe(prepared, probes=probe)
     if json:
         output.json(described.document)
     else:

@@ -196,3 +196,39 @@ def test_a_killed_rank_ends_the_other(trained):
     assert code == 1
     assert "another rank is gone" in text
     assert json.loads((trained.folder / "killed" / "status.json").read_text(encoding="utf-8"))["status"] == "failed"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_ranks_begin_with_what_the_smallest_has_memory_for(bench, number):
+    """Room for 100 tokens on rank 1, where 300 are configured: the run is the one that is made for so many."""
+    num_parameters = sum(value.numel() for value in load_file(bench.model / "model.safetensors").values())
+    # A token takes 2 (24 x 32 + (4 x 32 + 4 x 64) x 4) + 8 x 32 bytes and 18 x 232 of logits, the head's gradient
+    # 4 x 232 x 32; gradients and two moments are still to come, half of each on a rank.
+    needed = 100 * (2 * (24 * 32 + 6 * 64 * 4) + 8 * 32 + 18 * 232) + 4 * 232 * 32 + 6 * num_parameters
+    scarce = {"free_bytes": [1 << 50, int(2 * needed / 0.9) + 1000]}  # two ranks on CPUs share the machine's
+    names = [f"{name}-scarce-{number}" for name in ("whole", "cut", "fixed")]
+    settings = [*stage(number), "steps=2", "eval.every=0"]
+    bench.run(
+        [
+            bench.job(names[0], *settings, **scarce),
+            bench.job(names[1], *settings, stop_after=1, **scarce),
+            bench.job(names[2], *settings, "microbatch_tokens=100"),
+        ],
+        size=2,
+    )
+    bench.run([{"path": str(bench.folder / names[1]), "resume": True}], size=2)  # the memory is not asked again
+    for name in names:
+        state = json.loads((bench.folder / name / "checkpoints/step-000002/state.json").read_text(encoding="utf-8"))
+        assert [size["used"] for size in state["parts"]["policy"]["microbatch_tokens"]] == [100, 100], name
+    weights = [bench.weights(name, 2) for name in names]
+    for other in weights[1:]:
+        assert all(bool((weights[0][key] == value).all()) for key, value in other.items())
+
+
+def test_memory_that_runs_out_later_ends_all_ranks_with_advice(bench):
+    job = bench.job("oom", *stage(2), oom_in={"rank": 1, "call": "forward", "count": 6})
+    ended = bench.wait(bench.start([job], size=2))
+    assert {code for code, _ in ended} == {3}
+    said = "".join(text for _, text in ended)
+    assert "rank 1 ran out of memory with microbatch_tokens=300" in said
+    assert "-s microbatch_tokens=150" in said

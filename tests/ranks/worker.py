@@ -1,10 +1,10 @@
 """One rank of a launch in which several runs are trained one after another: `worker.py JOBS.json`.
 
-A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf"}; `stop_in` and `oom_in` ask
-one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call", "count"}. `deaf`: the first
-rank listens to no signal. What DeepSpeed keeps whole
-under ZeRO-3 because it is small is sharded all the same: models of tests are small. Ends as `quatro` does: a message
-and an exit code.
+A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf", "free_bytes"}; `stop_in`
+and `oom_in` ask one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call", "count"}.
+`deaf`: the first rank listens to no signal. `free_bytes`: what DeepSpeed's policy is told of the free memory, by rank.
+What DeepSpeed keeps whole under ZeRO-3 because it is small is sharded all the same: models of tests are small. Ends as
+`quatro` does: a message and an exit code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -35,6 +36,7 @@ from quatro_cli import errors
 deepspeed.WHOLE_ELEMENTS = 0
 
 
+UNLIMITED = (1 << 50, 1 << 50)
 CALLS = {"update": (Policy, "update"), "forward": (Policy, "forward"), "generate": (TransformersEngine, "_draw")}
 
 
@@ -79,6 +81,7 @@ def work(job: Mapping[str, Any], world: World) -> None:
     with (
         at_call(job.get("stop_in"), world.rank, lambda: stop.request(signal.SIGTERM)),
         at_call(job.get("oom_in"), world.rank, end_of_memory),
+        mock.patch.object(deepspeed, "free_bytes", return_value=job.get("free_bytes", UNLIMITED)[world.rank]),
     ):
         if world.is_first:
             with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:

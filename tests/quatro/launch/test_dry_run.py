@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from evals.errors import DataError, MissingError, UsageError
-from quatro.launch.dry_run import batch_arithmetic, describe
+from quatro.config import load_config
+from quatro.launch.dry_run import DryRun, batch_arithmetic, describe, predict_memory
 from quatro.launch.prepare import prepare
+from quatro.launch.probe import probe
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
 from quatro.registry import POLICIES
+from quatro.rollout.prompts import PromptSet
+from quatro.types import Prompt
 
 
 def test_the_batch_in_words(tiny_config):
@@ -26,8 +33,6 @@ def test_passes_that_go_on_until_the_budget_is_used_up_are_counted_at_most(tiny_
 
 
 def test_memory_adds_up_from_parameters_and_batch(tiny_config):
-    import torch
-
     config = tiny_config("microbatch_tokens=64")
     described = describe(prepare(config))
     model = load_model(config.model, torch.float32, "cpu")
@@ -105,12 +110,6 @@ def test_gradient_checkpointing_and_large_vocabularies_are_predicted(tiny_config
 
 
 def test_the_head_in_chunks_bounds_the_logits(tiny_config):
-    from types import SimpleNamespace
-
-    from quatro.launch.dry_run import predict_memory
-    from quatro.rollout.prompts import PromptSet
-    from quatro.types import Prompt
-
     prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(10)))], 0, limit=16)
     shape = SimpleNamespace(
         num_hidden_layers=28,
@@ -208,3 +207,84 @@ def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, wei
     assert found["gradients"] == 1000 * gradients
     assert found["optimizer"] == 1000 * 6
     assert found["reference"] == 1000 * 4
+
+
+def qwen(
+    *, hidden: int, mlp: int, heads: int, keys: int, vocabulary: int, is_tied: bool
+) -> tuple[SimpleNamespace, int]:
+    """``(shape, number of parameters)`` of a Qwen2 of 28 layers with heads of 128, from its model card."""
+    shape = SimpleNamespace(
+        num_hidden_layers=28,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_attention_heads=heads,
+        num_key_value_heads=keys,
+        vocab_size=vocabulary,
+    )
+    width = 128 * keys
+    attention = hidden * hidden + hidden + 2 * (hidden * width + width) + hidden * hidden
+    layers = 28 * (attention + 3 * hidden * mlp + 2 * hidden)
+    return shape, vocabulary * hidden * (1 if is_tied else 2) + layers + hidden
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+@pytest.mark.parametrize(
+    ("name", "longest_prompt", "model", "parameters"),
+    [
+        ("math-1.5b", 512, {"hidden": 1536, "mlp": 8960, "heads": 12, "keys": 2, "vocabulary": 151_936}, 1.54e9),
+        ("math-7b", 512, {"hidden": 3584, "mlp": 18_944, "heads": 28, "keys": 4, "vocabulary": 152_064}, 7.62e9),
+    ],
+)
+def test_the_shipped_maths_runs_fit_into_80_gb(name, longest_prompt, model, parameters, engine):
+    """By the tool's own estimate, on one GPU, with both engines; 5 % stay for what the estimate leaves out."""
+    config = load_config(name, overrides=[f"rollout.engine={engine}"])
+    assert config.data.max_prompt_tokens == longest_prompt
+    shape, num_parameters = qwen(**model, is_tied=name == "math-1.5b")
+    assert num_parameters == pytest.approx(parameters, rel=0.005)
+    prompts = PromptSet([Prompt("b", "0", "p", None, "p", tuple(range(longest_prompt)))], 0, limit=longest_prompt)
+    memory = predict_memory(
+        config, shape, num_parameters, prompts, device=torch.device("cuda"), device_bytes=80 * 10**9
+    )
+    assert memory.total < 0.95 * 80e9
+    assert (memory.kv_cache > 30e9) == (engine == "vllm")
+
+
+def test_a_dry_run_says_what_would_fit_into_the_free_memory(tiny_config, monkeypatch):
+    config = tiny_config("microbatch_tokens=64", "rollouts_per_prompt=2")
+
+    def told(free: int | None) -> DryRun:
+        monkeypatch.setattr("quatro.policy.device.free_bytes", lambda device: free)
+        return describe(prepare(config))
+
+    assert told(None).fit is None
+    memory = told(None).memory
+    enough = told(memory.always + memory.gradients + memory.activations + memory.logits + 10**9)
+    assert "it fits; microbatch_tokens up to" in "\n".join(enough.lines)
+    assert enough.fit.checkpointed_tokens > enough.fit.tokens > 64
+    # What is said to fit is what the same estimate says of that size.
+    assert told(memory.learning).fit.tokens == 64
+    scarce = told(memory.learning - 1)
+    assert "it does not fit; microbatch_tokens up to 63 would" in "\n".join(scarce.lines)
+    none = told(memory.always + memory.kv_cache)
+    assert (none.fit.tokens, none.fit.checkpointed_tokens) == (0, 0)
+    assert "it does not fit, and no microbatch_tokens would" in "\n".join(none.lines)
+    assert none.document["fit"]["learning_bytes"] == memory.learning
+    assert "it does not fit, as drawing responses takes" in "\n".join(told(memory.always).lines)
+
+
+def test_a_probe_tells_speeds_and_switches_nothing(tiny_config):
+    """A clock on which bfloat16 takes twice as long, and a layer that is computed again a half more."""
+    config = tiny_config("policy.gradient_checkpointing=true")
+    shape = prepare(config).shape.config
+    ticks = iter([tick for _ in range(4) for tick in (0.0, 1.0, 0.0, 2.0, 0.0, 1.5)])
+    state = torch.get_rng_state()
+    found = probe(config, shape, torch.device("cpu"), clock=lambda: next(ticks))
+    assert (found.bfloat16, found.checkpointing) == (0.5, pytest.approx(1 / 1.5))
+    assert (found.layers, found.device) == (2, "cpu")
+    assert found.tokens <= 4 * 64  # the model's longest row
+    assert "bfloat16: 0.50 x the speed of float32; it does not pay" in "\n".join(found.lines)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert describe(prepare(config)).probe is None
+    described = describe(prepare(config), probes=True)
+    assert described.document["probe"]["bfloat16"] > 0
+    assert "# probe" in described.lines

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ import torch
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.loop.objective import make_objective
 from quatro.policy import base, head
+from quatro.policy.device import free_bytes
+from quatro.policy.footprint import footprint
 from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
+from quatro.processes.world import World
 from quatro.types import Prompt
 
 
@@ -297,3 +301,50 @@ def test_a_reference_in_float32_is_a_plain_copy(tiny_config):
     for one, other in zip(policy.model.parameters(), policy.reference.parameters(), strict=True):
         assert torch.equal(one, other)
         assert one.dtype == other.dtype == torch.float32
+
+
+class Ranks(World):
+    """Rank 0, whose `largest` knows what the others bring."""
+
+    others: ClassVar[list[int]] = []
+
+    def largest(self, value: int) -> int:
+        return max([value, *(-fitting for fitting in self.others)])
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "agreed"), [(500, [90, 60], 60), (50, [90], 50), (500, [300], 80), (-7, [9], 1)]
+)
+def test_ranks_that_need_the_same_size_take_that_of_the_smallest(tiny_config, monkeypatch, caplog, own, others, agreed):
+    monkeypatch.setattr(Ranks, "others", others)
+    size = build(tiny_config("microbatch_tokens=80")).microbatch
+    with caplog.at_level(logging.WARNING):
+        size.settle(own, Ranks())
+    assert size.tokens == agreed
+    assert (f"all go on with {agreed}" in caplog.text) == (agreed < 80)
+    resumed = build(tiny_config("microbatch_tokens=80")).microbatch
+    resumed.load_state(size.state())
+    assert (resumed.tokens, resumed.is_settled) == (agreed, True)  # it is not asked again
+    untouched = build(tiny_config("microbatch_tokens=80")).microbatch
+    resumed.load_state(untouched.state())
+    assert not resumed.is_settled  # the run was stopped before its first pass
+
+
+def test_what_fits_is_where_the_estimate_meets_the_memory(tiny_config):
+    config = tiny_config()
+    shape = load_model(config.model, torch.float32, "cpu").config
+    found = footprint(config, shape, torch.device("cpu"))
+    assert found.chunk is not None
+    for tokens in (1, 1000, 123_456):
+        needed = found.activations(tokens) + found.logits(tokens)
+        assert found.fitting_tokens(needed) == tokens
+        assert found.fitting_tokens(needed - 1) == tokens - 1
+    assert found.fitting_tokens(0) == found.fitting_tokens(-5) == 0
+    shape.final_logit_softcapping = 30.0  # such a model is scored through all of its logits
+    whole = footprint(config, shape, torch.device("cpu"))
+    assert whole.fitting_tokens(whole.activations(1000) + whole.logits(1000)) == 1000
+
+
+def test_free_memory_is_less_than_there_is():
+    free = free_bytes(torch.device("cpu"))
+    assert free is None or 0 < free <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
