@@ -1,15 +1,16 @@
-"""What the GPU benchmarks share: the shape of Qwen2.5-1.5B, random weights, the device, how results are kept."""
+"""What the parts of gpu.py share: the shape of Qwen2.5-1.5B, random weights, ragged prompts, the device's clock."""
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import platform
-import sys
-from pathlib import Path
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from quatro.types import Prompt
 
 SHAPES = {
     "1.5b": {
@@ -25,47 +26,78 @@ SHAPES = {
         "vocab_size": 512,
         "hidden_size": 64,
         "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
         "intermediate_size": 128,
         "max_position_embeddings": 512,
     },
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="a small shape, to try the script itself")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="append the table to a Markdown file")
+@dataclass(frozen=True)
+class Case:
+    """The model's shape, the batch, and how often a step is timed; ``budgets`` are tokens of a micro-batch."""
+
+    device: torch.device
+    shape: str = "1.5b"
+    prompts: int = 32
+    n: int = 8
+    prompt_tokens: tuple[int, int] = (40, 152)
+    max_new_tokens: int = 1024
+    budgets: tuple[int, ...] = (8192, 16384, 32768, 65536)
+    repeats: int = 3
+
+    @property
+    def config(self) -> dict[str, int]:
+        return SHAPES[self.shape]
 
 
-def require_device(name: str) -> torch.device:
-    """Exits with code 3 where there is no such device."""
-    if name == "cuda" and not torch.cuda.is_available():
-        print(
-            "this benchmark measures a CUDA device, and PyTorch sees none here; to try the script itself, add "
-            "--tiny --device cpu",
-            file=sys.stderr,
-        )
-        raise SystemExit(3)
-    return torch.device(name)
+def tiny(device: torch.device) -> Case:
+    """A case of seconds, to try the scripts themselves."""
+    return Case(device, "tiny", 2, 4, (4, 10), 24, (128, 256), 1)
 
 
-def random_model(shape: str, device: torch.device, dtype: torch.dtype, **config: Any) -> Any:
-    """Weights as an untrained Qwen2 has them, made on the device."""
+def random_model(case: Case, dtype: torch.dtype, **config: Any) -> Any:
+    """Weights as an untrained Qwen2 has them, made on the device, which is emptied of what nothing refers to."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    gc.collect()
+    if case.device.type == "cuda":
+        torch.cuda.empty_cache()
     torch.manual_seed(0)
-    with torch.device(device):
+    with torch.device(case.device):
         model = Qwen2ForCausalLM(
-            Qwen2Config(**{"tie_word_embeddings": True, "bos_token_id": None, **SHAPES[shape], **config})
+            Qwen2Config(**{"tie_word_embeddings": True, "bos_token_id": None, **case.config, **config})
         )
     return model.to(dtype).eval()
 
 
-def synchronise(device: torch.device) -> None:
+def random_prompts(case: Case, num_prompts: int, lengths: tuple[int, int], first_id: int = 0) -> list[Prompt]:
+    """Prompts of ``lengths`` tokens, drawn between both ends, of ids from ``first_id`` on."""
+    generator = torch.Generator().manual_seed(0)
+    length_Q = torch.randint(lengths[0], lengths[1] + 1, (num_prompts,), generator=generator).tolist()
+    ids = [torch.randint(first_id, case.config["vocab_size"], (n,), generator=generator).tolist() for n in length_Q]
+    return [Prompt("random", str(i), "", None, "", tuple(row)) for i, row in enumerate(ids)]
+
+
+def stop_ids(case: Case, max_new_tokens: int) -> list[int]:
+    """Ids that end a response: random weights draw every token about equally often, so as many as make responses a
+    third of the limit long on average."""
+    return list(range(max(1, 3 * case.config["vocab_size"] // max_new_tokens)))
+
+
+class NumberTokenizer:
+    """Writes ids as numbers: random weights have no language."""
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return " ".join(map(str, token_ids))
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, once the device has done what it was asked to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def reset_peak(device: torch.device) -> None:
@@ -74,27 +106,5 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_gib(device: torch.device) -> float:
-    """The most memory that tensors took since `reset_peak`; not known of a CPU."""
-    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else float("nan")
-
-
-def keep(title: str, table: list[str], file: Path | None) -> None:
-    """Prints the table under a line that says what it was measured with, and appends both to ``file``."""
-    import transformers
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU"
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    lines = [
-        f"## {title}",
-        "",
-        f"{date}, {device}, torch {torch.__version__}, transformers {transformers.__version__}",
-        "",
-        f"`{' '.join(['python', *sys.argv])}`",
-        "",
-        *table,
-        "",
-    ]
-    print("\n".join(lines))
-    if file is not None:
-        with open(file, "a", encoding="utf-8") as out:
-            out.write("\n" + "\n".join(lines))
+    """The most memory that tensors took since `reset_peak`; 0 where it is not known, as on a CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0

@@ -1,117 +1,178 @@
-"""Decoded tokens/s of the transformers engine against transformers.generate, on a model shaped like Qwen2.5-1.5B.
+"""Parts of gpu.py: decoding against transformers.generate, and where the time of a whole iteration goes.
 
-Random weights in bfloat16 draw every token about equally often, so stop tokens are as many as make responses a third
-of the limit long on average. Same weights, prompts and limits; a token counts if it is part of a response.
-
-    python benchmarks/gpu_rollout.py --save benchmarks/results/README.md
-    python benchmarks/gpu_rollout.py --tiny --device cpu
+Weights are random. Same weights, prompts and limits on both sides; a token counts if it is part of a response.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections.abc import Sequence
+import functools
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from gpu_case import SHAPES, add_options, keep, peak_gib, random_model, require_device, reset_peak, synchronise
+from gpu_case import (
+    Case,
+    NumberTokenizer,
+    clock,
+    peak_gib,
+    random_model,
+    random_prompts,
+    reset_peak,
+    stop_ids,
+)
+from record import Records
 
 from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 
-
-class NumberTokenizer:
-    """Writes ids as numbers: random weights have no language."""
-
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        return " ".join(map(str, token_ids))
+ENGINES = ("transformers.generate", "quatro")
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--n", type=int, default=8, help="rollouts per prompt")
-    parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--max-new-tokens", type=int, default=512)
-    parser.add_argument("--repeats", type=int, default=2)
-    options = parser.parse_args()
-    if options.tiny:
-        options.prompts, options.n, options.prompt_tokens, options.max_new_tokens = 2, 4, 8, 24
-        options.repeats = 1
-    return options
-
-
-def with_generate(
-    model: Any, prompts: Sequence[Prompt], stops: Sequence[int], options: argparse.Namespace
-) -> list[int]:
-    """Lengths of the responses."""
-    ids = torch.tensor([prompt.token_ids for prompt in prompts], device=model.device).repeat_interleave(options.n, 0)
+def with_generate(model: Any, prompts: Sequence[Prompt], n: int, stops: Sequence[int], limit: int) -> list[int]:
+    """Lengths of the responses; prompts are padded on the left."""
+    width = max(len(prompt.token_ids) for prompt in prompts)
+    pads = [width - len(prompt.token_ids) for prompt in prompts]
+    rows = [[0] * pad + list(prompt.token_ids) for pad, prompt in zip(pads, prompts, strict=True)]
+    mask = [[0] * pad + [1] * (width - pad) for pad in pads]
     with torch.inference_mode():
         drawn = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
+            input_ids=torch.tensor(rows, device=model.device).repeat_interleave(n, 0),
+            attention_mask=torch.tensor(mask, device=model.device).repeat_interleave(n, 0),
             do_sample=True,
             temperature=1.0,
             top_k=0,
             top_p=1.0,
-            max_new_tokens=options.max_new_tokens,
+            max_new_tokens=limit,
             eos_token_id=list(stops),
             pad_token_id=stops[0],
-        )[:, ids.shape[1] :]
+        )[:, width:]
     is_stop = torch.isin(drawn, torch.tensor(stops, device=drawn.device))
     return torch.where(is_stop.any(1), is_stop.int().argmax(1) + 1, drawn.shape[1]).tolist()
 
 
-def main() -> None:
-    options = parse()
-    device = require_device(options.device)
-    name = "tiny" if options.tiny else "1.5b"
-    vocabulary = SHAPES[name]["vocab_size"]
-    stops = tuple(range(max(1, 3 * vocabulary // options.max_new_tokens)))
-    model = random_model(name, device, torch.bfloat16, eos_token_id=list(stops), pad_token_id=stops[0])
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(len(stops), vocabulary, (options.prompts, options.prompt_tokens), generator=generator).tolist()
-    prompts = [Prompt("random", str(i), "", None, "", tuple(row)) for i, row in enumerate(ids)]
-    engine = TransformersEngine(model, NumberTokenizer(), eos_ids=stops, collect_entropy=False)
+def decode(records: Records, case: Case) -> Iterator[str]:
+    """Ragged prompts, as every run has them, and equally long ones; the engines take turns."""
+    limit = min(512, case.max_new_tokens)
+    stops = stop_ids(case, limit)
 
-    def ours(repeat: int) -> list[int]:
-        seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(options.n)] for prompt in prompts]
-        groups = engine.generate(prompts, seeds, Sampling(max_new_tokens=options.max_new_tokens))
+    @functools.cache
+    def model() -> Any:
+        return random_model(case, torch.bfloat16, eos_token_id=stops, pad_token_id=stops[0])
+
+    def run(engine: str, prompts: Sequence[Prompt], repeat: int, limit: int) -> list[int]:
+        if engine == "transformers.generate":
+            return with_generate(model(), prompts, case.n, stops, limit)
+        seeds = [[rollout_seed(0, repeat, prompt.id, j) for j in range(case.n)] for prompt in prompts]
+        ours = TransformersEngine(model(), NumberTokenizer(), eos_ids=stops, collect_entropy=False)
+        groups = ours.generate(prompts, seeds, Sampling(max_new_tokens=limit))
         return [len(rollout.token_ids) for group in groups for rollout in group]
 
-    def theirs(repeat: int) -> list[int]:
-        return with_generate(model, prompts, stops, options)
+    def measure(engine: str, lengths: tuple[int, int], repeat: int) -> dict[str, float]:
+        prompts = random_prompts(case, case.prompts, lengths, len(stops))
+        run(engine, prompts, 0, 8)
+        reset_peak(case.device)
+        start = clock(case.device)
+        drawn = run(engine, prompts, repeat + 1, limit)
+        seconds = clock(case.device) - start
+        return {"tokens": sum(drawn), "seconds": seconds, "padded": max(drawn) * len(drawn) / sum(drawn)} | {
+            "peak_gib": peak_gib(case.device)
+        }
 
-    table = ["| engine | tokens/s | padded/real | peak GiB |", "|---|---|---|---|"]
-    rates = {}
-    for engine_name, run in (("transformers.generate", theirs), ("quatro", ours)):
-        run(0)
-        reset_peak(device)
-        real, padded, seconds = 0, 0, 0.0
-        for repeat in range(1, options.repeats + 1):
-            synchronise(device)
-            start = time.perf_counter()
-            lengths = run(repeat)
-            synchronise(device)
-            seconds += time.perf_counter() - start
-            real, padded = real + sum(lengths), padded + max(lengths) * len(lengths)
-        rates[engine_name] = real / seconds
-        table.append(f"| {engine_name} | {real / seconds:,.0f} | {padded / real:.2f} | {peak_gib(device):.1f} |")
-    table.append(f"| ratio | {rates['quatro'] / rates['transformers.generate']:.2f} | | |")
-    keep(
-        f"Rollouts: {name}, {options.prompts} prompts x {options.n}, at most {options.max_new_tokens} tokens, bfloat16",
-        table,
-        options.save,
-    )
+    yield "| prompts | transformers.generate, tokens/s | quatro, tokens/s | ratio (of the repeats) | peak GiB |"
+    yield "|---|---|---|---|---|"
+    middle = sum(case.prompt_tokens) // 2
+    for name, lengths in (("ragged", case.prompt_tokens), ("equal", (middle, middle))):
+        found = [
+            [
+                records(f"decode, {name}, {engine}, {repeat}", functools.partial(measure, engine, lengths, repeat))
+                for engine in ENGINES
+            ]
+            for repeat in range(case.repeats)
+        ]
+        rates = torch.tensor([[each["tokens"] / each["seconds"] for each in pair] for pair in found])
+        ratio = rates[:, 1] / rates[:, 0]
+        one, two = rates.median(dim=0).values.tolist()
+        peaks = " and ".join(f"{max(pair[i]['peak_gib'] for pair in found):.1f}" for i in range(2))
+        yield (
+            f"| {name}, {lengths[0]}-{lengths[1]} tokens | {one:,.0f} | {two:,.0f} | "
+            f"{float(ratio.median()):.2f} x ({float(ratio.min()):.2f}-{float(ratio.max()):.2f}) | {peaks} |"
+        )
 
 
-if __name__ == "__main__":
-    main()
+# --- a whole iteration ----------------------------------------------------------------------------------------------
+
+PHASES = ("generate", "old_logp", "ref_logp", "update", "audit", "sync", "reward", "dual")
+
+
+def write_inputs(folder: Path, case: Case, num_prompts: int, stops: Sequence[int]) -> None:
+    """A model folder of random weights whose words are t0, t1, ..., and prompts of such words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pad = case.config["vocab_size"] - 1
+    model = random_model(case, torch.bfloat16, eos_token_id=list(stops), pad_token_id=pad)
+    model.generation_config.eos_token_id = list(stops)
+    model.save_pretrained(folder / "model")
+    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(pad + 1)}, unk_token=f"t{pad}"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="t0", pad_token=f"t{pad}")
+    tokenizer.save_pretrained(folder / "model")
+    with open(folder / "prompts.jsonl", "w", encoding="utf-8") as file:
+        for prompt in random_prompts(case, num_prompts, case.prompt_tokens, len(stops)):
+            problem = " ".join(f"t{i}" for i in prompt.token_ids)
+            file.write(json.dumps({"id": prompt.id, "problem": problem, "answer": "1"}) + "\n")
+
+
+def measure_iteration(case: Case, num_prompts: int, iterations: int) -> dict[str, float]:
+    """Seconds of the phases of training, summed over all iterations but the first."""
+    import quatro.launch.prepare
+    import quatro.loop.timing
+    from quatro.config import load_config
+    from quatro.rewards.base import VerifiedReward
+    from quatro.runs.directory import RunDir
+    from quatro.train import train
+
+    # The loop's own phase timer, which waits for the device; a reward that costs nothing.
+    quatro.loop.timing.time = SimpleNamespace(monotonic=lambda: clock(case.device))  # type: ignore[attr-defined]
+    reward = VerifiedReward(lambda _, rollout: sum(rollout.token_ids) % 2 == 1)
+    quatro.launch.prepare.make_reward = lambda _: reward  # type: ignore[assignment]
+    rows: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder, case, num_prompts * iterations, stop_ids(case, case.max_new_tokens))
+        (folder / "run.yaml").write_text("method: {name: quatro}\n", encoding="utf-8")
+        config = load_config(
+            folder / "run.yaml",
+            overrides=[
+                *(f"model={folder / 'model'}", f"data.prompts={folder / 'prompts.jsonl'}", "data.template=plain"),
+                *("dtype=bfloat16", f"device={case.device.type}", f"steps={iterations}", "checkpoint.every=0"),
+                *(f"prompts_per_step={num_prompts}", f"minibatch_prompts={max(1, num_prompts // 4)}"),
+                *(f"rollouts_per_prompt={case.n}", "inner_updates=1", "kl.beta=0.001", "optimizer.lr=1e-6"),
+                *(f"rollout.max_new_tokens={case.max_new_tokens}", f"microbatch_tokens={case.budgets[1]}"),
+                "policy.gradient_checkpointing=true",
+            ],
+        )
+        with RunDir.create(folder / "run", config) as run:
+            train(config, run, observer=lambda metrics: rows.append(dict(metrics)))
+    found = {phase: sum(row[f"perf/{phase}_s"] for row in rows[1:]) for phase in PHASES}
+    tokens = sum(row["tokens"] for row in rows[1:])
+    return found | {"whole": sum(row["perf/step_s"] for row in rows[1:]), "tokens": tokens}
+
+
+def iteration(records: Records, case: Case) -> Iterator[str]:
+    """K = 1, four minibatches, beta > 0, gradient checkpointing, our engine: where the time goes."""
+    num_prompts, iterations = (2 * case.prompts, 3) if case.shape != "tiny" else (4, 2)
+    found = records("iteration", lambda: measure_iteration(case, num_prompts, iterations), about_s=240)
+    scoring = found["generate"] + found["old_logp"] + found["ref_logp"]
+    yield "| phase | share of an iteration |"
+    yield "|---|---|"
+    for phase in PHASES:
+        yield f"| {phase} | {found[phase] / found['whole']:.1%} |"
+    yield f"| the rest | {1 - sum(found[phase] for phase in PHASES) / found['whole']:.1%} |"
+    yield f"| generation and log-probabilities (the paper: 60-90 %) | {scoring / found['whole']:.1%} |"
+    yield f"| response tokens/s of the whole | {found['tokens'] / found['whole']:,.0f} |"
