@@ -25,8 +25,8 @@ help:
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
-	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL"
-	@echo "make bench-gpu  update and rollout of a 1.5B model on a CUDA device; appends to benchmarks/results/README.md"
+	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL (about half an hour)"
+	@echo "make bench-gpu  a 1.5B model on a CUDA device, in parts that go on; writes benchmarks/results/gpu-DEVICE.md"
 	@echo "make clean      remove the environment and what tools left behind (runs/ and samples/ stay)"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -117,9 +117,10 @@ test-vectors: $(VENV)-verl/.installed
 	$(VENV)-verl/bin/python tests/vectors/methods/generate.py --check
 	$(IN_VERL) tests/vectors/methods/generate.py --check --verl
 
+# The comparisons that need no file and no other environment.
 bench: $(STAMP)
-	for script in $(filter-out benchmarks/gpu_%.py benchmarks/train_vs_trl.py benchmarks/rollout_vllm.py,$(wildcard benchmarks/*.py)); do \
-	  $(BIN)/python $$script || exit 1; done
+	for name in dual_speed grading_speed passk_speed rollout_vs_generate shared_prompt startup ucc_speed; do \
+	  $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 $(VENV)-trl/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-trl
@@ -131,13 +132,12 @@ test-trl: $(VENV)-trl/.installed
 
 # Responses of spread lengths, then of nearly equal ones.
 bench-trl: $(VENV)-trl/.installed
-	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py
-	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py --stops 2
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py $(BENCH_OPTIONS)
+	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python benchmarks/train_vs_trl.py --stops 1 --dtypes float32 $(BENCH_OPTIONS)
 
+# Exit status 75: a part is left, and the same command goes on.
 bench-gpu: $(STAMP)
-	$(BIN)/python benchmarks/gpu_update.py --save benchmarks/results/README.md
-	$(BIN)/python benchmarks/gpu_update.py --gradient-checkpointing --save benchmarks/results/README.md
-	$(BIN)/python benchmarks/gpu_rollout.py --save benchmarks/results/README.md
+	until $(BIN)/python benchmarks/gpu.py; do test $$? = 75 || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
