@@ -1,9 +1,13 @@
 """Tokens per CPU second of `quatro.rollout.transformers` against `transformers.generate`, in one process.
 
 Same weights, prompts, temperature 1 without truncation, stop ids and token limit; both end with decoded texts. Ours
-also returns log-probs (and entropies with --entropy). The repeats alternate, so that a busy machine slows both.
+also returns log-probs (and entropies with --entropy). The repeats alternate, so that a busy machine slows all alike.
 
-    python benchmarks/rollout_vs_generate.py                      # random weights, shape of the embedded policy
+    python benchmarks/rollout_vs_generate.py                      # prompts of 40 to 152 tokens, 8 query and 2 kv heads
+    python benchmarks/rollout_vs_generate.py --equal              # and prompts of one length, as many tokens in all
+    python benchmarks/rollout_vs_generate.py --before REVISION    # and the engine of an earlier commit
+    python benchmarks/rollout_vs_generate.py --before REVISION --num-prompts 64 --n 16 --max-batch-rows 128
+    python benchmarks/rollout_vs_generate.py --model embedded-like
     python benchmarks/rollout_vs_generate.py --model medium
     python benchmarks/rollout_vs_generate.py --model-folder ~/.cache/quatro/embedded/countdown-...
 """
@@ -11,9 +15,18 @@ also returns log-probs (and entropies with --entropy). The repeats alternate, so
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
+import subprocess
+import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,16 +38,20 @@ from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 
+ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {
+    "grouped": {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+                      "num_key_value_heads": 2, "intermediate_size": 768, "max_position_embeddings": 512},
     "embedded-like": {"vocab_size": 232, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
                       "num_key_value_heads": 2, "intermediate_size": 192, "max_position_embeddings": 64},
     "medium": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
                       "num_key_value_heads": 4, "intermediate_size": 384, "max_position_embeddings": 512},
 }  # fmt: skip
-MAX_NEW_TOKENS = {"embedded-like": 10, "medium": 128}
+PROMPT_TOKENS = {"grouped": (40, 152), "embedded-like": (8, 8), "medium": (8, 8)}
+MAX_NEW_TOKENS = {"grouped": 128, "embedded-like": 10, "medium": 128}
 # Random weights draw every token about equally often: so many stop ids make responses as long as trained ones
 # (padded/real 1.7 and 2.6).
-NUM_STOP_IDS = {"embedded-like": 29, "medium": 9}
+NUM_STOP_IDS = {"grouped": 9, "embedded-like": 29, "medium": 9}
 
 
 class NumberTokenizer:
@@ -56,12 +73,23 @@ class Case:
 def random_case(shape: str, num_prompts: int, prompt_tokens: tuple[int, int]) -> Case:
     torch.manual_seed(0)
     config = Qwen2Config(**SHAPES[shape], tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=1)
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(prompt_tokens[0], prompt_tokens[1] + 1, num_prompts)
-    ids = [tuple(int(i) for i in rng.integers(100, SHAPES[shape]["vocab_size"], length)) for length in lengths]
-    prompts = [Prompt("random", str(i), "", None, "", token_ids) for i, token_ids in enumerate(ids)]
+    lengths = np.random.default_rng(0).integers(prompt_tokens[0], prompt_tokens[1] + 1, num_prompts)
     eos_ids = (0, *range(2, NUM_STOP_IDS[shape] + 1))
-    return Case(Qwen2ForCausalLM(config).eval(), NumberTokenizer(), eos_ids, prompts, MAX_NEW_TOKENS[shape])
+    model = Qwen2ForCausalLM(config).eval()
+    return Case(model, NumberTokenizer(), eos_ids, random_prompts(lengths, config.vocab_size), MAX_NEW_TOKENS[shape])
+
+
+def random_prompts(lengths: Sequence[int], vocabulary: int) -> list[Prompt]:
+    rng = np.random.default_rng(1)
+    ids = [tuple(int(i) for i in rng.integers(100, vocabulary, length)) for length in lengths]
+    return [Prompt("random", str(i), "", None, "", token_ids) for i, token_ids in enumerate(ids)]
+
+
+def with_equal_prompts(case: Case) -> Case:
+    """As many prompts and, to half a token a prompt, as many tokens, but all prompts equally long."""
+    length = round(float(np.mean([len(prompt.token_ids) for prompt in case.prompts])))
+    vocabulary = case.model.config.vocab_size
+    return dataclasses.replace(case, prompts=random_prompts([length] * len(case.prompts), vocabulary))
 
 
 def countdown_case(folder: str, num_prompts: int) -> Case:
@@ -106,31 +134,80 @@ def with_engine(case: Case, n: int, engine: TransformersEngine, repeat: int) -> 
     return [len(rollout.token_ids) for group in groups for rollout in group]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=SHAPES, default="embedded-like", help="shape of a model of random weights")
+def engine_of(revision: str, folder: Path) -> type[TransformersEngine]:
+    """The class of an earlier commit, with the modules of that commit behind it."""
+    command = ["git", "-C", ROOT, "archive", revision, "quatro", "evals"]
+    with tarfile.open(fileobj=BytesIO(subprocess.run(command, check=True, capture_output=True).stdout)) as files:
+        files.extractall(folder, filter="data")
+
+    def is_ours(name: str) -> bool:
+        return name.split(".")[0] in ("quatro", "evals")
+
+    present = {name: module for name, module in sys.modules.items() if is_ours(name)}
+    for name in present:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    engine: type[TransformersEngine] = importlib.import_module("quatro.rollout.transformers").TransformersEngine
+    sys.path.remove(str(folder))
+    for name in [name for name in sys.modules if is_ours(name)]:
+        del sys.modules[name]
+    sys.modules.update(present)
+    return engine
+
+
+def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("--model", choices=SHAPES, default="grouped", help="shape of a model of random weights")
     parser.add_argument("--model-folder", help="a countdown policy's folder, in place of --model")
     parser.add_argument("--num-prompts", type=int, default=32)
     parser.add_argument("--n", type=int, default=8, help="rollouts per prompt")
-    parser.add_argument("--prompt-tokens", type=int, nargs=2, default=(8, 8), metavar=("MIN", "MAX"))
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--prompt-tokens", type=int, nargs=2, metavar=("MIN", "MAX"), help="default: as fits --model")
+    parser.add_argument("--max-batch-rows", type=int, help="rows that our engine decodes at once")
+    parser.add_argument("--equal", action="store_true", help="also draw from prompts of one length")
+    parser.add_argument("--before", metavar="REVISION", help="also draw with the engine of this commit")
+    parser.add_argument("--no-generate", action="store_true", help="leave out transformers.generate")
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--entropy", action="store_true", help="our engine also computes exact entropies")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    return parser.parse_args()
 
+
+def main() -> None:
+    options = options_of(argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter))
+    torch.set_num_threads(options.threads)
     if options.model_folder:
         case = countdown_case(options.model_folder, options.num_prompts)
     else:
-        case = random_case(options.model, options.num_prompts, tuple(options.prompt_tokens))
-    engine = TransformersEngine(case.model, case.tokenizer, eos_ids=case.eos_ids, collect_entropy=options.entropy)
-    runs: dict[str, Callable[[int], list[int]]] = {
-        "transformers.generate": lambda repeat: with_generate(case, options.n),
-        "quatro": lambda repeat: with_engine(case, options.n, engine, repeat),
-    }
+        prompt_tokens = tuple(options.prompt_tokens or PROMPT_TOKENS[options.model])
+        case = random_case(options.model, options.num_prompts, prompt_tokens)
+
+    limits = {"max_batch_rows": options.max_batch_rows} if options.max_batch_rows else {}
+    settings: dict[str, Any] = {"eos_ids": case.eos_ids, "collect_entropy": options.entropy, **limits}
+    ours = TransformersEngine(case.model, case.tokenizer, **settings)
+    runs: dict[str, Callable[[int], list[int]]] = {"quatro": partial(with_engine, case, options.n, ours)}
+    if not options.no_generate:
+        runs["transformers.generate"] = lambda repeat: with_generate(case, options.n)
+    if options.equal:
+        runs["quatro, equal prompts"] = partial(with_engine, with_equal_prompts(case), options.n, ours)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.before:
+            earlier = engine_of(options.before, Path(folder))(case.model, case.tokenizer, **settings)
+            runs[f"quatro {options.before}"] = partial(with_engine, case, options.n, earlier)
+        rates, padding = measure(runs, options.repeats)
+
+    print(f"{options.num_prompts} prompts x {options.n} rollouts, <= {case.max_new_tokens} new tokens, "
+          f"{options.threads} thread(s), {options.repeats} repeats, padded/real {padding:.2f}")  # fmt: skip
+    for name, rate in rates.items():
+        print(f"{name:24s}{np.median(rate):12,.0f} tokens per CPU second")
+    for name in [name for name in rates if name != "quatro"]:
+        ratios = np.array(rates["quatro"]) / np.array(rates[name])
+        print(f"ratio to {name}: {np.median(ratios):.2f} (of the repeats: {ratios.min():.2f} to {ratios.max():.2f})")
+
+
+def measure(runs: dict[str, Callable[[int], list[int]]], repeats: int) -> tuple[dict[str, list[float]], float]:
+    """Tokens per CPU second of each run in each repeat, and how many tokens equally long responses would have."""
     rates: dict[str, list[float]] = {name: [] for name in runs}
     real = padded = 0
-    for repeat in range(-1, options.repeats):  # the first one warms up
+    for repeat in range(-1, repeats):  # the first one warms up
         for name, run in runs.items():
             start = time.process_time()
             lengths = run(repeat + 1)
@@ -139,13 +216,7 @@ def main() -> None:
                 rates[name].append(sum(lengths) / seconds)
                 real += sum(lengths)
                 padded += max(lengths) * len(lengths)
-    median = {name: float(np.median(values)) for name, values in rates.items()}
-    ratios = np.array(rates["quatro"]) / np.array(rates["transformers.generate"])
-    print(f"{options.num_prompts} prompts x {options.n} rollouts, <= {case.max_new_tokens} new tokens, "
-          f"{options.threads} thread(s), {options.repeats} repeats, padded/real {padded / real:.2f}")  # fmt: skip
-    for name, rate in median.items():
-        print(f"{name:24s}{rate:12,.0f} tokens per CPU second")
-    print(f"ratio {np.median(ratios):.2f} (of the repeats: {ratios.min():.2f} to {ratios.max():.2f})")
+    return rates, padded / real
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ all copies together are about one per rollout, which is what expanding the promp
 # Axes: L live rows, S slots.
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +57,20 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int) -> Branching:
     return Branching(slot[child_of_L], len(parent), source=parent[~stays], target=slot[~stays])
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the next forward pass writes: slots ``first`` up to ``stop``, columns ``start`` up to ``end``.
+
+    ``column_S`` is where each slot's one token goes, if not all go to column ``start``.
+    """
+
+    first: int
+    stop: int
+    start: int
+    end: int
+    column_S: Tensor | None = None
+
+
 class PreallocatedLayer(CacheLayerMixin):
     """Keys and values of one attention layer in buffers (max_slots, heads, max_tokens, head_dim), written in place."""
 
@@ -62,7 +78,8 @@ class PreallocatedLayer(CacheLayerMixin):
 
     def __init__(self, max_slots: int, max_tokens: int) -> None:
         super().__init__()
-        self.max_slots, self.max_tokens, self.length = max_slots, max_tokens, 0
+        self.max_slots, self.max_tokens = max_slots, max_tokens
+        self.place = _Place(0, 0, 0, 0)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
@@ -75,23 +92,26 @@ class PreallocatedLayer(CacheLayerMixin):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        keys, values = self.buffers()
-        num_slots, start = key_states.shape[0], self.length
-        self.length += key_states.shape[2]
-        keys[:num_slots, :, start : self.length] = key_states
-        values[:num_slots, :, start : self.length] = value_states
-        if start == 0:
-            return key_states, value_states
-        return keys[:num_slots, :, : self.length], values[:num_slots, :, : self.length]
+        place = self.place
+        seen = []
+        for buffer, states in zip(self.buffers(), (key_states, value_states), strict=True):
+            slots = buffer[place.first : place.stop]
+            if place.column_S is None:
+                slots[:, :, place.start : place.end] = states
+            else:
+                slots[torch.arange(place.stop, device=self.device), :, place.column_S] = states[:, :, 0].to(self.dtype)
+            seen.append(slots[:, :, : place.end])
+        # A prompt attends to itself as the model computed it, before any cast.
+        return (key_states, value_states) if place.start == 0 else (seen[0], seen[1])
 
     def buffers(self) -> tuple[Tensor, Tensor]:
         assert self.keys is not None
         assert self.values is not None
         return self.keys, self.values
 
-    def copy_slots(self, source: Tensor, target: Tensor | slice) -> None:
+    def copy_slots(self, source: Tensor, target: Tensor | slice, num_tokens: int) -> None:
         for buffer in self.buffers():
-            used = buffer[:, :, : self.length]
+            used = buffer[:, :, :num_tokens]
             moved = used.index_select(0, source)
             if isinstance(target, slice):
                 used[target] = moved
@@ -99,28 +119,55 @@ class PreallocatedLayer(CacheLayerMixin):
                 used.index_copy_(0, target, moved)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
+        return self.place.end, 0
 
     def get_seq_length(self) -> int:
-        return self.length
+        return self.place.start
 
     def get_max_length(self) -> int:
         return self.max_tokens
 
     def _buffer(self, states: Tensor) -> Tensor:
         shape = (self.max_slots, states.shape[1], self.max_tokens, states.shape[3])
-        return torch.empty(shape, dtype=self.dtype, device=self.device)
+        if self.device.type != "cpu":
+            return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        # Zeros, because a masked NaN is still one. Those of numpy take no memory until something is written there.
+        num_bytes = math.prod(shape) * self.dtype.itemsize
+        return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(self.dtype).view(shape)
 
 
 class PreallocatedCache(Cache):
-    """A `PreallocatedLayer` for each of the model's ``num_layers`` attention layers."""
+    """A `PreallocatedLayer` for each of the model's ``num_layers`` attention layers.
+
+    Each slot begins in column 0 and has its own length. Before a forward pass `hold` or `append` says what it adds.
+    """
 
     def __init__(self, num_layers: int, max_slots: int, max_tokens: int) -> None:
         self.slot_layers = [PreallocatedLayer(max_slots, max_tokens) for _ in range(num_layers)]
         super().__init__(layers=[*self.slot_layers])
 
-    def copy_slots(self, source: Ints, target: Ints) -> None:
-        """Slot ``target[i]`` becomes a copy of slot ``source[i]``; no slot is in both, and ``target`` ascends."""
+    def hold(self, first: int, num_slots: int, num_tokens: int) -> None:
+        """The next forward pass begins slots ``first``, ``first`` + 1, ... with ``num_tokens`` tokens each."""
+        self._put(_Place(first, first + num_slots, 0, num_tokens))
+
+    def append(self, column_S: Ints) -> Tensor | None:
+        """The next forward pass adds a token to each slot 0, 1, ..., in column ``column_S[slot]``.
+
+        Returns ``column_S`` on the device of the keys, or None if all columns are the same.
+        """
+        end = int(column_S.max()) + 1
+        if (column_S == end - 1).all():
+            self._put(_Place(0, len(column_S), end - 1, end))
+            return None
+        columns = torch.from_numpy(column_S).to(self.slot_layers[0].device)
+        self._put(_Place(0, len(column_S), end - 1, end, columns))
+        return columns
+
+    def copy_slots(self, source: Ints, target: Ints, num_tokens: int) -> None:
+        """Slot ``target[i]`` becomes a copy of the first ``num_tokens`` columns of slot ``source[i]``.
+
+        No slot is in both, and ``target`` ascends.
+        """
         if len(source) == 0:
             return
         device = self.slot_layers[0].device
@@ -130,4 +177,8 @@ class PreallocatedCache(Cache):
         is_block = last - first + 1 == len(target)
         where = slice(first, last + 1) if is_block else torch.from_numpy(target).to(device)
         for layer in self.slot_layers:
-            layer.copy_slots(source_ids, where)
+            layer.copy_slots(source_ids, where, num_tokens)
+
+    def _put(self, place: _Place) -> None:
+        for layer in self.slot_layers:
+            layer.place = place

@@ -2,7 +2,8 @@
 
 The engine shares the policy's model object, so there are no weights to sync. Against ``model.generate`` it saves:
 a prompt is prefilled once per group, rows with the same tokens so far share one row of the forward pass
-(`kv_cache.py`), finished rows leave the batch, and a step makes no attention mask where all prompts are equally long.
+(`kv_cache.py`), finished rows leave the batch, and a step makes no attention mask where all prompts are equally long
+and repeats no keys where they are not (`attention.py`).
 """
 
 # Axes: B rows (rollouts) of a batch, L rows still drawing, S slots of the KV cache, V vocabulary, T response tokens.
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, UsageError
 from quatro.policy.loading import context_limit, has_plain_head
+from quatro.rollout.attention import attending_up_to
 from quatro.rollout.engine import Engine, RolloutProgress, Share
 from quatro.rollout.kv_cache import PreallocatedCache, branch
 from quatro.rollout.limits import response_limits
@@ -32,6 +34,9 @@ from quatro.types import FinishReason, Prompt, Rollout, Sampling
 # The KV cache of 2^17 tokens takes 3.8 GB for Qwen2.5-1.5B in bfloat16 (28 KiB a token).
 MAX_BATCH_TOKENS = 1 << 17
 MAX_BATCH_ROWS = 2048
+
+# Prompts go through the model together if the longest has at most so many times the tokens of the shortest.
+MAX_PREFILL_SPREAD = 1.25
 
 # Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one
 # slice are what the engine holds beside the model (16 bytes an entry).
@@ -174,16 +179,10 @@ class TransformersEngine(Engine):
     ) -> None:
         """Fills ``rows``."""
         num_slots = len(prompts)
-        longest = max(len(prompt.token_ids) for prompt in prompts)
-        pad_S = np.array([longest - len(prompt.token_ids) for prompt in prompts], dtype=np.int64)
-        is_ragged = bool(pad_S.any())
-        input_ids = np.zeros((num_slots, longest), dtype=np.int64)
-        for slot, prompt in enumerate(prompts):
-            input_ids[slot, pad_S[slot] :] = prompt.token_ids
-
+        prompt_tokens_B = np.array([len(prompt.token_ids) for prompt in prompts])[rows.prompt_B]
         num_layers = self.model.config.get_text_config().num_hidden_layers
-        cache = PreallocatedCache(num_layers, len(rows.seed_B), longest + int(rows.limit_B.max()))
-        logits_SV = self._forward(input_ids, 0, cache, pad_S if is_ragged else None)
+        cache = PreallocatedCache(num_layers, len(rows.seed_B), int((prompt_tokens_B + rows.limit_B).max()))
+        logits_SV = self._prefill(prompts, cache)
         is_stop_id = np.zeros(logits_SV.shape[-1], dtype=bool)
         is_stop_id[[i for i in self.eos_ids if i < len(is_stop_id)]] = True
 
@@ -208,34 +207,68 @@ class TransformersEngine(Engine):
             if len(live_L) == 0:
                 return
             slot_L, num_slots, source, target = branch(slot_L, token_L, num_slots)
-            cache.copy_slots(source, target)
-            if len(pad_S) < num_slots:
-                pad_S = np.concatenate((pad_S, np.zeros(num_slots - len(pad_S), dtype=np.int64)))
-            pad_S[target] = pad_S[source]
-            pad_S = pad_S[:num_slots]
-            input_ids = np.zeros((num_slots, 1), dtype=np.int64)
-            input_ids[slot_L, 0] = token_L
-            logits_SV = self._forward(input_ids, longest + step, cache, pad_S if is_ragged else None)
+            column_L = prompt_tokens_B[live_L] + step
+            cache.copy_slots(source, target, int(column_L.max()))
+            logits_SV = self._append(token_L, column_L, slot_L, num_slots, cache)
+
+    def _prefill(self, prompts: Sequence[Prompt], cache: PreallocatedCache) -> Tensor:
+        """Next-token logits (S, V) after each prompt; slot i of the cache then holds prompt i.
+
+        Prompts of similar length go through the model together, padded on the right, where no token sees the padding.
+        """
+        lengths = np.array([len(prompt.token_ids) for prompt in prompts])
+        # Without a plain head only the logits of the last position can be asked for: equal lengths only.
+        spread = MAX_PREFILL_SPREAD if self._has_plain_head else 1.0
+        logits = []
+        first = 0
+        while first < len(prompts):
+            stop = first + 1
+            while stop < len(prompts) and lengths[first] <= lengths[stop] <= spread * lengths[first]:
+                stop += 1
+            longest = int(lengths[first:stop].max())
+            input_ids = np.zeros((stop - first, longest), dtype=np.int64)
+            for slot, prompt in enumerate(prompts[first:stop]):
+                input_ids[slot, : lengths[first + slot]] = prompt.token_ids
+            cache.hold(first, stop - first, longest)
+            last_S = lengths[first:stop] - 1
+            position = np.arange(longest)[None, :]
+            logits.append(self._forward(input_ids, position, cache, None if (last_S == longest - 1).all() else last_S))
+            first = stop
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
+
+    def _append(
+        self,
+        token_L: NDArray[np.int64],
+        column_L: NDArray[np.int64],
+        slot_L: NDArray[np.int64],
+        num_slots: int,
+        cache: PreallocatedCache,
+    ) -> Tensor:
+        """Next-token logits (S, V) after ``token_L`` of the live rows in columns ``column_L`` of their slots."""
+        input_ids = np.zeros((num_slots, 1), dtype=np.int64)
+        input_ids[slot_L, 0] = token_L
+        column_S = np.full(num_slots, column_L[0])  # a slot without a row may hold anything, where others have room
+        column_S[slot_L] = column_L
+        columns = cache.append(column_S)
+        with attending_up_to(columns):
+            return self._forward(input_ids, column_S[:1, None] if columns is None else column_S[:, None], cache)
 
     def _forward(
-        self, input_ids: NDArray[np.int64], start: int, cache: PreallocatedCache, pad_S: NDArray[np.int64] | None
+        self,
+        input_ids: NDArray[np.int64],
+        position: NDArray[np.int64],
+        cache: PreallocatedCache,
+        last_S: NDArray[np.int64] | None = None,
     ) -> Tensor:
-        """Next-token logits (S, V) after feeding ``input_ids`` (S, n) at positions start .. start + n - 1 of the cache.
-
-        ``pad_S`` counts the padding on the left of each slot; None where there is none at all.
-        """
-        end = start + input_ids.shape[1]
+        """Next-token logits (S, V) after feeding ``input_ids`` (S, n), or only its columns up to ``last_S``."""
         extra: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
-        position = np.arange(start, end)[None, :]
-        if pad_S is not None:
-            extra["attention_mask"] = torch.from_numpy(np.arange(end) >= pad_S[:, None]).to(self.device)
-            position = np.maximum(position - pad_S[:, None], 0)
         if self._takes_positions:
             extra["position_ids"] = torch.from_numpy(position).to(self.device)
         ids = torch.from_numpy(input_ids).to(self.device)
         if self._has_plain_head:
             hidden = self.model.base_model(input_ids=ids, **extra).last_hidden_state
-            logits_SV: Tensor = self.model.get_output_embeddings()(hidden[:, -1])
+            hidden = hidden[:, -1] if last_S is None else hidden[torch.arange(len(last_S)), torch.from_numpy(last_S)]
+            logits_SV: Tensor = self.model.get_output_embeddings()(hidden)
         else:
             logits_SV = self.model(input_ids=ids, **extra, **self._keep_last).logits[:, -1]
         return logits_SV

@@ -62,9 +62,10 @@ def test_decoding_on_copied_slots_equals_decoding_on_a_grown_cache(target):
     source = [1, 1]
     with torch.inference_mode():
         ours, theirs = PreallocatedCache(2, max_slots=4, max_tokens=5), DynamicCache(config=model.config)
+        ours.hold(0, 2, 3)
         for cache in (ours, theirs):
             model(input_ids=prompts, past_key_values=cache, use_cache=True)
-        ours.copy_slots(np.array(source), np.array(target))
+        ours.copy_slots(np.array(source), np.array(target), 3)
         slots = list(range(2)) + [1, 1]
         for s, t in zip(source, target, strict=True):
             slots[t] = s
@@ -72,7 +73,28 @@ def test_decoding_on_copied_slots_equals_decoding_on_a_grown_cache(target):
         for step in range(2):
             ids = torch.tensor([[7], [8], [9], [10]]) + step
             expected = model(input_ids=ids, past_key_values=theirs, use_cache=True).logits
+            assert ours.append(np.full(4, 3 + step)) is None
+            assert ours.get_seq_length() == 3 + step
             logits = model(input_ids=ids, past_key_values=ours, use_cache=True).logits
             used = sorted({0, 1, *target})
             torch.testing.assert_close(logits[used], expected[used], rtol=0, atol=1e-6)
-        assert ours.get_seq_length() == 5
+
+
+def test_each_slot_grows_at_its_own_end_and_what_was_never_written_is_zero():
+    cache = PreallocatedCache(1, max_slots=4, max_tokens=6)
+    states = torch.arange(1.0, 17).view(2, 2, 2, 2)
+    cache.hold(1, 2, 2)
+    cache.update(states, -states, 0)
+    columns = cache.append(np.array([4, 2, 0]))
+    assert columns is not None
+    assert columns.tolist() == [4, 2, 0]
+    added = torch.arange(101.0, 113).view(3, 2, 1, 2)
+    seen_keys, seen_values = cache.update(added, -added, 0)
+    expected = torch.zeros(3, 2, 5, 2)
+    expected[1:, :, :2] = states
+    for slot, column in enumerate((4, 2, 0)):
+        expected[slot, :, column] = added[slot, :, 0]
+    assert torch.equal(seen_keys, expected)
+    assert torch.equal(seen_values, -expected)
+    (layer,) = cache.slot_layers
+    assert all(not buffer[3].any() and not buffer[:, :, 5].any() for buffer in layer.buffers())

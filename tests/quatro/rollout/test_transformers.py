@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -50,6 +56,15 @@ def make_model(kind="qwen2", *, sharpness=6.0, **changes):
         model = LlamaForCausalLM(LlamaConfig(**decoder, attn_implementation="eager"))
     elif kind == "mistral-sliding":
         model = MistralForCausalLM(MistralConfig(**decoder, sliding_window=4))
+    elif kind in ("gemma2", "gemma2-eager"):  # softcaps and windows in every other layer; eager keeps the softcap
+        windows = dict(sliding_window=4, head_dim=4, attn_logit_softcapping=2.0, final_logit_softcapping=20.0)  # noqa: C408
+        attention = "eager" if kind == "gemma2-eager" else "sdpa"
+        model = Gemma2ForCausalLM(Gemma2Config(**decoder, **windows, attn_implementation=attention))
+    elif kind == "gemma3":
+        kinds = ["sliding_attention", "full_attention"]
+        model = Gemma3ForCausalLM(Gemma3TextConfig(**decoder, sliding_window=4, head_dim=4, layer_types=kinds))
+    elif kind == "gpt-neox":
+        model = GPTNeoXForCausalLM(GPTNeoXConfig(**shape, intermediate_size=24, max_position_embeddings=40))
     elif kind == "gpt2":
         model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=4, n_positions=40))
     else:
@@ -83,7 +98,7 @@ def full_forward(model, prompt, rollout):
     return logits[len(prompt.token_ids) - 1 : -1].double()
 
 
-KINDS = ("qwen2", "llama-eager", "mistral-sliding", "gpt2")
+KINDS = ("qwen2", "llama-eager", "mistral-sliding", "gemma2", "gemma2-eager", "gemma3", "gpt-neox", "gpt2")
 
 
 @pytest.mark.parametrize("kind", KINDS)
