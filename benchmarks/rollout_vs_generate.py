@@ -40,8 +40,8 @@ from quatro.types import Prompt, Sampling
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {
-    "grouped": {"vocab_size": 512, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
-                      "num_key_value_heads": 2, "intermediate_size": 768, "max_position_embeddings": 512},
+    "grouped": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8,
+                      "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 512},
     "embedded-like": {"vocab_size": 232, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
                       "num_key_value_heads": 2, "intermediate_size": 192, "max_position_embeddings": 64},
     "medium": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -165,7 +165,7 @@ def options_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--equal", action="store_true", help="also draw from prompts of one length")
     parser.add_argument("--before", metavar="REVISION", help="also draw with the engine of this commit")
     parser.add_argument("--no-generate", action="store_true", help="leave out transformers.generate")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--entropy", action="store_true", help="our engine also computes exact entropies")
     return parser.parse_args()
@@ -216,6 +216,7 @@ def measure(runs: dict[str, Callable[[int], list[int]]], repeats: int) -> tuple[
                 rates[name].append(sum(lengths) / seconds)
                 real += sum(lengths)
                 padded += max(lengths) * len(lengths)
+            print(f"repeat {repeat + 1}, {name}: {sum(lengths) / seconds:,.0f}", file=sys.stderr, flush=True)
     return rates, padded / real
 
 

@@ -33,8 +33,11 @@ class Branching(NamedTuple):
     target: Ints
 
 
-def branch(slot_L: Ints, token_L: Ints, num_slots: int) -> Branching:
-    """Gives every distinct (slot, token) its own slot, with few copies, and closes holes when they are many."""
+def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = False) -> Branching:
+    """Gives every distinct (slot, token) its own slot, with few copies, and closes holes when they are many.
+
+    ``is_dense`` asks for no holes at all.
+    """
     child_L = (slot_L << 32) | token_L
     order_L = np.argsort(child_L)
     sorted_L = child_L[order_L]
@@ -45,7 +48,7 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int) -> Branching:
     parent = sorted_L[is_new_L] >> 32  # ascending, so siblings are neighbours
     is_first = np.ones(len(parent), dtype=bool)
     is_first[1:] = parent[1:] != parent[:-1]
-    if is_first.all() and len(parent) >= MIN_SHARE_IN_USE * num_slots:
+    if is_first.all() and len(parent) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots:
         return Branching(parent[child_of_L], num_slots, source=parent[:0], target=parent[:0])
     # The result is exactly the slots 0 .. len(parent) - 1. The first child of a parent inside that range stays; all
     # others move to what is free. A free slot has no child at all, so no copy overwrites the source of another.

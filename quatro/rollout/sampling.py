@@ -1,14 +1,65 @@
 """Tokens from logits: temperature, top_k, top_p and inverse-CDF draws with one given uniform per row."""
 
-# Axes: S distributions (KV-cache slots), B rows that draw from them, V vocabulary, C candidates left by top_k.
+# Axes: S distributions (KV-cache slots), B or L rows that draw from them, V vocabulary, C candidates left by top_k.
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from evals.errors import DivergedError
 from quatro.types import Sampling
+
+# Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one slice are
+# what the engine holds beside the model (16 bytes an entry).
+MAX_SAMPLED_LOGITS = 1 << 24
+
+
+class Drawn(NamedTuple):
+    """What each row has drawn; entropies (of its slot) are None where nobody asked for them."""
+
+    token_L: NDArray[np.int64]
+    logp_L: NDArray[np.float32]
+    entropy_L: NDArray[np.float32] | None
+
+
+def draw_rows(
+    logits_SV: Tensor,
+    slot_L: NDArray[np.int64],
+    uniform_L: NDArray[np.float64],
+    sampling: Sampling,
+    *,
+    with_entropy: bool,
+) -> Drawn:
+    """As `draw_tokens`, for arrays of the host and in slices of bounded size.
+
+    Raises:
+        DivergedError: the logits are not finite.
+    """
+    num_slots, vocabulary = logits_SV.shape
+    slots_at_once = max(1, MAX_SAMPLED_LOGITS // vocabulary)
+    token_L = np.empty(len(slot_L), dtype=np.int64)
+    logp_L = np.empty(len(slot_L), dtype=np.float32)
+    entropy_L = np.empty(len(slot_L), dtype=np.float32) if with_entropy else None
+    for start in range(0, num_slots, slots_at_once):
+        here = np.flatnonzero((slot_L >= start) & (slot_L < start + slots_at_once))
+        slots = torch.from_numpy(slot_L[here] - start).to(logits_SV.device)
+        uniform = torch.from_numpy(uniform_L[here]).to(logits_SV.device)
+        drawn = draw_tokens(
+            logits_SV[start : start + slots_at_once], slots, uniform, sampling, with_entropy=with_entropy
+        )
+        if not drawn.is_finite.item():
+            raise DivergedError(
+                "the policy's logits are not finite while sampling; resume from an earlier checkpoint, "
+                "or lower optimizer.lr"
+            )
+        token_L[here], logp_L[here] = drawn.token_B.cpu().numpy(), drawn.logp_B.cpu().numpy()
+        if entropy_L is not None and drawn.entropy_S is not None:
+            entropy_L[here] = drawn.entropy_S[slots].cpu().numpy()
+    return Drawn(token_L, logp_L, entropy_L)
 
 
 class DrawnTokens(NamedTuple):

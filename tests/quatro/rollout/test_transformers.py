@@ -25,9 +25,8 @@ from transformers import (
 )
 
 from evals.errors import DataError, DivergedError, UsageError
-from quatro.rollout.engine import Share
 from quatro.rollout.streams import rollout_seed
-from quatro.rollout.transformers import TransformersEngine, plan_batches
+from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 
 EOS = (0, 3)
@@ -179,7 +178,7 @@ def test_the_logits_of_a_large_vocabulary_are_sampled_in_slices(monkeypatch):
     model, prompts = make_model(), make_prompts([5, 5, 5])
     seeds, sampling = make_seeds(prompts, 7), Sampling(top_p=0.9, max_new_tokens=8)
     whole = engine(model).generate(prompts, seeds, sampling)
-    monkeypatch.setattr("quatro.rollout.transformers.MAX_SAMPLED_LOGITS", 2 * VOCABULARY)
+    monkeypatch.setattr("quatro.rollout.sampling.MAX_SAMPLED_LOGITS", 2 * VOCABULARY)
     assert engine(model).generate(prompts, seeds, sampling) == whole
 
 
@@ -366,27 +365,33 @@ def test_autocast_is_the_policys_own():
     assert torch.cat(plain_gap).max() < 0.3
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_batches_hold_every_rollout_once_within_the_limits(seed):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 50, 12).tolist()
-    counts = rng.integers(0, 30, 12).tolist()
-    limits = {"max_batch_rows": int(rng.integers(1, 40)), "max_batch_tokens": int(rng.integers(1, 2000))}
-    batches = plan_batches(lengths, counts, 10, **limits)
-    dealt = [(share.prompt, j) for batch in batches for share in batch for j in range(share.start, share.stop)]
-    assert sorted(dealt) == [(prompt, j) for prompt, count in enumerate(counts) for j in range(count)]
-    for batch in batches:
-        rows = sum(share.stop - share.start for share in batch)
-        longest = max(lengths[share.prompt] for share in batch)
-        assert rows == 1 or (rows <= limits["max_batch_rows"] and rows * (longest + 10) <= limits["max_batch_tokens"])
+def test_rows_that_wait_take_the_places_of_those_that_end():
+    """Each prompt is read once, and there are never more rows than allowed, nor many fewer while any wait."""
+    model, prompts = make_model(sharpness=1.0), make_prompts([4, 6, 4, 9, 5])  # almost uniform: no prefix is shared
+    drawer, fed = engine(model, max_batch_rows=16), []
+    model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    seeds = make_seeds(prompts, 20)
+    groups = drawer.generate(prompts, seeds, Sampling(max_new_tokens=20))
+    lengths = [len(rollout.token_ids) for group in groups for rollout in group]
+    assert len(lengths) == 100
+    steps = [rows for rows, tokens in fed if tokens == 1]
+    assert max(steps) <= 16
+    assert [shape for shape in fed if shape[1] > 1] == [(1, 4), (1, 4), (1, 5), (1, 6), (1, 9)]
+    full = sum(lengths) - len(lengths)  # tokens that are fed again, which 16 rows at once could do in a 16th of steps
+    assert len(steps) < 1.5 * full / 16 + 20
 
 
-def test_a_group_is_cut_only_if_it_cannot_fit():
-    plan = plan_batches([5, 5, 5], [6, 6, 25], 5, max_batch_rows=10, max_batch_tokens=1000)
-    assert plan == [
-        [Share(0, 0, 6)],
-        [Share(1, 0, 6), Share(2, 0, 4)],
-        [Share(2, 4, 14)],
-        [Share(2, 14, 24)],
-        [Share(2, 24, 25)],
-    ]
+def test_a_prompt_whose_rollouts_do_not_fit_is_read_once():
+    model, prompts = make_model(), make_prompts([4, 6])
+    seeds = make_seeds(prompts, 30)
+    whole = engine(model).generate(prompts, seeds, Sampling(max_new_tokens=8))
+    drawer, fed = engine(model, max_batch_rows=4), []
+    model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    few = drawer.generate(prompts, seeds, Sampling(max_new_tokens=8))
+    assert [shape for shape in fed if shape[1] > 1] == [(1, 4), (1, 6)]
+    assert max(rows for rows, _ in fed) <= 4
+    assert [r.token_ids for group in few for r in group] == [r.token_ids for group in whole for r in group]

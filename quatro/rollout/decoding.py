@@ -1,0 +1,203 @@
+"""The decode loop: rows of a pool are drawn side by side, and those that wait take the places of those that end."""
+
+# Axes: R places of rows (rollouts), L rows still drawing, S slots of the KV cache, V vocabulary, T response tokens.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quatro.rollout.engine import RolloutProgress, Share
+from quatro.rollout.kv_cache import Ints, branch
+from quatro.rollout.pools import Pool, Queue
+from quatro.rollout.sampling import draw_rows
+from quatro.rollout.slot_model import SlotModel
+from quatro.rollout.stops import ResponseTexts
+from quatro.rollout.streams import uniforms
+from quatro.types import FinishReason, Prompt, Rollout, Sampling
+
+
+class Reporter:
+    """Adds up what has been drawn and passes the totals on."""
+
+    def __init__(self, progress: RolloutProgress | None) -> None:
+        self.progress = progress
+        self.num_finished = self.num_tokens = 0
+
+    def __call__(self, num_finished: int, num_tokens: int) -> None:
+        self.num_finished += num_finished
+        self.num_tokens += num_tokens
+        if self.progress is not None:
+            self.progress(self.num_finished, self.num_tokens)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one call of the engine asks for; ``finish`` takes prompt, number and content of each rollout that is done.
+
+    ``limits`` are the response tokens that each prompt leaves room for.
+    """
+
+    prompts: Sequence[Prompt]
+    seeds: Sequence[Sequence[int]]
+    limits: Sequence[int]
+    sampling: Sampling
+    eos_ids: Sequence[int]
+    with_entropy: bool
+    texts: ResponseTexts
+    report: Reporter
+    finish: Callable[[int, int, Rollout], None]
+
+
+class Rows:
+    """Places of ``num_rows`` rows; column t of the (R, T) arrays holds the t-th response token."""
+
+    def __init__(self, num_rows: int, max_tokens: int, *, with_entropy: bool) -> None:
+        self.prompt_R = np.zeros(num_rows, dtype=np.int64)
+        self.rollout_R = np.zeros(num_rows, dtype=np.int64)
+        self.seed_R = np.zeros(num_rows, dtype=np.uint64)
+        self.limit_R = np.zeros(num_rows, dtype=np.int64)  # response tokens a row may have
+        self.prompt_tokens_R = np.zeros(num_rows, dtype=np.int64)
+        self.length_R = np.zeros(num_rows, dtype=np.int64)  # response tokens drawn so far
+        self.token_RT = np.zeros((num_rows, max_tokens), dtype=np.int64)
+        self.logp_RT = np.zeros((num_rows, max_tokens), dtype=np.float32)
+        self.entropy_RT = np.zeros((num_rows, max_tokens), dtype=np.float32) if with_entropy else None
+        self._is_free_R = np.ones(num_rows, dtype=bool)
+
+    def begin(self, share: Share, request: Request) -> Ints:
+        """Free places, given to the rows of ``share``."""
+        row_L = np.flatnonzero(self._is_free_R)[: share.stop - share.start]
+        self._is_free_R[row_L] = False
+        self.prompt_R[row_L] = share.prompt
+        self.rollout_R[row_L] = np.arange(share.start, share.stop)
+        self.seed_R[row_L] = np.array(request.seeds[share.prompt][share.start : share.stop], dtype=np.uint64)
+        self.limit_R[row_L] = request.limits[share.prompt]
+        self.prompt_tokens_R[row_L] = len(request.prompts[share.prompt].token_ids)
+        self.length_R[row_L] = 0
+        return row_L
+
+    def column(self, row_L: Ints) -> Ints:
+        """Where the last token of each row belongs in its slot."""
+        column_L: Ints = self.prompt_tokens_R[row_L] + self.length_R[row_L] - 1
+        return column_L
+
+    def end(self, row_L: Ints, is_stopped_L: NDArray[np.bool_], request: Request) -> None:
+        """Hand on what the rows have drawn, and free their places."""
+        self._is_free_R[row_L] = True
+        tokens, logps = self.token_RT[row_L].tolist(), self.logp_RT[row_L].tolist()
+        entropies = None if self.entropy_RT is None else self.entropy_RT[row_L].tolist()
+        for i, (row, is_stopped) in enumerate(zip(row_L.tolist(), is_stopped_L.tolist(), strict=True)):
+            length = int(self.length_R[row])
+            ids = tuple(tokens[i][:length])
+            said = ids[:-1] if ids[-1] in request.eos_ids else ids
+            reason: FinishReason = "stop" if is_stopped else "length"
+            entropy = None if entropies is None else tuple(entropies[i][:length])
+            rollout = Rollout(ids, request.texts.text(said), reason, tuple(logps[i][:length]), entropy)
+            request.finish(int(self.prompt_R[row]), int(self.rollout_R[row]), rollout)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Rows that go on, with the slots of their prefixes and the tokens drawn after those, which no slot holds yet."""
+
+    row_L: Ints
+    slot_L: Ints
+    token_L: Ints
+
+    def __len__(self) -> int:
+        return len(self.row_L)
+
+    def __add__(self, other: Live) -> Live:
+        pairs = zip((self.row_L, self.slot_L, self.token_L), (other.row_L, other.slot_L, other.token_L), strict=True)
+        return Live(*(np.concatenate(pair) for pair in pairs))
+
+
+NONE = Live(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+
+
+class Decoding:
+    """Draws the rollouts of ``pool``. The last slot of the cache keeps a prompt of which some rollouts wait."""
+
+    def __init__(self, model: SlotModel, pool: Pool, request: Request) -> None:
+        self.model = model
+        self.request = request
+        self.queue = Queue(pool)
+        limits = [request.limits[share.prompt] for share in pool.shares]
+        prompt_tokens = [len(request.prompts[share.prompt].token_ids) for share in pool.shares]
+        self.rows = Rows(pool.num_rows, max(limits), with_entropy=request.with_entropy)
+        most_tokens = max(limit + tokens for limit, tokens in zip(limits, prompt_tokens, strict=True))
+        self.cache = model.new_cache(pool.num_rows, most_tokens)
+        self.num_slots = 0
+        self._kept: tuple[int, Tensor] | None = None  # tokens and logits of the prompt that is kept
+        self._is_eos = np.zeros(max(request.eos_ids) + 2, dtype=bool)  # the last entry stands for all higher ids
+        self._is_eos[list(request.eos_ids)] = True
+
+    def run(self) -> None:
+        """Draw them all."""
+        live = NONE
+        while True:
+            while self.queue.is_due(len(live)):
+                live = self._join(live)
+            if len(live) == 0:
+                return
+            live = self._part(live)
+            column_L = self.rows.column(live.row_L)
+            logits_SV = self.model.append(live.token_L, column_L, live.slot_L, self.num_slots, self.cache)
+            live = self._draw(live.row_L, live.slot_L, logits_SV)
+
+    def _part(self, live: Live, *, is_dense: bool = False) -> Live:
+        """A slot of its own for every distinct prefix, the tokens drawn last included."""
+        slot_L, self.num_slots, source, target = branch(live.slot_L, live.token_L, self.num_slots, is_dense=is_dense)
+        if len(source):
+            self.cache.copy_slots(source, target, int(self.rows.column(live.row_L).max()))
+        return Live(live.row_L, slot_L, live.token_L)
+
+    def _join(self, live: Live) -> Live:
+        """``live`` and rows that were waiting, which have drawn their first token."""
+        live = self._part(live, is_dense=True)
+        taken = self.queue.take(len(live))
+        first, last_slot = self.num_slots, self.queue.num_rows - 1
+        prompts = [self.request.prompts[share.prompt].token_ids for share in taken.shares]
+        logits = []
+        if taken.goes_on:
+            assert self._kept is not None
+            num_tokens, kept_logits_SV = self._kept
+            self.cache.copy_slots(np.array([last_slot]), np.array([first]), num_tokens)
+            logits.append(kept_logits_SV)
+        if len(prompts) > len(logits):
+            logits.append(self.model.prefill(prompts[len(logits) :], first + len(logits), self.cache))
+        logits_SV = logits[0] if len(logits) == 1 else torch.cat(logits)
+        self.num_slots = first + len(prompts)
+        self._kept = None
+        if taken.keeps_last:
+            self._kept = (len(prompts[-1]), logits_SV[-1:].clone())
+            self.cache.copy_slots(np.array([self.num_slots - 1]), np.array([last_slot]), len(prompts[-1]))
+        places = [self.rows.begin(share, self.request) for share in taken.shares]
+        slot_L = np.repeat(np.arange(len(prompts)), [len(place) for place in places])
+        joined = self._draw(np.concatenate(places), slot_L, logits_SV)
+        return live + Live(joined.row_L, joined.slot_L + first, joined.token_L)
+
+    def _draw(self, row_L: Ints, slot_L: Ints, logits_SV: Tensor) -> Live:
+        """Draws a token for each row from the logits of its slot; the rows that go on."""
+        rows, sampling, texts = self.rows, self.request.sampling, self.request.texts
+        num_drawn_L = rows.length_R[row_L]
+        uniform_L = uniforms(rows.seed_R[row_L], num_drawn_L.astype(np.uint64))
+        drawn = draw_rows(logits_SV, slot_L, uniform_L, sampling, with_entropy=self.request.with_entropy)
+        rows.token_RT[row_L, num_drawn_L] = drawn.token_L
+        rows.logp_RT[row_L, num_drawn_L] = drawn.logp_L
+        if rows.entropy_RT is not None:
+            rows.entropy_RT[row_L, num_drawn_L] = drawn.entropy_L
+        rows.length_R[row_L] += 1
+        is_stopped_L = self._is_eos[np.minimum(drawn.token_L, len(self._is_eos) - 1)]
+        if sampling.stop:
+            for i in np.flatnonzero(~is_stopped_L):
+                is_stopped_L[i] = texts.meets_stop(rows.token_RT[row_L[i], : num_drawn_L[i] + 1])
+        is_done_L = is_stopped_L | (rows.limit_R[row_L] == rows.length_R[row_L])
+        if is_done_L.any():
+            rows.end(row_L[is_done_L], is_stopped_L[is_done_L], self.request)
+        self.request.report(int(is_done_L.sum()), len(is_done_L))
+        return Live(row_L[~is_done_L], slot_L[~is_done_L], drawn.token_L[~is_done_L])
