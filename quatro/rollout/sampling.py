@@ -13,7 +13,7 @@ from torch import Tensor
 from evals.errors import DivergedError
 from quatro.types import Sampling
 
-# Logits of more entries than this are sampled in slices: log-probs, probabilities and their float64 sums of one slice are
+# Logits of more entries than this are sampled in slices: weights, their float64 sums and what they are made of are
 # what the engine holds beside the model (16 bytes an entry).
 MAX_SAMPLED_LOGITS = 1 << 24
 
@@ -81,35 +81,44 @@ def draw_tokens(
     is the argmax, whose log-probability under that policy is 0.
     """
     logits_SV = logits_SV.float()
-    logp1_SV = None
-    if with_entropy or sampling.temperature in (0.0, 1.0):
-        logp1_SV = logits_SV.log_softmax(-1)
     if sampling.temperature == 0.0:
-        assert logp1_SV is not None
-        top_S, token_S = logp1_SV.max(-1)
-        token_B, logp_B = token_S[slot_B], torch.zeros_like(top_S)[slot_B]
-        entropy_S = _entropy(logp1_SV, logp1_SV.exp()) if with_entropy else None
-        return DrawnTokens(token_B, logp_B, entropy_S, torch.isfinite(top_S).all())
+        top_S, token_S = logits_SV.max(-1)
+        token_B = token_S[slot_B]
+        entropy_S = _softmax(logits_SV).entropy_S() if with_entropy else None
+        return DrawnTokens(token_B, torch.zeros_like(top_S)[slot_B], entropy_S, torch.isfinite(top_S).all())
 
-    if sampling.temperature == 1.0:
-        assert logp1_SV is not None
-        logp_SV = logp1_SV
-    else:
-        logits_SV = logits_SV / sampling.temperature
-        logp_SV = logits_SV.log_softmax(-1)
-    prob_SV = logits_SV.softmax(-1)
-    entropy_S = None
-    if with_entropy:
-        assert logp1_SV is not None
-        entropy_S = _entropy(logp1_SV, prob_SV if logp1_SV is logp_SV else logp1_SV.exp())
-
+    whole = drawn = _softmax(logits_SV) if with_entropy or sampling.temperature == 1.0 else None
+    if sampling.temperature != 1.0:
+        drawn = _softmax(logits_SV / sampling.temperature)
+    assert drawn is not None
     if sampling.top_k > 0 or sampling.top_p < 1.0:
-        prob_SC, candidate_SC = _truncate(prob_SV, sampling)
-        index_B, mass = _inverse_cdf(prob_SC, slot_B, uniform_B)
+        weight_SC, candidate_SC = _truncate(drawn.weight_SV, sampling)
+        index_B, mass = _inverse_cdf(weight_SC, slot_B, uniform_B)
         token_B = candidate_SC[slot_B, index_B]
     else:
-        token_B, mass = _inverse_cdf(prob_SV, slot_B, uniform_B)
-    return DrawnTokens(token_B, logp_SV[slot_B, token_B], entropy_S, torch.isfinite(mass))
+        token_B, mass = _inverse_cdf(drawn.weight_SV, slot_B, uniform_B)
+    logp_B = drawn.below_top_SV[slot_B, token_B] - drawn.sum_S.log()[slot_B]
+    entropy_S = whole.entropy_S() if with_entropy and whole is not None else None
+    return DrawnTokens(token_B, logp_B, entropy_S, torch.isfinite(mass))
+
+
+class _Softmax(NamedTuple):
+    """One pass over the logits: weights in proportion to the probabilities, the largest being 1, and their sum."""
+
+    below_top_SV: Tensor  # logits less the largest one
+    weight_SV: Tensor
+    sum_S: Tensor
+
+    def entropy_S(self) -> Tensor:
+        # -inf logits are legal (masked tokens) and 0 * -inf is not 0 in floating point.
+        mean_S = (self.weight_SV * self.below_top_SV.clamp(min=-1e30)).sum(-1) / self.sum_S
+        return self.sum_S.log() - mean_S
+
+
+def _softmax(logits_SV: Tensor) -> _Softmax:
+    below_top_SV = logits_SV - logits_SV.amax(-1, keepdim=True)
+    weight_SV = below_top_SV.exp()
+    return _Softmax(below_top_SV, weight_SV, weight_SV.sum(-1))
 
 
 def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,19 +145,14 @@ def _inverse_cdf(weight_SC: Tensor, slot_B: Tensor, uniform_B: Tensor) -> tuple[
     return column_B.clamp(0, num_columns - 1), end_S[-1]
 
 
-def _truncate(prob_SV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Candidates in descending order: their probabilities (0 where top_p cuts them off) and token ids, both (S, C)."""
-    if 0 < sampling.top_k < prob_SV.shape[-1]:
-        prob_SC, candidate_SC = prob_SV.topk(sampling.top_k, dim=-1)
+def _truncate(weight_SV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Candidates in descending order: their weights (0 where top_p cuts them off) and token ids, both (S, C)."""
+    if 0 < sampling.top_k < weight_SV.shape[-1]:
+        weight_SC, candidate_SC = weight_SV.topk(sampling.top_k, dim=-1)
     else:
-        prob_SC, candidate_SC = prob_SV.sort(dim=-1, descending=True, stable=True)
+        weight_SC, candidate_SC = weight_SV.sort(dim=-1, descending=True, stable=True)
     if sampling.top_p < 1.0:
-        mass_SC = prob_SC.cumsum(-1, dtype=torch.float64)
-        before_SC = mass_SC - prob_SC
-        prob_SC = prob_SC * (before_SC < sampling.top_p * mass_SC[:, -1:])
-    return prob_SC, candidate_SC
-
-
-def _entropy(logp_SV: Tensor, prob_SV: Tensor) -> Tensor:
-    # -inf logits are legal (masked tokens) and 0 * -inf is not 0 in floating point.
-    return -(prob_SV * logp_SV.clamp(min=-1e30)).sum(-1)
+        mass_SC = weight_SC.cumsum(-1, dtype=torch.float64)
+        before_SC = mass_SC - weight_SC
+        weight_SC = weight_SC * (before_SC < sampling.top_p * mass_SC[:, -1:])
+    return weight_SC, candidate_SC
