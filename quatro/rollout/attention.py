@@ -11,15 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from evals.errors import UsageError
+
+# On a CPU, which has no other use for a large call, neighbouring slots are attended to up to the longest of them: as
+# many slots at least, and as many columns must be saved to be worth a call.
+SLOTS_OF_PART = 32
+MIN_COLUMNS_SAVED = 32
 
 
 @contextmanager
@@ -64,6 +72,7 @@ class _Slots:
         self.were_masked = False
         self._bias: tuple[Tensor, Tensor] | None = None
         self._plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
+        self._parts = [] if column_S is None or column_S.device.type != "cpu" else _parts(column_S.numpy())
 
     def bool_mask(self, *, kv_length: int, mask_function: Callable[..., Tensor], **kwargs: Any) -> Tensor:
         """True (S, 1, 1, T) where the layers of ``mask_function``, a function of positions, look."""
@@ -95,7 +104,16 @@ class _Slots:
             return attended
         grouped_SKGD = query.reshape(num_slots, key.shape[1], num_heads // key.shape[1], size)
         bias = None if attention_mask is None else self._bias_of(attention_mask, query.dtype)
-        out_SKGD = scaled_dot_product_attention(grouped_SKGD, key, value, attn_mask=bias, scale=kwargs.get("scaling"))
+        attention = partial(scaled_dot_product_attention, scale=kwargs.get("scaling"))
+        if bias is None or len(self._parts) < 2:
+            out_SKGD = attention(grouped_SKGD, key, value, attn_mask=bias)
+        else:
+            out_SKGD = torch.cat(
+                [
+                    attention(grouped_SKGD[at], key[at, :, :end], value[at, :, :end], attn_mask=bias[at, :, :, :end])
+                    for at, end in self._parts
+                ]
+            )
         return out_SKGD.reshape(num_slots, 1, num_heads, value.shape[-1]), None
 
     def _bias_of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -105,6 +123,19 @@ class _Slots:
         if self._bias is None or self._bias[0] is not mask:
             self._bias = (mask, _as_bias(mask, dtype, -torch.inf))
         return self._bias[1]
+
+
+def _parts(column_S: NDArray[np.int64]) -> list[tuple[slice, int]]:
+    """Runs of slots, and the end of the columns that each run looks at."""
+    parts: list[tuple[slice, int]] = []
+    for first in range(0, len(column_S), SLOTS_OF_PART):
+        part = slice(first, min(first + SLOTS_OF_PART, len(column_S)))
+        end = int(column_S[part].max()) + 1
+        if parts and abs(end - parts[-1][1]) < MIN_COLUMNS_SAVED:
+            before, other = parts.pop()
+            part, end = slice(before.start, part.stop), max(end, other)
+        parts.append((part, end))
+    return parts
 
 
 def _as_bias(mask: Tensor, dtype: torch.dtype, hidden: float) -> Tensor:

@@ -64,13 +64,14 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = Fals
 class _Place:
     """Where the next forward pass writes: slots ``first`` up to ``stop``, columns ``start`` up to ``end``.
 
-    ``column_S`` is where each slot's one token goes, if not all go to column ``start``.
+    ``column_S`` is where the one token of each of ``slot_S`` goes, if not all go to column ``start``.
     """
 
     first: int
     stop: int
     start: int
     end: int
+    slot_S: Tensor | None = None
     column_S: Tensor | None = None
 
 
@@ -102,7 +103,7 @@ class PreallocatedLayer(CacheLayerMixin):
             if place.column_S is None:
                 slots[:, :, place.start : place.end] = states
             else:
-                slots[torch.arange(place.stop, device=self.device), :, place.column_S] = states[:, :, 0].to(self.dtype)
+                slots[place.slot_S, :, place.column_S] = states[:, :, 0].to(self.dtype)
             seen.append(slots[:, :, : place.end])
         # A prompt attends to itself as the model computed it, before any cast.
         return (key_states, value_states) if place.start == 0 else (seen[0], seen[1])
@@ -163,7 +164,7 @@ class PreallocatedCache(Cache):
             self._put(_Place(0, len(column_S), end - 1, end))
             return None
         columns = torch.from_numpy(column_S).to(self.slot_layers[0].device)
-        self._put(_Place(0, len(column_S), end - 1, end, columns))
+        self._put(_Place(0, len(column_S), end - 1, end, torch.arange(len(columns), device=columns.device), columns))
         return columns
 
     def copy_slots(self, source: Ints, target: Ints, num_tokens: int) -> None:
