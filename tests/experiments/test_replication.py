@@ -1,5 +1,6 @@
 """The replication page of sweeps made up for the purpose: known effects give known verdicts."""
 
+import functools
 import json
 import math
 import runpy
@@ -117,47 +118,54 @@ def write_run(run, config, rng, entropy, kl, settings):
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+WORLDS = {"paper": World(1.0), "opposite": World(-1.0), "nothing": World(0.0, noise=0.03)}
+
+
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory):
-    """Verdicts by claim in three worlds: the paper's, its opposite, one where nothing matters."""
-    worlds = {"paper": World(1.0), "opposite": World(-1.0), "nothing": World(0.0, noise=0.03)}
-    found = {}
-    for name, world in worlds.items():
-        folder = make_sweep(tmp_path_factory.mktemp(name) / "paper-small", world)
-        findings = replicate(read_results(folder), None).findings
-        found[name] = ({finding.name: finding.verdict for finding in findings}, folder)
-    return found
+def sweep_of(tmp_path_factory):
+    """``sweep_of(world)``: the folder of its sweep."""
+    return functools.cache(lambda name: make_sweep(tmp_path_factory.mktemp(name) / "paper-small", WORLDS[name]))
+
+
+@pytest.fixture(scope="module")
+def verdicts_of(sweep_of):
+    """``verdicts_of(world)``: by claim, in the paper's world, its opposite, or one where nothing matters."""
+
+    def found(name):
+        return {finding.name: finding.verdict for finding in replicate(read_results(sweep_of(name)), None).findings}
+
+    return functools.cache(found)
 
 
 EFFECTS = ("a1", "a4", "a5", "a6", "a7", "b1", "b3", "b5", "b6", "c1", "c2", "c3", "k3")
 
 
 @pytest.mark.slow
-def test_effects_that_are_there_hold(verdicts):
-    found, _ = verdicts["paper"]
+def test_effects_that_are_there_hold(verdicts_of):
+    found = verdicts_of("paper")
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "holds")
 
 
 @pytest.mark.slow
-def test_opposite_effects_do_not(verdicts):
-    found, _ = verdicts["opposite"]
+def test_opposite_effects_do_not(verdicts_of):
+    found = verdicts_of("opposite")
     assert {name: str(found[name]) for name in EFFECTS} == dict.fromkeys(EFFECTS, "does not")
 
 
-def test_without_effects_nothing_holds(verdicts):
-    found, _ = verdicts["nothing"]
+def test_without_effects_nothing_holds(verdicts_of):
+    found = verdicts_of("nothing")
     by_chance = [name for name in EFFECTS if found[name] is Verdict.holds and name not in ("c1", "c2")]
     assert len(by_chance) <= 1  # one comparison in twenty errs
     assert Verdict.undecided in {found[name] for name in EFFECTS}
 
 
-def test_costs_and_the_dual_are_judged_by_their_own_numbers(verdicts):
-    found, _ = verdicts["paper"]
+def test_costs_and_the_dual_are_judged_by_their_own_numbers(verdicts_of):
+    found = verdicts_of("paper")
     assert found["d1"] is found["d2"] is found["e1"] is found["e2"] is found["e3"] is Verdict.holds
 
 
-def test_runs_that_are_missing_leave_claims_undecided(verdicts, tmp_path):
-    _, folder = verdicts["paper"]
+def test_runs_that_are_missing_leave_claims_undecided(sweep_of, tmp_path):
+    folder = sweep_of("paper")
     partial = tmp_path / "paper-small"
     partial.mkdir()
     (partial / "sweep.yaml").write_bytes((folder / "sweep.yaml").read_bytes())
@@ -172,9 +180,9 @@ def test_runs_that_are_missing_leave_claims_undecided(verdicts, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatch):
+def test_a_second_generation_gives_the_same_bytes(sweep_of, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    _, folder = verdicts["paper"]
+    folder = sweep_of("paper")
     for out in ("one", "two"):
         arguments = ["--sweep", folder, "--beyond", tmp_path / "none", "--out", tmp_path / out, "--no-samples"]
         monkeypatch.setattr(sys, "argv", ["experiments.replication", *map(str, arguments)])
@@ -195,7 +203,7 @@ def test_a_second_generation_gives_the_same_bytes(verdicts, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("auto_factor", "verdict"), [(1.0, "**holds**"), (4.0, "**does not**")])
-def test_what_goes_beyond_the_paper_has_its_own_section(verdicts, tmp_path, auto_factor, verdict):
+def test_what_goes_beyond_the_paper_has_its_own_section(sweep_of, tmp_path, auto_factor, verdict):
     plan = load_sweep(find_sweep("beyond-paper"))
     folder = tmp_path / "beyond-paper"
     folder.mkdir()
@@ -209,7 +217,7 @@ def test_what_goes_beyond_the_paper_has_its_own_section(verdicts, tmp_path, auto
         kl = math.log(factor * delta) + 0.01 * rng.normal()
         write_samples(run, rng, 0.5, 8, 0.01, rng.normal(size=NUM_PROBLEMS))
         write_run(run, folder / "configs" / f"{point.name}.yaml", rng, 1.0, kl, {"method.delta": str(delta)})
-    found = replicate(read_results(verdicts["paper"][1]), read_results(folder))
+    found = replicate(read_results(sweep_of("paper")), read_results(folder))
     text = page(found, [], images="images").partition("## Beyond the paper (experimental)")[2]
     claim = next(line for line in text.splitlines() if line.startswith("| x1 |"))
     assert claim.endswith(f"| {verdict} |")
@@ -219,8 +227,8 @@ def test_what_goes_beyond_the_paper_has_its_own_section(verdicts, tmp_path, auto
     assert "| 3 | 5.00 [5.00, 5.00] | 0.0040 [" in plain  # seeds, updates a step, realised KL: 4 x delta
 
 
-def test_the_table_of_claims_is_plain_json(verdicts):
-    _, folder = verdicts["paper"]
+def test_the_table_of_claims_is_plain_json(sweep_of):
+    folder = sweep_of("paper")
     found = json.loads(document(replicate(read_results(folder), None)))
     assert (found["num_runs"], found["num_points"]) == (91, 91)
     first = found["claims"][0]
@@ -229,8 +237,8 @@ def test_the_table_of_claims_is_plain_json(verdicts):
     assert first["comparisons"][0]["estimate"]["num_seeds"] == 3
 
 
-def test_dual_errors_are_those_of_subsets_drawn_at_random(verdicts, monkeypatch):
-    _, folder = verdicts["paper"]
+def test_dual_errors_are_those_of_subsets_drawn_at_random(sweep_of, monkeypatch):
+    folder = sweep_of("paper")
     base = read_results(folder).bases["base-embedded-countdown"]
     monkeypatch.setattr(sample_claims, "SIZES", (8,))
     monkeypatch.setattr(sample_claims, "DELTAS", ("0.01",))
@@ -251,8 +259,8 @@ def test_dual_errors_are_those_of_subsets_drawn_at_random(verdicts, monkeypatch)
     assert found.degenerate.mean == pytest.approx(np.mean(degenerate), abs=0.01)
 
 
-def test_all_rollouts_have_no_error(verdicts, monkeypatch):
-    _, folder = verdicts["paper"]
+def test_all_rollouts_have_no_error(sweep_of, monkeypatch):
+    folder = sweep_of("paper")
     monkeypatch.setattr(sample_claims, "SIZES", (N,))
     for error in sample_claims.dual_errors(read_results(folder).bases["base-embedded-countdown"]):
         numbers = (error.bias.mean, error.spread.mean, error.advantage.mean, error.degenerate.mean)

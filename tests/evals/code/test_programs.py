@@ -10,10 +10,9 @@ import pytest
 
 from evals.code import programs
 from evals.code.programs import extract_program, normal_program, normal_solution
-from evals.sandbox import Asserts, Job, Limits, Sandbox
+from evals.sandbox import Asserts, Job, Sandbox
 
 DATA = Path(os.environ.get("QUATRO_DATA", "-"))
-COMPLETIONS = Path(os.environ.get("QUATRO_COMPLETIONS", "-"))
 
 PROMPT = 'from math import sqrt\n\n\ndef half(n):\n    return n / 2\n\n\ndef f(n):\n    """Half of a root."""\n'
 BODY = "    return half(sqrt(n))\n"
@@ -322,7 +321,7 @@ def test_an_answer_with_prose_and_the_bare_program_are_one_solution():
 
 def rows(file):
     if not file.exists():
-        pytest.skip(f"needs {file.name}: set QUATRO_DATA and QUATRO_COMPLETIONS")
+        pytest.skip(f"needs {file.name}: set QUATRO_DATA")
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
@@ -336,27 +335,12 @@ def extracted(problem, completion):
 
 @pytest.mark.slow
 def test_every_solution_of_humaneval_passes_in_every_form():
-    jobs = []
-    for problem in rows(DATA / "humaneval.jsonl"):
+    jobs, problems = [], rows(DATA / "humaneval.jsonl")
+    for problem in problems:
         body, whole = problem["canonical_solution"], problem["problem"] + problem["canonical_solution"]
         cut = f"Sure, it isn't long:\n\n{FENCE}python\n{whole}\n\ndef more(x):\n    return (x +\n{FENCE}\n\nThat's it."
-        for completion in (body, whole, fenced(whole), cut):
-            jobs.append(Job(id=problem["id"], program=extracted(problem, completion), tests=asserts_of(problem)))
+        for program in {extracted(problem, completion) for completion in (body, whole, fenced(whole), cut)}:
+            jobs.append(Job(id=problem["id"], program=program, tests=asserts_of(problem)))
     with Sandbox() as sandbox:
         assert [verdict for verdict in sandbox.run(jobs) if verdict.status != "pass"] == []
-    assert len(jobs) == 4 * 164
-
-
-@pytest.mark.slow
-def test_verdicts_on_extracted_programs_are_those_that_evalplus_stored():
-    problems = {problem["id"]: problem for problem in rows(DATA / "humaneval.jsonl")}
-    samples = [row for row in rows(COMPLETIONS / "completions_qwen_coder_evalplus.jsonl") if row["id"] in problems]
-    jobs = []
-    for row in samples:
-        problem = problems[row["id"]]
-        limits = Limits(memory_mb=4096)
-        jobs.append(Job(program=extracted(problem, row["completion"]), tests=asserts_of(problem), limits=limits))
-    with Sandbox() as sandbox:
-        passed = [verdict.status == "pass" for verdict in sandbox.run(jobs)]
-    assert passed == [row["base_status"] == "pass" for row in samples]
-    assert len(passed) == 328
+    assert len(problems) == 164

@@ -185,10 +185,13 @@ def test_humaneval_passes_with_its_solutions_and_fails_without(each_tier, body, 
     assert len(jobs) == 164
 
 
+# Of mbpp and mbppplus a part; `tests/evals/code/test_grading.py` runs all of their solutions.
+
+
 @pytest.mark.slow
 def test_mbpp_passes_with_its_solutions(sandbox):
     jobs = []
-    for row in rows("mbpp"):
+    for row in rows("mbpp")[::5]:
         name = "sum" if row["id"] == "Mbpp/126" else None  # its function is called like one of Python's
         tests = Asserts(code=row["test_list"], setup=row["test_setup_code"], entry_point=name)
         jobs.append(Job(id=row["id"], program=row["canonical_solution"], tests=tests))
@@ -214,9 +217,12 @@ def nested_tuple(value: object) -> object:
 
 @pytest.mark.slow
 def test_mbppplus_passes_with_its_solutions():
+    """Those with an oddity, and every fifteenth."""
     jobs = []
-    for row in rows("mbppplus"):
+    for number, row in enumerate(rows("mbppplus")):
         name = row["entry_point"]
+        if number % 15 and not (row["id"] in {*TYPED, "Mbpp/255"} or name in f"{SETS} {NOT_NONE}".split()):
+            continue
         inputs = [*row["base_input"], *row["plus_input"]]
         if row["id"] in TYPED:
             inputs = [TYPED[row["id"]](*one) for one in inputs]
