@@ -56,15 +56,16 @@ test: $(STAMP)
 # The measuring half on a machine without torch: its own environment, base install plus figures.
 $(VENV)-base/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-base
-	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest hypothesis tree-sitter tree-sitter-javascript
+	$(VENV)-base/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[plot]' pytest pytest-xdist hypothesis tree-sitter tree-sitter-javascript
 	@touch $@
 
 test-base: $(VENV)-base/.installed
 	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
-	$(VENV)-base/bin/python -m pytest tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
+	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
 
+# Tests of one group share what took long to make, and so a worker.
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long

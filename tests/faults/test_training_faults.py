@@ -18,12 +18,12 @@ from quatro.runs.manifest import verify
 if TYPE_CHECKING:
     from conftest import Laboratory
 
-STEPS = 10
+STEPS = 6
 
 
 @pytest.fixture(scope="module")
 def arguments(tiny_folder: Path) -> list[str]:
-    """Ten short iterations of 4 optimiser steps."""
+    """Short iterations of 4 optimiser steps."""
     settings = [
         *(f"model={tiny_folder}", "reward=digit_reward:share", f"steps={STEPS}", "threads=1"),
         *("prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=2"),
