@@ -63,9 +63,9 @@ test-base: $(VENV)-base/.installed
 	! $(VENV)-base/bin/python -c 'import torch' 2>/dev/null
 	$(VENV)-base/bin/python -m pytest -n 2 --dist worksteal tests/evals tests/quatro_cli/eval/test_eval.py tests/quatro_cli/test_table.py tests/quatro_cli/eval/test_grade.py tests/quatro/config/test_config.py tests/quatro/config/test_yaml_reader.py tests/quatro/sample/test_server.py tests/quatro/sample/test_server_faults.py
 
-# Tests of one group share what took long to make, and so a worker.
+# Tests of one file share what took long to make, and so a worker.
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m slow
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest -m long

@@ -12,7 +12,6 @@ from evals.sandbox import probe
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("small-functions"),
     pytest.mark.skipif(probe().name == "none", reason="this machine has no isolation for programs"),
 ]
 

@@ -13,8 +13,8 @@ from quatro.config import load_config
 from quatro.launch.prepare import check_ranks
 from quatro.processes.launcher import Launch, launched
 
-# Each test starts processes that import torch anew, and most read the same runs: one worker of pytest-xdist has them.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks")]
+# Each test starts processes that import torch anew.
+pytestmark = pytest.mark.slow
 
 METHODS = ("quatro", "dapo", "gpg")
 
