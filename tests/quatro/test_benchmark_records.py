@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+
+RATIO = re.compile(r"\d+\.\d+ x \(\d+\.\d+-\d+\.\d+\)")  # with the least and the greatest of a block
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +87,11 @@ def test_ratios_are_those_of_equal_tokens():
     assert found["log-probs"] == pytest.approx(3 / 3 / 1)
     assert found["update"] == pytest.approx(6 / 3 / 1)
     assert found["whole"] == pytest.approx((4 + 1 + 2 + 3) / 5)
+
+
+def test_a_ratio_that_the_documentation_quotes_stands_in_the_results():
+    root = Path(__file__).parents[2]
+    results = "".join(file.read_text(encoding="utf-8") for file in (root / "benchmarks" / "results").glob("*.md"))
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    quoted = [match for page in pages for match in RATIO.findall(" ".join(page.read_text(encoding="utf-8").split()))]
+    assert [ratio for ratio in quoted if ratio not in results] == []
