@@ -9,8 +9,11 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +146,101 @@ def contents() -> Callable[[Path], dict[str, bytes]]:
     return lambda folder: {
         str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
+
+
+class Forked:
+    """A process of the fork server: of what `subprocess.Popen` offers that which tests need."""
+
+    def __init__(self, ask: Callable[..., Any], pid: int, out: Path, err: Path) -> None:
+        self._ask, self._out, self._err = ask, out, err
+        self.pid = pid
+        self.returncode: int | None = None
+        self.operations = 0  # of files, where a fault was asked for
+        self.stderr = err.open(encoding="utf-8", errors="replace")
+
+    def poll(self, within_s: float = 0.0) -> int | None:
+        if self.returncode is None and (found := self._ask(pid=self.pid, within_s=within_s)) is not None:
+            self.returncode, self.operations = found
+        return self.returncode
+
+    def wait(self, timeout: float = 600.0) -> int:
+        if self.poll(timeout) is None:
+            raise TimeoutError(f"process {self.pid} has not ended within {timeout:g} s")
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float = 600.0) -> tuple[str, str]:
+        self.wait(timeout)
+        return self._out.read_text(encoding="utf-8", errors="replace"), self.stderr.read()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def failing_io(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library that lets file operations fail; empty where it cannot be made."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        return ""
+    library, source = tmp_path_factory.mktemp("library") / "failing_io.so", Path(__file__).with_name("failing_io.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+    return str(library)
+
+
+@pytest.fixture(scope="session")
+def fork(tmp_path_factory: pytest.TempPathFactory, failing_io: str) -> Iterator[Callable[..., Forked]]:
+    """``fork(["quatro", "train", ...])`` or ``fork([script, ...])``: a real process that has torch already.
+
+    It may take ``cwd``, ``env`` (to add to ours) and ``fault`` (see `tests/forkserver.py`).
+    """
+    outputs = tmp_path_factory.mktemp("forked")
+    common = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    server = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("forkserver.py"), failing_io],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**common, "LD_PRELOAD": failing_io} if failing_io else common,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+
+    def ask(**request: Any) -> Any:
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        reply = server.stdout.readline()
+        assert reply, "the fork server ended"
+        return json.loads(reply)
+
+    def start(
+        argv: Sequence[str | Path],
+        *,
+        cwd: Path = Path(__file__).parents[1],
+        env: Mapping[str, str] | None = None,
+        fault: Mapping[str, Any] | None = None,
+    ) -> Forked:
+        number = len(list(outputs.iterdir())) // 2
+        out, err = (outputs / f"{number}.{name}" for name in ("out", "err"))
+        out.touch()
+        err.touch()
+        pid = ask(
+            argv=list(map(str, argv)),
+            cwd=str(cwd),
+            env={**common, **(env or {})},
+            fault=fault,
+            out=str(out),
+            err=str(err),
+        )
+        return Forked(ask, pid, out, err)
+
+    yield start
+    server.stdin.close()
+    server.wait(timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -261,17 +258,13 @@ def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path
 
 
 @pytest.mark.slow  # tests/faults kills a forked run in every test run
-def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of):
+def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_of, essence, weights_of, fork):
     """A real SIGKILL, wherever it hits after the third row; checkpoints are rarer than iterations."""
     settings = [*settings, "checkpoint.every=2", "steps=8"]
     whole = run_training(tmp_path / "whole", settings)
     options = [word for setting in settings for word in ("-s", setting)]
-    command = [sys.executable, "-m", "quatro_cli", "train"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     cut = tmp_path / "cut"
-    child = subprocess.Popen(
-        [*command, "quickstart", *options, "-o", str(cut)], env=environment, stderr=subprocess.PIPE
-    )
+    child = fork(["quatro", "train", "quickstart", *options, "-o", cut], cwd=tmp_path)
     deadline = time.monotonic() + RECIPE_SECONDS
     while child.poll() is None and time.monotonic() < deadline:
         if (cut / "metrics.jsonl").exists() and (cut / "metrics.jsonl").read_bytes().count(b"\n") >= 3:
@@ -279,7 +272,7 @@ def test_a_killed_run_resumes_bit_by_bit(tmp_path, settings, run_training, rows_
             break
         time.sleep(0.002)
     _, errors = child.communicate()
-    assert child.returncode == -signal.SIGKILL, errors.decode()
-    subprocess.run([*command, str(cut), "--resume"], env=environment, check=True, timeout=RECIPE_SECONDS)
+    assert child.returncode == -signal.SIGKILL, errors
+    assert fork(["quatro", "train", cut, "--resume"], cwd=tmp_path).wait(RECIPE_SECONDS) == 0
     assert essence(rows_of(cut)) == essence(whole)
     assert same_weights(weights_of(tmp_path / "whole", 8), weights_of(cut, 8))

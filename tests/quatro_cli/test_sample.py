@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -177,11 +175,9 @@ def lines(path: Path) -> int:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.slow
-def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, tmp_path, number, code):
+def test_an_interrupted_command_keeps_what_it_has_and_goes_on(model, toy, fork, tmp_path, number, code):
     n = 1000
-    arguments = [sys.executable, "-m", "quatro_cli.app", *command(model, toy, tmp_path / "cut", "-n", str(n))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
+    child = fork(["quatro", *command(model, toy, tmp_path / "cut", "-n", str(n))])
     path = tmp_path / "cut/toy.jsonl"
     deadline = time.monotonic() + 600
     while not lines(path):

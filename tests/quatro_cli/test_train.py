@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -35,7 +36,7 @@ def status(run: Path) -> str:
     return json.loads((run / "status.json").read_text(encoding="utf-8"))["status"]
 
 
-def wait_for_a_step(run: Path, child: subprocess.Popen) -> None:
+def wait_for_a_step(run: Path, child: Any) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (run / "metrics.jsonl").exists() and metrics(run):
@@ -43,10 +44,6 @@ def wait_for_a_step(run: Path, child: subprocess.Popen) -> None:
         assert child.poll() is None, child.stderr.read()
         time.sleep(0.02)
     raise AssertionError("no step within a minute")
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "quatro_cli.app", *arguments]
 
 
 def test_a_run_leaves_its_directory_and_names_it(settings, tmp_path):
@@ -206,17 +203,11 @@ def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.slow
-def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, tmp_path, number, code):
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, fork, tmp_path, number, code):
     run, whole = tmp_path / "cut", tmp_path / "whole"
     # Enough steps that the signal comes before the last one.
     several = [*settings, "-s", "steps=60", "-s", "save_rollouts=false", "-s", "checkpoint.every=0"]
-    child = subprocess.Popen(
-        command("train", "quickstart", *several, "-o", str(run)),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    child = fork(["quatro", "train", "quickstart", *several, "-o", run])
     wait_for_a_step(run, child)
     child.send_signal(number)
     _, said = child.communicate(timeout=60)
@@ -269,15 +260,9 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_second_interrupt_stops_at_once(settings, tmp_path):
+def test_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
     run = tmp_path / "run"
-    child = subprocess.Popen(
-        command("train", "quickstart", *settings, "-s", "steps=500", "-o", str(run)),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    child = fork(["quatro", "train", "quickstart", *settings, "-s", "steps=500", "-o", run])
     wait_for_a_step(run, child)
     child.send_signal(signal.SIGINT)
     child.send_signal(signal.SIGINT)
@@ -291,7 +276,7 @@ def test_a_second_interrupt_stops_at_once(settings, tmp_path):
 def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
     controller, terminal = pty.openpty()
     child = subprocess.Popen(
-        command("train", "quickstart", *settings, "-o", str(tmp_path / "run")),
+        [sys.executable, "-m", "quatro_cli.app", "train", "quickstart", *settings, "-o", str(tmp_path / "run")],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=terminal,

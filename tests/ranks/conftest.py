@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,13 +49,14 @@ class Poison(Quatro):
         return dataclasses.replace(found, terms=terms)
 """
 
-Ranks = list[subprocess.Popen[str]]
+Ranks = list[Any]  # processes of the fork server
 
 
 class Bench:
     """A folder in which ranks work."""
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, fork: Callable[..., Any], folder: Path, model: Path) -> None:
+        self.fork = fork
         self.folder = folder
         self.model = model
         # Three prompts a minibatch over two ranks, and micro-batches of ragged sizes: no share equals another.
@@ -78,25 +78,14 @@ class Bench:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         common = {
-            **os.environ,
             "PYTHONPATH": os.pathsep.join([*sys.path, str(self.folder)]),
-            "NO_COLOR": "1",
-            "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(size),
             **environment,
         }
-        return [
-            subprocess.Popen(
-                [sys.executable, str(WORKER), str(file)],
-                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                cwd=self.folder,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(size)
-        ]
+        ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+        return [self.fork([WORKER, file], env=rank, cwd=self.folder) for rank in ranks]
 
     def run(self, jobs: Sequence[dict[str, Any]], *, size: int) -> None:
         """Every job, on ``size`` ranks; all must end well."""
@@ -158,11 +147,11 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path, digit_reward: str) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory, fork: Any, tiny_folder: Path, digit_reward: str) -> Bench:
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "digit_reward.py").write_text(digit_reward + MORE_REWARDS, encoding="utf-8")
     (folder / "poison.py").write_text(POISON, encoding="utf-8")
-    return Bench(folder, tiny_folder)
+    return Bench(fork, folder, tiny_folder)
 
 
 @pytest.fixture(scope="module")

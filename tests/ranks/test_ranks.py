@@ -13,7 +13,6 @@ from quatro.config import load_config
 from quatro.launch.prepare import check_ranks
 from quatro.processes.launcher import Launch, launched
 
-# Each test starts processes that import torch anew.
 pytestmark = pytest.mark.slow
 
 METHODS = ("quatro", "dapo", "gpg")
