@@ -3,7 +3,7 @@
     python benchmarks/forward_units.py REVISION [--blocks 3]
 
 Log pi_old, the reference and the audit are forward passes; the update is three. Both trees train the same iterations in
-turns (K = 1, 4 minibatches of 32 prompts, 8 rollouts, bfloat16, a random model of 4 layers), each in a process of its
+turns (K = 1, 4 minibatches of 32 prompts, 4 rollouts, bfloat16, a random model of 2 layers), each in a process of its
 own with one thread. Phases are measured in CPU seconds, the first iteration is left out, and what is printed is each
 phase's share of the update of the same run, with the range over the blocks.
 """
@@ -24,14 +24,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PHASES = ("old_logp", "ref_logp", "audit")
 SETTINGS = (
-    *("steps=4", "prompts_per_step=128", "minibatch_prompts=32", "rollouts_per_prompt=8", "inner_updates=1"),
-    *("dtype=bfloat16", "rollout.max_new_tokens=40", "kl.beta=0.001", "microbatch_tokens=4096", "checkpoint.every=0"),
+    *("steps=3", "prompts_per_step=128", "minibatch_prompts=32", "rollouts_per_prompt=4", "inner_updates=1"),
+    *("dtype=bfloat16", "rollout.max_new_tokens=32", "kl.beta=0.001", "microbatch_tokens=4096", "checkpoint.every=0"),
     *("save_rollouts=false", "threads=1"),
 )
 MODEL = """
 import sys
 from quatro.policy import embedded
-recipe = embedded.WarmStart(hidden_size=256, num_heads=4, mlp_size=1024, num_layers=4)
+recipe = embedded.WarmStart(hidden_size=128, num_heads=4, mlp_size=512)
 embedded.make_model(recipe).save_pretrained(sys.argv[1])
 embedded.make_tokenizer(recipe.max_positions).save_pretrained(sys.argv[1])
 """
