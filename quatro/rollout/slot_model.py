@@ -17,8 +17,10 @@ from quatro.policy.loading import has_plain_head
 from quatro.rollout.attention import attending_up_to
 from quatro.rollout.kv_cache import Ints, PreallocatedCache
 
-# Prompts go through the model together if the longest has at most so many times the tokens of the shortest.
+# Prompts go through the model together if the longest has at most so many times the tokens of the shortest, or if they
+# are padded with at most so many tokens, which cost less than another forward pass.
 MAX_PREFILL_SPREAD = 1.25
+MAX_PREFILL_PADDING = 512
 
 
 class SlotModel:
@@ -55,14 +57,18 @@ class SlotModel:
         """
         lengths = np.array([len(ids) for ids in prompts])
         # Without a plain head only the logits of the last position can be asked for: equal lengths only.
-        spread = MAX_PREFILL_SPREAD if self._has_plain_head else 1.0
+        spread, padding = (MAX_PREFILL_SPREAD, MAX_PREFILL_PADDING) if self._has_plain_head else (1.0, 0)
         logits = []
         first = 0
         while first < len(prompts):
             stop = first + 1
-            while stop < len(prompts) and lengths[first] <= lengths[stop] <= spread * lengths[first]:
-                stop += 1
-            longest = int(lengths[first:stop].max())
+            longest = int(lengths[first])
+            while stop < len(prompts):
+                longer = max(longest, int(lengths[stop]))
+                num_padded = longer * (stop + 1 - first) - int(lengths[first : stop + 1].sum())
+                if num_padded > padding and longer > spread * lengths[first : stop + 1].min():
+                    break
+                longest, stop = longer, stop + 1
             input_ids = np.zeros((stop - first, longest), dtype=np.int64)
             for slot, ids in enumerate(prompts[first:stop]):
                 input_ids[slot, : len(ids)] = ids

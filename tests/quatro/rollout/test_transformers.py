@@ -365,9 +365,10 @@ def test_autocast_is_the_policys_own():
     assert torch.cat(plain_gap).max() < 0.3
 
 
-def test_rows_that_wait_take_the_places_of_those_that_end():
+def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
     """Each prompt is read once, and there are never more rows than allowed, nor many fewer while any wait."""
     model, prompts = make_model(sharpness=1.0), make_prompts([4, 6, 4, 9, 5])  # almost uniform: no prefix is shared
+    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", 0)
     drawer, fed = engine(model, max_batch_rows=16), []
     model.base_model.register_forward_pre_hook(
         lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
@@ -381,6 +382,26 @@ def test_rows_that_wait_take_the_places_of_those_that_end():
     assert [shape for shape in fed if shape[1] > 1] == [(1, 4), (1, 4), (1, 5), (1, 6), (1, 9)]
     full = sum(lengths) - len(lengths)  # tokens that are fed again, which 16 rows at once could do in a 16th of steps
     assert len(steps) < 1.5 * full / 16 + 20
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"), [(0, [(2, 4), (1, 5), (1, 6), (1, 11)]), (2, [(3, 5), (1, 6), (1, 11)]), (512, [(5, 11)])]
+)
+def test_prompts_of_similar_length_are_read_together(padding, expected, monkeypatch):
+    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", padding)
+    monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_SPREAD", 1.1)
+    model, prompts = make_model(), make_prompts([4, 6, 4, 11, 5])
+    drawer, fed = engine(model), []
+    model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    groups = drawer.generate(prompts, make_seeds(prompts, 2), Sampling(max_new_tokens=2))
+    assert fed[: len(expected)] == expected
+    for prompt, group in zip(prompts, groups, strict=True):
+        for rollout in group:
+            logp = full_forward(model, prompt, rollout).log_softmax(-1)
+            drawn = logp.gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(rollout.logp).double(), drawn, rtol=0, atol=1e-6)
 
 
 def test_a_prompt_whose_rollouts_do_not_fit_is_read_once():
