@@ -1,25 +1,38 @@
-"""Pass@k and UCC@k against k, several models over one another, with their intervals."""
+"""Pass@k and UCC@k against k: several models with their intervals, and beside them the curves that the paper prints."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evals.benchmarks.catalogue import registry
 from evals.errors import DataError, UsageError
-from evals.figures.method_looks import places
-from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, shortened, start_at_zero, styled
+from evals.figures.grid import GREY, Part, add_legend, new_figure, styled, wrapped
+from evals.figures.method_looks import Facet, delta_of, facets_of, family_of, looks_of
+from evals.figures.panels import (
+    draw_behind,
+    draw_curve,
+    finish_y_axis,
+    head_facets,
+    line_key,
+    line_keys,
+    line_look,
+    panel_title,
+    smaller,
+)
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
 from evals.results.document import AVERAGE, Row
-from evals.results.entries import Entry
+from evals.results.entries import Entry, published_entries
+from evals.results.paper import paper
 from evals.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-MOST_TICKS = 9
-_LONGEST_NOTE = 52
-_NOTE_INCHES = 0.055  # a character of a note
+_TICK_INCHES = 0.26
 Y_LABELS = {"pass@k": "Pass@k, %", "ucc@k": "UCC@k"}
 
 
@@ -32,18 +45,27 @@ class Point(NamedTuple):
     ci_high: float | None = None
 
 
+Curves = Mapping[str, Sequence[Row | Point]]
+
+
 @dataclass(frozen=True)
 class CurvePanel:
-    """One picture: a curve over k for each label. ``is_share`` values become percent; ``note`` is in small letters."""
+    """One picture: a curve over k for each label, and those of the paper (``published``).
+
+    ``is_share`` values become percent; ``note`` is in small letters.
+    """
 
     title: str
     y_label: str
-    rows: Mapping[str, Sequence[Row | Point]]
+    rows: Curves
     is_share: bool = False
     note: str = ""
+    published: Curves = field(default_factory=dict)
 
 
-def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collection[str] = ()) -> list[CurvePanel]:
+def curve_panels(
+    entries: Sequence[Entry], metric: str, *, benchmarks: Collection[str] = (), published: Sequence[Entry] = ()
+) -> list[CurvePanel]:
     """A panel for each setting and each of ``benchmarks``; none given: all of them and their average.
 
     Raises:
@@ -54,23 +76,64 @@ def curve_panels(entries: Sequence[Entry], metric: str, *, benchmarks: Collectio
     for name in benchmarks:
         if name not in names:
             raise UsageError(f"no file holds {metric} of {visible(name)!r}; they hold {', '.join(names)}")
+    names = in_order(names)
     wanted = list(benchmarks) or [name for name in names if name != AVERAGE]
     if not benchmarks and len(wanted) > 1 and AVERAGE in names:
         wanted.append(AVERAGE)
     labels = unique_labels(entries)
+    beside = unique_labels(published)
     panels = []
     for name in wanted:
         for setting in dict.fromkeys(key.setting for key in keys if key.benchmark == name):
-            curves = {
-                label: [
-                    Point(key.k, number.value, number.low, number.high)
-                    for key, number in entry.numbers.items()
-                    if (key.metric, key.benchmark, key.setting) == (metric, name, setting) and key.k is not None
-                ]
-                for label, entry in zip(labels, entries, strict=True)
-            }
-            panels.append(CurvePanel(name, Y_LABELS[metric], curves, is_share=metric == "pass@k", note=setting))
+            curves, printed = (
+                {label: _points(entry, metric, name, where) for label, entry in zip(heads, several, strict=True)}
+                for heads, several, where in ((labels, entries, setting), (beside, published, ""))
+            )
+            is_share = metric == "pass@k"
+            held = {label: points for label, points in printed.items() if points}
+            panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, setting, held))
     return panels
+
+
+def title_of(benchmark: str) -> str:
+    """What a benchmark is called in print."""
+    known = registry().get(benchmark)
+    return known.title if known is not None else benchmark
+
+
+def in_order(benchmarks: Sequence[str]) -> list[str]:
+    """Known benchmarks in the order of the registry, which is the paper's, then others as they come."""
+    order = list(registry())
+    return sorted(benchmarks, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:
+    return [
+        Point(key.k, number.value, number.low, number.high)
+        for key, number in entry.numbers.items()
+        if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting) and key.k is not None
+    ]
+
+
+def published_beside(metric: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """The paper's entries of ``metric`` that compare with ``entries``, and notes: that their model is another one.
+
+    They are of the models that the entries have, or of the first model that the paper prints, and of their methods
+    and deltas where the labels name some.
+    """
+    published = published_entries(metric, tables={series.table for series in paper().of(metric)})
+    models = {entry.model for entry in entries}
+    own = [one for one in published if one.model in models]
+    notes = []
+    if not own and published:
+        own = [one for one in published if one.model == published[0].model]
+        if own[0].model is not None:
+            notes.append(f"the paper's curves are of {own[0].model}, and the files hold none of its models")
+    kinds = {family_of(entry.label) for entry in entries} - {None}
+    alike = [one for one in own if family_of(one.label) in kinds] if kinds else []
+    deltas = {delta_of(entry.label) for entry in entries} - {None}
+    near = [one for one in alike if delta_of(one.label) is None or not deltas or delta_of(one.label) in deltas]
+    return near or alike or own, notes
 
 
 def unique_labels(entries: Sequence[Entry]) -> list[str]:
@@ -82,8 +145,10 @@ def unique_labels(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = None) -> Figure:
-    """Curves on a logarithmic k axis, intervals as bands. A label has one colour and marker in all panels.
+def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figure:
+    """Curves on a logarithmic k axis, intervals as bands. Those of the paper are dashed and pale.
+
+    More than four curves have a panel for each method, with those of the others in grey behind.
 
     Raises:
         DataError: there is no panel, or a panel without a single row.
@@ -91,41 +156,80 @@ def curves_figure(panels: Sequence[CurvePanel], *, num_columns: int | None = Non
     if not panels or not all(any(panel.rows.values()) for panel in panels):
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
-    looks = {label: line_look(place) for label, place in zip(labels, places(labels), strict=True)}
-    num_columns = num_columns or (2 if len(panels) <= 4 else 3)
-    width, height = (3.4, 2.4) if min(num_columns, len(panels)) <= 2 else (2.7, 2.1)
-    longest = max(min(len(panel.note), _LONGEST_NOTE) for panel in panels)
-    size = (max(width, 0.7 + _NOTE_INCHES * longest), height)
+    published = list(dict.fromkeys(label for panel in panels for label in panel.published))
+    shown = sheet.shown(labels) | {label: label for label in published}
+    facets = facets_of([*labels, *published], shown)
+    looks = {label: line_look(look) for label, look in zip(labels, looks_of(labels), strict=True)}
+    looks |= {label: _printed(line_look(look)) for label, look in zip(published, looks_of(published), strict=True)}
+    notes = {panel.note for panel in panels}
+    common = notes.pop() if len(notes) == 1 and len(facets) > 1 else ""
     with styled():
-        figure, axes = new_grid(len(panels), num_columns=num_columns, size=size, labels=labels)
-        for axis, panel in zip(axes, panels, strict=True):
-            scale = 100.0 if panel.is_share else 1.0
-            for label, rows in panel.rows.items():
-                draw_over_k(axis, rows, looks[label], scale=scale)
-            finish_k_axis(axis, [row.k for rows in panel.rows.values() for row in rows if row.k is not None])
-            start_at_zero(axis)
-            _head(axis, panel)
-            axis.set_ylabel(panel.y_label)
-        add_legend(figure, labels)
+        keys = [*line_keys(labels, looks_of(labels), shown, facets), *_printed_keys(labels, published, looks)]
+        foot = wrapped([common, "grey: the other methods" if len(facets) > 1 else ""], sheet.width - 0.15)
+        height = (1.75 if len(panels) > 1 else 2.1) + (0.15 if any(panel.note for panel in panels) else 0.0)
+        part = Part(
+            len(panels),
+            height if len(facets) == 1 else 1.0 if len(facets) > 3 else 1.3,
+            len(facets),
+            labels=[str(key.get_label()) for key in keys],
+            note=foot,
+        )
+        figure, (grid,) = new_figure(sheet, [part])
+        for place, (panel, axes) in enumerate(zip(panels, grid.panels, strict=True)):
+            for axis, facet in zip(axes, facets, strict=True):
+                _draw_facet(axis, facet, panel, looks, is_small=len(facets) > 1)
+            ks = [row.k for rows in panel.rows.values() for row in rows if row.k is not None]
+            finish_k_axis(axes[0], ks, grid.inches)
+            finish_y_axis(axes)
+            if len(facets) == 1:
+                head(axes[0], panel.title, panel.note, grid.inches)
+                axes[0].set_ylabel(panel.y_label)
+                axes[0].set_xlabel("k")
+            else:
+                names = [panel.title, panel.y_label, "" if common else panel.note]
+                head_facets(axes, facets, names, part, sheet, place=place, x_label="k")
+        add_legend(grid.figure, keys, note=foot)
     return figure
 
 
-def _head(axis: Axes, panel: CurvePanel) -> None:
-    """The title, and the note on a line of its own below it: beside each other the two would not fit."""
-    axis.set_title(shortened(panel.title, 30), pad=6 if not panel.note else 16)
-    if panel.note:
-        axis.annotate(
-            shortened(panel.note, _LONGEST_NOTE),
-            xy=(0, 1),
-            xycoords="axes fraction",
-            xytext=(0, 5),
-            textcoords="offset points",
-            fontsize=7,
-            color=GREY,
-        )
+def _printed_keys(labels: Sequence[str], published: Sequence[str], looks: Mapping[str, dict[str, Any]]) -> list[Line2D]:
+    """One key for all curves of the paper if each has one of ours in its colour, and else one for each."""
+    kinds = {(family_of(label), delta_of(label)) for label in labels}
+    if published and all((family_of(label), delta_of(label)) in kinds for label in published):
+        return [line_key("dashed: the paper", _printed(looks[published[0]]) | {"color": GREY})]
+    return [line_key(label, looks[label]) for label in published]
 
 
-def draw_over_k(axis: Axes, rows: Sequence[Row | Point], look: dict[str, object], *, scale: float = 1.0) -> None:
+def _printed(look: dict[str, Any]) -> dict[str, Any]:
+    """``look`` for a curve of the paper."""
+    return {**look, "linestyle": (0, (2.5, 1.5)), "linewidth": 1.0, "marker": "none", "alpha": 0.6}
+
+
+def _draw_facet(
+    axis: Axes, facet: Facet, panel: CurvePanel, looks: Mapping[str, dict[str, Any]], *, is_small: bool
+) -> None:
+    scale = 100.0 if panel.is_share else 1.0
+    for label, rows in panel.rows.items():
+        if label not in facet.labels:
+            points = sorted((row.k, row.value) for row in rows if row.k is not None)
+            draw_behind(axis, [k for k, _ in points], [scale * value for _, value in points])
+    for label, rows in [*panel.published.items(), *panel.rows.items()]:
+        if label in facet.labels:
+            draw_over_k(axis, rows, smaller(looks[label]) if is_small else looks[label], scale=scale)
+
+
+def head(axis: Axes, title: str, note: str, inches: float) -> None:
+    """The title, and the note on lines of its own below it: beside each other the two would not fit."""
+    lines = wrapped(note.split(", "), inches - 0.45, joint=", ") if note else ""
+    lines = "\n".join(fitted(line, inches - 0.45, size=SMALL) for line in lines.split("\n")) if lines else ""
+    panel_title(axis, title, inches - 0.45)
+    if lines:
+        axis.set_title(axis.get_title(loc="left"), pad=5 + 9 * (lines.count("\n") + 1))
+        at: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 3), "textcoords": "offset points"}
+        axis.annotate(lines, xy=(0, 1), fontsize=SMALL, color=GREY, va="bottom", **at)
+
+
+def draw_over_k(axis: Axes, rows: Sequence[Row | Point], look: Mapping[str, Any], *, scale: float = 1.0) -> None:
     """The curve of ``rows`` in ascending order of k; nothing where there are none."""
     points = sorted(((row.k, row) for row in rows if row.k is not None), key=lambda point: point[0])
     values = [scale * row.value for _, row in points]
@@ -133,14 +237,16 @@ def draw_over_k(axis: Axes, rows: Sequence[Row | Point], look: dict[str, object]
         (None, None) if row.ci_low is None or row.ci_high is None else (scale * row.ci_low, scale * row.ci_high)
         for _, row in points
     ]
-    draw_curve(axis, look, [k for k, _ in points], values, intervals)
+    if points:
+        draw_curve(axis, look, [k for k, _ in points], values, intervals)
 
 
-def finish_k_axis(axis: Axes, ks: Sequence[int]) -> None:
-    """A logarithmic axis with a tick at each k, or at every second, third, ... where there are many."""
+def finish_k_axis(axis: Axes, ks: Sequence[int], inches: float) -> None:
+    """A logarithmic axis with a tick at each k, or at every second, third, ... where there is no room for all."""
     ticks = sorted(set(ks))
-    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
+    most = max(2, int((inches - 0.45) / _TICK_INCHES))
+    if len(ticks) > most:
+        ticks = ticks[:: -(-(len(ticks) - 1) // (most - 1))]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ticks, [str(k) for k in ticks])
     axis.minorticks_off()
-    axis.set_xlabel("k")

@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from evals.figures.panels import (
-    GREY,
-    add_legend,
-    bar_look,
-    check_bar_labels,
-    new_grid,
-    shortened,
-    styled,
-    whiskers,
-)
+from evals.figures.curves import in_order, title_of
+from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
+from evals.figures.method_looks import Look, looks_of
+from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
+from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
 
@@ -24,11 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _UNSOLVED = "never"
-_GROUP_WIDTH = 0.8
-_LINE_POINTS = 11.5
+_GROUP_WIDTH = 0.84
+_LINE_POINTS = 9.5
+_SHARES = (1.0, 4.4)  # of the panel: the problems never solved, and the buckets
 
 
-def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
+def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet = PAGE) -> Figure:
     """Newly solved problems and flip@k of every bucket, a panel for each benchmark and a bar for each label.
 
     ``rows_of`` are the rows of `flips_result` by label. Under each bucket stands how many problems it holds.
@@ -41,7 +37,7 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
     check_bar_labels(labels)
     rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
     names = list(dict.fromkeys(row.benchmark for found in rows.values() for row in found if row.k == k))
-    benchmarks = [name for name in names if name != AVERAGE]
+    benchmarks = [name for name in in_order(names) if name != AVERAGE]
     if not benchmarks:
         held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
         if not held:
@@ -50,10 +46,12 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
             f"--k {k}: no flip@{k} in these files, only k = {', '.join(map(str, held))}; choose one of these, or make "
             f"them with `quatro eval flips BASE TUNED --k {k} -o FILE`"
         )
+    shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():
-        grid = new_grid(len(benchmarks), num_columns=2, size=(4.3, 2.5), labels=labels, parts=(1.0, 3.2))
-        for place, benchmark in enumerate(benchmarks):
-            left, right = grid.axes[2 * place : 2 * place + 2]
+        names = [shown[label] for label in labels]
+        part = Part(len(benchmarks), 2.0, len(_SHARES), least=1.6, ratios=_SHARES, labels=names)
+        figure, (grid,) = new_figure(sheet, [part])
+        for (left, right), benchmark in zip(grid.panels, benchmarks, strict=True):
             own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
             n = next(row.n for found in own.values() for row in found)
             first = {_UNSOLVED: {label: _only(found, FLIP, BUCKETS[0].name) for label, found in own.items()}}
@@ -61,23 +59,26 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
                 bucket.name: {label: _only(found, FLIP_AT_K, bucket.name) for label, found in own.items()}
                 for bucket in BUCKETS
             }
-            _draw_groups(left, first, ["0"])
-            _draw_groups(right, second, list(bucket_bounds(n).values()))
-            left.set_title(shortened(benchmark, 24))
-            right.set_ylabel(f"flip@{k}, %")
-            left.set_ylabel("newly solved, %")
-            for line, head in enumerate(("", f"base, of {n}", "problems")):
-                _write_below(left, -0.12, line, head, xcoords="axes fraction", ha="right")
-        add_legend(grid.figure, labels, bars=True)
-    return grid.figure
+            _draw_groups(left, first, ["0"], looks)
+            _draw_groups(right, second, list(bucket_bounds(n).values()), looks)
+            panel_title(right, title_of(benchmark), 0.8 * (2 * grid.inches - 1.0))
+            right.set_ylabel(f"flip@{k}, %", fontsize=SMALL)
+            left.set_ylabel("newly solved, %", fontsize=SMALL)
+            for line, text in enumerate(("", f"base of {n}", "problems")):
+                _write_below(left, -0.08, line, text, xcoords="axes fraction", ha="right")
+        add_legend(grid.figure, bar_keys(labels, looks, shown))
+    return figure
 
 
 def _only(rows: Sequence[Row], metric: str, bucket: str) -> Row | None:
     return next((row for row in rows if row.metric == metric and (row.model_extra or {}).get("bucket") == bucket), None)
 
 
-def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bounds: Sequence[str]) -> None:
+def _draw_groups(
+    axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bounds: Sequence[str], looks: Sequence[Look]
+) -> None:
     """A group of bars for each bucket; below it the base's counts and the number of problems."""
+    highest = 0.0
     for place, (bucket, rows) in enumerate(groups.items()):
         found = {label: row for label, row in rows.items() if row is not None}
         num_problems = {row.num_problems for row in found.values()}
@@ -87,20 +88,28 @@ def _draw_groups(axis: Axes, groups: Mapping[str, Mapping[str, Row | None]], bou
                 "flips start from different bases; draw them apart"
             )
         width = _GROUP_WIDTH / len(rows)
-        for position, row in enumerate(rows.values()):
+        for position, (row, look) in enumerate(zip(rows.values(), looks, strict=True)):
             if row is not None:
-                _draw_bar(axis, row, place + (position - (len(rows) - 1) / 2) * width, width * 0.92, position)
+                ends = (
+                    None if row.ci_low is None else 100 * row.ci_low,
+                    None if row.ci_high is None else 100 * row.ci_high,
+                )
+                middle = place + (position - (len(rows) - 1) / 2) * width
+                draw_bar(axis, middle, 100 * row.value, ends, width * 0.92, look)
+                highest = max(highest, row.value)
         for line, text in enumerate((bucket, bounds[place], str(max(num_problems, default=0)))):
             _write_below(axis, place, line, text)
     axis.set_xticks([])
     axis.grid(visible=False, axis="x")
     axis.set_xlim(-0.5, len(groups) - 0.5)
     axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
+    if not highest:
+        write_inside(axis, "all 0")
 
 
 def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "data", ha: str = "center") -> None:
-    """Writes one line of text under the axis."""
-    # One tick label of three lines would not do: its first line would stand higher where it has no tall letters.
+    """Writes a text under the axis, on a line of its own."""
+    # One tick label of several lines would not do: its first line would stand higher where it has no tall letters.
     axis.annotate(
         text,
         xy=(x, 0),
@@ -108,15 +117,7 @@ def _write_below(axis: Axes, x: float, line: int, text: str, *, xcoords: str = "
         xytext=(0, -_LINE_POINTS * (line + 1)),
         textcoords="offset points",
         ha=ha,
-        fontsize=7.5,
+        fontsize=SMALL,
         color=GREY if line else "#333333",
         annotation_clip=False,
     )
-
-
-def _draw_bar(axis: Axes, row: Row, middle: float, width: float, position: int) -> None:
-    ends = (None if end is None else 100 * end for end in (row.ci_low, row.ci_high))
-    axis.bar(middle, 100 * row.value, width, **bar_look(position))
-    error = whiskers(100 * row.value, *ends)
-    if error is not None:
-        axis.errorbar(middle, 100 * row.value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.8, capsize=1.8)

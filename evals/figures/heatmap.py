@@ -1,4 +1,4 @@
-"""Heatmaps of the similarities of one problem's correct answers, several policies side by side on one scale."""
+"""Heatmaps of the similarities of one problem's answers, several policies side by side on one scale."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evals.errors import DataError
-from evals.figures.method_looks import PALETTE
-from evals.figures.panels import GREY, new_grid, shortened, styled
+from evals.figures.curves import title_of
+from evals.figures.grid import GREY, Part, new_figure, note_text, styled, wrapped
+from evals.figures.panels import panel_title
+from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.studies.heatmap import Heatmap
 
 if TYPE_CHECKING:
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
 # White to dark blue: prints in grey as it looks in colour, for every kind of colour vision.
 _COLORS = "Blues"
 _CUT = 0.02
-_INK = PALETTE[1]
+_INK = "#C84A00"
+_BAR_INCHES = 0.7
 
 
-def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
-    """A square for each label, with its clusters outlined. Darker is more alike.
+def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False, sheet: Sheet = PAGE) -> Figure:
+    """A square for each label, with the clusters of correct answers outlined. Darker is more alike.
+
+    Wrong answers, if there are some, stand behind the correct ones, beyond a dashed line. Colours go from 0 to 1, or
+    with ``data_scale`` from the tenth below which almost no pair of answers lies.
 
     Raises:
         DataError: there is no heatmap.
@@ -32,35 +38,41 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap]) -> Figure:
         raise DataError("no samples given; name one or more .jsonl files")
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    lowest = min(_low_end(heatmap) for heatmap in heatmaps.values())
+    shown = sheet.shown(list(heatmaps))
+    lowest = min(_low_end(heatmap) for heatmap in heatmaps.values()) if data_scale else 0.0
+    first = next(iter(heatmaps.values()))
+    part = Part(len(heatmaps), 1.0, least=1.5, most=3)
+    across = part.columns(sheet.width)[2]
+    side = min((sheet.width - _BAR_INCHES) / across, 2.9)
+    part = Part(len(heatmaps), side + (0.6 if side < 2 else 0.45), least=1.5, most=3, note="\n")
     with styled():
-        figure, axes = new_grid(len(heatmaps), num_columns=3, size=(3.1, 3.3))
-        for axis, (label, heatmap) in zip(axes, heatmaps.items(), strict=True):
+        figure, (grid,) = new_figure(sheet, [part])
+        for axis, (label, heatmap) in zip(grid.axes, heatmaps.items(), strict=True):
             image = axis.imshow(
-                heatmap.similarity_CC, cmap=_COLORS, vmin=lowest, vmax=1.0, interpolation="nearest", rasterized=True
+                heatmap.similarity_AA, cmap=_COLORS, vmin=lowest, vmax=1.0, interpolation="nearest", rasterized=True
             )
             _outline(axis, heatmap)
-            axis.set_title(shortened(label, 32))
-            axis.set_xlabel(_caption(heatmap), fontsize=7.5)
+            panel_title(axis, shown[label], side)
+            axis.set_xlabel(_caption(heatmap, side - 0.15), fontsize=SMALL)
+            _mark_wrong(axis, heatmap)
             axis.grid(visible=False)
-            axis.set_yticks([])
-            axis.set_xticks([])
             for spine in axis.spines.values():
                 spine.set_visible(True)
-        first = next(iter(heatmaps.values()))
-        measure = first.setting.similarity
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=28, pad=0.02, label=f"{measure} similarity")
+        said = f"{lowest:g} to 1, of the data" if data_scale else "0 to 1"
+        bar = figure.colorbar(image, ax=grid.axes, shrink=0.8, aspect=28, pad=0.02)
+        bar.set_label(f"{first.setting.similarity} similarity\nscale {said}", fontsize=SMALL)
         bar.locator = MaxNLocator(5)
         bar.formatter = FuncFormatter(lambda value, _: f"{value:g}")
         bar.update_ticks()
-        about = f"{shortened(first.benchmark, 30)}, problem {shortened(first.id, 40)}"
-        figure.suptitle(about, fontsize=8.5, color=GREY)
+        about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
+        text = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
+        figure.supxlabel(text, fontsize=SMALL, color=GREY)
     return figure
 
 
 def _low_end(heatmap: Heatmap) -> float:
-    """Where the scale starts: a tenth below which almost no pair lies."""
-    above = heatmap.similarity_CC[np.triu_indices(len(heatmap.similarity_CC), 1)]
+    """Where the scale of the data starts: a tenth below which almost no pair lies."""
+    above = heatmap.similarity_AA[np.triu_indices(len(heatmap.similarity_AA), 1)]
     return min(0.9, float(np.floor(10 * np.quantile(above, _CUT)) / 10))
 
 
@@ -68,17 +80,40 @@ def _outline(axis: Axes, heatmap: Heatmap) -> None:
     """A frame around each cluster of two and more."""
     from matplotlib.patches import Rectangle
 
-    if len(heatmap.sizes) == 1:  # the frame of the picture is its frame
+    if len(heatmap.sizes) == 1 and heatmap.num_correct == len(heatmap.order_A):  # the frame of the picture is its frame
         return
     start = 0
     for size in heatmap.sizes:
         if size > 1:
-            axis.add_patch(Rectangle((start - 0.5, start - 0.5), size, size, fill=False, edgecolor=_INK, linewidth=1.0))
+            axis.add_patch(Rectangle((start - 0.5, start - 0.5), size, size, fill=False, edgecolor=_INK, linewidth=0.9))
         start += size
 
 
-def _caption(heatmap: Heatmap) -> str:
-    reach = heatmap.setting.reach("≥")
-    at = f" at{reach}" if reach else ""
+def _mark_wrong(axis: Axes, heatmap: Heatmap) -> None:
+    """A dashed line between correct and wrong answers, and their names at the side."""
+    num_shown = len(heatmap.order_A)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    if heatmap.num_correct == num_shown:
+        return
+    edge = heatmap.num_correct - 0.5
+    if heatmap.num_correct:
+        axis.axhline(edge, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
+        axis.axvline(edge, color="#000000", linewidth=0.9, linestyle=(0, (4, 2)))
+    parts = {"correct": heatmap.num_correct / num_shown, "wrong": 1 - heatmap.num_correct / num_shown}
+    middles = {"correct": edge / 2, "wrong": (edge + num_shown) / 2}
+    # A name stands at its part of the side if that part is as long as the name.
+    named = [name for name, share in parts.items() if share > 0.2] or ["wrong"]
+    axis.set_yticks([middles[name] for name in named], named, rotation=90, va="center", fontsize=SMALL)
+    axis.tick_params(axis="y", length=0)
+
+
+def _caption(heatmap: Heatmap, inches: float) -> str:
+    """How many answers and clusters, as it fits below a square."""
+    num_wrong = len(heatmap.order_A) - heatmap.num_correct
+    counts = (
+        f"{heatmap.num_correct} correct of {heatmap.n}" if not num_wrong else f"{heatmap.n} answers, {num_wrong} wrong"
+    )
     clusters = "1 cluster" if len(heatmap.sizes) == 1 else f"{len(heatmap.sizes)} clusters"
-    return f"{len(heatmap.order_C)} correct of {heatmap.n} samples\n{clusters}{at}"
+    reach = heatmap.setting.reach("≥").split(", ")
+    return wrapped([counts, f"{clusters}{' at' if reach[0] else ''}{reach[0]}", *reach[1:]], inches, joint=", ")

@@ -1,82 +1,59 @@
-"""What clipping cannot hold: GSPO at larger learning rates and with more inner updates (paper, Fig. limitation)."""
+"""What clipping cannot hold: baselines at larger learning rates and with more updates (paper, Fig. limitation)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from evals.errors import DataError
-from evals.figures.panels import line_look, new_grid, shortened, styled
-from evals.figures.run_settings import (
-    AXES,
-    ENTROPY,
-    GSPO,
-    REWARD,
-    Drawn,
-    RunSetting,
-    add_foot,
-    comparison,
-    draw_settings,
-    fixed_text,
-    has_numbers,
-    head_legend,
-    key,
-    of_method,
-    reading,
-    value_text,
-)
+from evals.figures.comparison import Comparison, comparison, draw_comparisons, lacking, method_order
+from evals.figures.run_settings import AXES, ENTROPY, GSPO, QUATRO, REWARD, Drawn, RunSetting, has_numbers, left_out
+from evals.figures.sheet import PAGE, Sheet
 from evals.training_metrics import training_metric
 
 # Runs of older versions know the share of tokens only; the paper counts samples.
 CLIPPED, CLIPPED_SAMPLES = training_metric("clip_fraction"), training_metric("clip_fraction_samples")
 
 
-def limitation_figure(settings: Sequence[RunSetting]) -> Drawn:
-    """GSPO's reward, clipped share and entropy (rows) over learning rates and over K (columns), all else equal.
+def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
+    """Reward, clipped share and entropy of the baselines over learning rates and over K, all else equal.
 
-    A column is left out, with a note, if its runs are missing.
+    A baseline has a panel of its own if there are more than four curves. One that does not vary is left out and named,
+    and so is a comparison without runs.
 
     Raises:
-        DataError: there is no GSPO run, or none that differ in learning rate or K alone.
+        DataError: there is no run of a baseline, or none that differ in learning rate or K alone.
     """
-    clipped = of_method(settings, GSPO)
-    columns = {axis: comparison(clipped, axis, methods=(GSPO,)) for axis in AXES}
-    notes = [_lacking(clipped, axis) for axis, found in columns.items() if not found]
-    columns = {axis: found for axis, found in columns.items() if found}
-    if not columns:
+    baselines = [one for one in settings if one.method != QUATRO]
+    if not baselines:
+        methods = ", ".join(dict.fromkeys(one.method for one in settings)) or "none"
+        raise DataError(f"no run of a baseline such as {GSPO} among the runs given (methods: {methods}); train one")
+    found = {axis: _varied(comparison(baselines, axis, methods=method_order(baselines)), axis) for axis in AXES}
+    notes = [lacking(baselines, axis) for axis, group in found.items() if not group]
+    held = {axis: group for axis, group in found.items() if group}
+    if not held:
         raise DataError(
             f"{'; '.join(notes)}; train more, for example "
             "`quatro sweep CONFIG -m gspo -g inner_updates=1,2,5` or `-g optimizer.lr=1e-4,1e-3`"
         )
-    by_samples = all(has_numbers(one, CLIPPED_SAMPLES) for one in clipped)
+    drawn = [one for group in held.values() for one in group]
+    by_samples = all(has_numbers(one, CLIPPED_SAMPLES) for one in drawn)
     wanted = (REWARD, CLIPPED_SAMPLES if by_samples else CLIPPED, ENTROPY)
-    metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in clipped)]
+    metrics = [metric for metric in wanted if any(has_numbers(one, metric) for one in drawn)]
     if not metrics:
         raise DataError(f"no run has a finite number of {', '.join(metric.name for metric in wanted)}")
-    with styled():
-        num_columns = len(columns)
-        grid = new_grid(num_columns * len(metrics), num_columns=num_columns, size=(3.4, 2.0))
-        for column, (axis_name, found) in enumerate(columns.items()):
-            looks = [line_look(position) for position in range(len(found))]
-            for row, metric in enumerate(metrics):
-                axis = grid.axes[row * num_columns + column]
-                opening = f"({'ab'[column]}) {AXES[axis_name]}: " if row == 0 else ""
-                title = opening + (metric.title.lower() if opening else metric.title)
-                draw_settings(axis, found, looks, metric, title=title)
-                if column == 0:
-                    axis.set_ylabel(metric.unit)
-            bottom = grid.axes[(len(metrics) - 1) * num_columns + column]
-            bottom.set_xlabel("step")
-            handles = [key(value_text(one, axis_name), look) for one, look in zip(found, looks, strict=True)]
-            heading = f"{shortened(found[0].label)}\n{shortened(fixed_text(found[0], axis_name))}"
-            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.32)}
-            head_legend(bottom.legend(handles=handles, ncols=min(3, len(found)), **below), heading)
-        add_foot(grid.figure, reading([one for found in columns.values() for one in found]))
-    return Drawn(grid.figure, notes)
+    ours = [one.named for one in settings if one.method == QUATRO]
+    notes += [f"left out, of quatro, which does not clip: {', '.join(ours)}"] if ours else []
+    notes += left_out(baselines, drawn)
+    comparisons = [
+        Comparison(f"({letter}) {AXES[axis]}", axis, group, metrics)
+        for letter, (axis, group) in zip("ab", held.items(), strict=False)
+    ]
+    return Drawn(draw_comparisons(comparisons, sheet=sheet), notes)
 
 
-def _lacking(settings: Sequence[RunSetting], axis: str) -> str:
-    """Says which values of ``axis`` there are, where two with all else equal are needed."""
-    name = settings[0].method
-    values = ", ".join(f"{value:g}" for value in sorted({float(getattr(one, axis)) for one in settings}))
-    return f"{AXES[axis]}: needs two {name} runs that differ in it alone; found {values}"
+def _varied(group: Sequence[RunSetting], axis: str) -> list[RunSetting]:
+    """Those of methods with two values of ``axis``."""
+    values: dict[str, set[float]] = {}
+    for one in group:
+        values.setdefault(one.method, set()).add(float(getattr(one, axis)))
+    return [one for one in group if len(values[one.method]) > 1]

@@ -1,13 +1,18 @@
-"""The colour and marker of each method, wherever curves are labelled by method.
+"""The colour, marker, dash and hatch of each label, the same for a method in every figure.
 
-The colours are those of Okabe and Ito, "Color Universal Design" (2008): readers who are colour-blind tell them apart,
-and markers survive a black-and-white printer.
+A label belongs to the method that it names (`GSPO, K 2`, `quickstart-quatro-0`, `Ours delta=0.01`). Labels of one
+method share its marker and hue: the deltas of QUATRO have fixed shades of blue, and each further label another dash.
+The colours are told apart by readers who are colour-blind, and dashes, markers and hatches survive a printer without
+colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 
 class MethodLook(NamedTuple):
@@ -18,25 +23,129 @@ class MethodLook(NamedTuple):
 
 
 METHOD_LOOKS = {
-    "quatro": MethodLook("#0072B2", "o"),  # blue
-    "gspo": MethodLook("#D55E00", "s"),  # vermilion
-    "grpo": MethodLook("#009E73", "^"),  # green
-    "gmpo": MethodLook("#CC79A7", "D"),  # purple
-    "gpg": MethodLook("#E69F00", "v"),  # orange
-    "dapo": MethodLook("#56B4E9", "P"),  # sky blue
+    "quatro": MethodLook("#1F77C9", "o"),  # blue
+    "gspo": MethodLook("#C84A00", "s"),  # vermilion
+    "grpo": MethodLook("#00795A", "^"),  # green
+    "gmpo": MethodLook("#B35AA0", "D"),  # purple
+    "gpg": MethodLook("#E8B000", "v"),  # yellow
+    "dapo": MethodLook("#7F1D1D", "P"),  # dark red
     "cispo": MethodLook("#000000", "X"),
 }
-# Curves with other labels take these looks in turn.
+BASE = "base"  # the model before training
+_FAMILY_LOOKS = {**METHOD_LOOKS, BASE: MethodLook("#999999", "p")}
+_OTHER_NAMES = {"ours": "quatro"}
 PALETTE = tuple(look.color for look in METHOD_LOOKS.values())
-MARKERS = tuple(look.marker for look in METHOD_LOOKS.values())
+
+# Blues of QUATRO's deltas. A delta between two of them has a shade between theirs.
+DELTA_SHADES = {0.1: "#08306B", 0.01: "#1F77C9", 0.001: "#74B9F0"}
+_DELTA = re.compile(r"(?:δ|delta)\s*[= ]?\s*(\d+(?:\.\d+)?(?:e-?\d+)?)", re.IGNORECASE)
+
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.1)), (0, (5, 1.3, 1, 1.3)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxx", "---", "+++", "ooo", "|||", "**", "//..", "\\\\||")
 
 
-def places(labels: Iterable[str]) -> list[int]:
-    """The number of each label's look: its own for the name of a method, the first free one for any other label."""
-    methods = list(METHOD_LOOKS)
-    found: list[int | None] = []
+class Look(NamedTuple):
+    """How one label is drawn; ``is_hollow`` is for a marker that is white inside."""
+
+    color: str
+    marker: str
+    dash: Any = "solid"
+    hatch: str = ""
+    is_hollow: bool = False
+
+
+def family_of(label: str) -> str | None:
+    """The method that ``label`` names, or `base`; None if it names neither."""
+    words = re.findall(r"[a-z]+", label.lower())
+    named = (_OTHER_NAMES.get(word, word) for word in words)
+    return next((word for word in named if word in _FAMILY_LOOKS), None)
+
+
+def delta_of(label: str) -> float | None:
+    """The delta that ``label`` names."""
+    found = _DELTA.search(label)
+    return float(found.group(1)) if found else None
+
+
+def looks_of(labels: Sequence[str]) -> list[Look]:
+    """A look for each label, all of them different. One that names no method takes a look that is free."""
+    families = [family_of(label) for label in labels]
+    free = [name for name in METHOD_LOOKS if name not in families]
+    at = 0
+    for place, family in enumerate(families):
+        if family is None:
+            families[place] = free[at % len(free)] if free else list(METHOD_LOOKS)[at % len(METHOD_LOOKS)]
+            at += 1
+    looks = []
+    seen: dict[str | None, int] = {}
+    for position, (label, family) in enumerate(zip(labels, families, strict=True)):
+        nth = seen.get(family, 0)
+        seen[family] = nth + 1
+        color, marker = _FAMILY_LOOKS[family or BASE]
+        delta = delta_of(label) if family == "quatro" else None
+        if delta is not None:
+            color = _shade_of(delta)
+        dash, is_hollow = DASHES[nth % len(DASHES)], nth // len(DASHES) % 2 == 1
+        looks.append(Look(color, marker, dash, HATCHES[position % len(HATCHES)], is_hollow))
+    return looks
+
+
+def variants(look: Look, number: int) -> list[Look]:
+    """``number`` looks for one method, from dark to light, with its marker full and hollow in turn."""
+    shades = [look.color] if number == 1 else [_toned(look.color, 0.2 - 0.7 * i / (number - 1)) for i in range(number)]
+    return [
+        look._replace(color=shade, dash=DASHES[i % len(DASHES)], is_hollow=i % 2 == 1) for i, shade in enumerate(shades)
+    ]
+
+
+def _shade_of(delta: float) -> str:
+    """The blue of a delta, on a logarithmic scale between those of `DELTA_SHADES`."""
+    known = sorted(DELTA_SHADES)
+    if delta <= known[0]:
+        return DELTA_SHADES[known[0]]
+    for low, high in pairwise(known):
+        if delta <= high:
+            share = math.log(delta / low) / math.log(high / low)
+            return _mixed(DELTA_SHADES[low], DELTA_SHADES[high], share)
+    return DELTA_SHADES[known[-1]]
+
+
+def _toned(color: str, amount: float) -> str:
+    """``color`` mixed with black (``amount`` > 0) or white (< 0)."""
+    return _mixed(color, "#000000" if amount > 0 else "#FFFFFF", abs(amount))
+
+
+def _mixed(first: str, second: str, share: float) -> str:
+    parts = [(int(first[at : at + 2], 16), int(second[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in parts)
+
+
+class Facet(NamedTuple):
+    """A panel's share of the labels, and the name of what they have in common."""
+
+    title: str
+    labels: tuple[str, ...]
+
+
+MOST_LINES = 4  # curves that a reader still tells apart in one small panel
+
+
+def facets_of(labels: Sequence[str], shown: Mapping[str, str] | None = None, *, num_lines: int = 0) -> list[Facet]:
+    """One facet without a title for at most four lines; else one for each method, and for each label without one.
+
+    ``num_lines`` is the number of lines where it is not that of the labels, ``shown`` has what stands for a label.
+    """
+    if max(num_lines, len(labels)) <= MOST_LINES:
+        return [Facet("", tuple(labels))]
+    groups: dict[str, list[str]] = {}
     for label in labels:
-        place = methods.index(label.lower()) if label.lower() in METHOD_LOOKS else None
-        found.append(None if place in found else place)
-    free = (place for place in range(len(methods) + len(found)) if place not in found)
-    return [next(free) if place is None else place for place in found]
+        groups.setdefault(family_of(label) or f"\0{label}", []).append(label)
+    return [Facet(_title(family, own, shown or {}), tuple(own)) for family, own in groups.items()]
+
+
+def _title(family: str, labels: Sequence[str], shown: Mapping[str, str]) -> str:
+    names = [shown.get(label, label) for label in labels]
+    if len(names) == 1:
+        return names[0]
+    words = {re.split(r"[ ,]", name)[0] for name in names}
+    return words.pop() if len(words) == 1 else family.upper()

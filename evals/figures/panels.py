@@ -1,142 +1,78 @@
-"""Panels of one figure: their size, the colour, marker and dash of each label, the legend below them."""
+"""What is drawn inside panels: curves and bars with the look of their label, and axes that end where they should."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from evals.errors import DataError, UsageError
-from evals.figures.method_looks import MARKERS, PALETTE, places
-from evals.figures.style import STYLE, legible
+import numpy as np
+
+from evals.errors import UsageError
+from evals.figures.grid import GREY, Part, wrapped
+from evals.figures.method_looks import HATCHES, Facet, Look
+from evals.figures.sheet import SMALL, Sheet, fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-GREY = "#666666"
-HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "++")
-LINES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1, 1.2)))
-LONGEST_LABEL = 48
-_LEGEND_LINE_INCHES = 0.2
-
-Parts = tuple[float, ...]
-
-
-class Grid(NamedTuple):
-    """A figure and the axes of its panels; cells beyond them are switched off."""
-
-    figure: Figure
-    axes: list[Axes]
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Everything inside is drawn in the one style of `evals.figures.style`."""
-    import matplotlib
-
-    with matplotlib.rc_context(cast("Any", STYLE)):
-        yield
-
-
-def new_grid(
-    num_panels: int, *, num_columns: int, size: tuple[float, float], labels: Sequence[str] = (), parts: Parts = (1.0,)
-) -> Grid:
-    """Panels of ``size`` inches (width, height), row by row, with room for a legend of ``labels`` below.
-
-    A panel has an axes for each of ``parts``, side by side; the parts are their relative widths.
-
-    Raises:
-        DataError: there is no panel.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    if num_panels < 1:
-        raise DataError("nothing to draw: no panel has a number")
-    num_columns = min(num_columns, num_panels)
-    num_rows = math.ceil(num_panels / num_columns)
-    width = size[0] * num_columns
-    legend_inches = 0.15 + _LEGEND_LINE_INCHES * math.ceil(len(labels) / _legend_columns(labels, width))
-    figure = Figure(
-        figsize=(width, size[1] * num_rows + legend_inches),
-        layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
-    )
-    num_axes = num_panels * len(parts)
-    ratios = [part for _ in range(num_columns) for part in parts]
-    axes = list(figure.subplots(num_rows, len(ratios), squeeze=False, width_ratios=ratios).flat)
-    for axis in axes[num_axes:]:
-        axis.set_axis_off()
-    return Grid(figure, axes[:num_axes])
-
-
-def add_legend(figure: Figure, labels: Sequence[str], *, bars: bool = False, more: Sequence[Any] = ()) -> None:
-    """A legend of ``labels`` below the panels; ``more`` are further matplotlib keys with labels."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    larger = {"markersize": 4.5, "linewidth": 1.8}
-    keys: list[Any]
-    if bars:
-        keys = [Patch(label=shortened(label), **bar_look(position)) for position, label in enumerate(labels)]
-    else:
-        keys = [
-            Line2D([], [], label=shortened(label), **(line_look(place) | larger))
-            for label, place in zip(labels, places(labels), strict=True)
-        ]
-    keys += more
-    ncols = _legend_columns([key.get_label() for key in keys], float(figure.get_size_inches()[0]))
-    figure.legend(handles=keys, loc="outside lower center", ncols=ncols)
+BEHIND = 1.2  # zorder of what stands behind the curves of a panel: those of other methods, faint lines
+_PALE = "#CFCFCF"
 
 
-def _legend_columns(labels: Sequence[str], width_inches: float) -> int:
-    """As many columns as the longest label leaves room for."""
-    longest = max((min(len(label), LONGEST_LABEL) for label in labels), default=0)
-    return max(1, min(len(labels), int(width_inches / (0.6 + 0.075 * longest))))
-
-
-def line_look(position: int) -> dict[str, Any]:
-    """Colour, marker and dash of the curve with this place (`places`); after seven curves the dash changes."""
+def line_look(look: Look) -> dict[str, Any]:
+    """How matplotlib draws the curve of a label."""
     return {
-        "color": PALETTE[position % len(PALETTE)],
-        "marker": MARKERS[position % len(MARKERS)],
-        "linestyle": LINES[position // len(PALETTE) % len(LINES)],
-        "linewidth": 1.4,
-        "markersize": 3.6,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.4,
+        "color": look.color,
+        "marker": look.marker,
+        "linestyle": look.dash,
+        "linewidth": 1.3,
+        "markersize": 3.8,
+        "markerfacecolor": "white" if look.is_hollow else look.color,
+        "markeredgecolor": look.color if look.is_hollow else "white",
+        "markeredgewidth": 0.8 if look.is_hollow else 0.4,
     }
 
 
-def bar_look(position: int) -> dict[str, Any]:
-    """Colour and hatch of the label with this number."""
-    return {
-        "facecolor": PALETTE[position % len(PALETTE)],
-        "hatch": HATCHES[position % len(HATCHES)],
-        "edgecolor": "white",
-        "linewidth": 0.5,
-    }
+def bar_look(look: Look) -> dict[str, Any]:
+    """How matplotlib draws the bar of a label."""
+    return {"facecolor": look.color, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0.5}
+
+
+def line_key(label: str, look: Mapping[str, Any]) -> Line2D:
+    """The key of a curve for a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **{**look, "markersize": 4.2, "linewidth": 1.5})
+
+
+def line_keys(
+    labels: Sequence[str], looks: Sequence[Look], shown: Mapping[str, str], facets: Sequence[Facet] = ()
+) -> list[Line2D]:
+    """The keys of curves, but for labels that have one of several ``facets`` to themselves, with their name above."""
+    own = [[label for label in facet.labels if label in labels] for facet in facets if len(facets) > 1]
+    pairs = zip(labels, looks, strict=True)
+    return [line_key(shown[label], line_look(look)) for label, look in pairs if [label] not in own]
+
+
+def bar_keys(labels: Sequence[str], looks: Sequence[Look], shown: Mapping[str, str]) -> list[Patch]:
+    """The keys of bars."""
+    from matplotlib.patches import Patch
+
+    return [Patch(label=shown[label], **bar_look(look)) for label, look in zip(labels, looks, strict=True)]
 
 
 def check_bar_labels(labels: Sequence[str]) -> None:
     """Raises UsageError if there are more labels than looks of bars."""
-    if len(labels) > len(PALETTE):
-        raise UsageError(f"{len(labels)} labels in one figure of bars; at most {len(PALETTE)} can be told apart")
-
-
-def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
-    """``label`` on one line, as matplotlib can show it. A long one loses its middle."""
-    shown = legible(label)
-    if len(shown) <= longest:
-        return shown
-    head = longest * 2 // 3
-    return f"{shown[:head]}…{shown[head - longest + 1 :]}"
+    if len(labels) > len(HATCHES):
+        raise UsageError(f"{len(labels)} labels in one figure of bars; at most {len(HATCHES)} can be told apart")
 
 
 def draw_curve(
     axis: Axes,
-    look: dict[str, Any],
+    look: Mapping[str, Any],
     xs: Sequence[float],
     values: Sequence[float],
     intervals: Sequence[tuple[float | None, float | None]] = (),
@@ -149,6 +85,16 @@ def draw_curve(
         axis.fill_between(xs, low, high, color=look["color"], alpha=0.13, linewidth=0)
 
 
+def smaller(look: Mapping[str, Any]) -> dict[str, Any]:
+    """``look`` for one of many small panels."""
+    return {**look, "linewidth": 1.1, "markersize": 2.7}
+
+
+def draw_behind(axis: Axes, xs: Sequence[float], values: Sequence[float]) -> None:
+    """A pale curve of a method that has a panel of its own."""
+    axis.plot(xs, values, color=_PALE, linewidth=0.7, zorder=BEHIND)
+
+
 def whiskers(value: float, low: float | None, high: float | None) -> list[list[float]] | None:
     """The lengths of the whiskers of a bar, as matplotlib's `errorbar` wants them; None without an interval."""
     if low is None or high is None:
@@ -156,13 +102,121 @@ def whiskers(value: float, low: float | None, high: float | None) -> list[list[f
     return [[max(0.0, value - low)], [max(0.0, high - value)]]
 
 
-def start_at_zero(axis: Axes) -> None:
-    """The axis starts at 0, unless all values are so far above it that nothing could be told apart."""
-    low, high = axis.dataLim.intervaly
-    if low < 0.5 * high:
-        axis.set_ylim(bottom=0)
+def draw_bar(
+    axis: Axes, middle: float, value: float, ends: tuple[float | None, float | None], width: float, look: Look
+) -> None:
+    """A bar, and its whiskers if it has an interval."""
+    axis.bar(middle, value, width, **bar_look(look))
+    error = whiskers(value, *ends)
+    if error is not None:
+        axis.errorbar(middle, value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.7, capsize=1.5)
+
+
+def finish_y_axis(axes: Sequence[Axes], *, is_log: bool = False, from_zero: bool | None = None) -> None:
+    """Limits and ticks of axes that share their y axis; each panel without a curve, or with zeros only, says so.
+
+    It starts at 0 with ``from_zero``, and where that is None unless all values are so far above 0 that nothing could
+    be told apart.
+    """
+    first = axes[0]
+    values = [value for axis in axes for value in _values(axis.lines, axis)]
+    if values and not any(values):
+        first.set_ylim(0, 1)
+        first.set_yticks([0, 1], ["0", "1"])
+    elif is_log:
+        make_logarithmic(first)
+    elif values:
+        low = min(axis.dataLim.intervaly[0] for axis in axes)
+        high = max(axis.dataLim.intervaly[1] for axis in axes)
+        if from_zero or (from_zero is None and low < 0.5 * high):
+            first.set_ylim(bottom=min(0.0, low))
+    for axis in axes:
+        own = _values([line for line in axis.lines if line.get_zorder() > BEHIND], axis)
+        if not own:
+            write_inside(axis, "none")
+        elif not any(own):
+            write_inside(axis, "all 0")
+
+
+def _values(lines: Iterable[Line2D], axis: Axes) -> list[float]:
+    """The finite y of curves; lines across a whole panel are none."""
+    curves = [line for line in lines if line.get_transform().contains_branch(axis.transData)]
+    found = [float(y) for line in curves for y in np.asarray(line.get_ydata(), dtype=np.float64)]
+    return [y for y in found if math.isfinite(y)]
+
+
+def write_inside(axis: Axes, text: str) -> None:
+    """Small grey ``text`` in the middle of a panel."""
+    axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", fontsize=SMALL, color=GREY)
+
+
+def make_logarithmic(axis: Axes) -> None:
+    """A logarithmic y axis of at least a decade, with plain numbers at two ticks or more."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
+    low, high = low / widen, high * widen
+    axis.set_ylim(low, high)
+    ticks = log_ticks(low, high)
+    axis.yaxis.set_major_locator(FixedLocator(ticks))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Three to seven round numbers between the ends, which are a decade apart or more, evenly on a logarithmic axis."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = [[value for value in _round_numbers(decades, steps) if low <= value <= high] for steps in _STEPS]
+    few = next((ticks for ticks in inside if 3 <= len(ticks) <= 5), None)
+    if few is not None:
+        return few
+    powers = inside[0]
+    return powers[:: math.ceil(len(powers) / 5)] if len(powers) > 5 else inside[-1]
+
+
+_STEPS = ((1,), (1, 3), (1, 2, 5))
+
+
+def _round_numbers(decades: range, steps: Sequence[int]) -> list[float]:
+    return [float(f"{step}e{decade}") for decade in decades for step in steps]
 
 
 def small_title(axis: Axes, text: str) -> None:
     """``text`` in small grey letters opposite the panel's title."""
-    axis.set_title(text, loc="right", fontsize=7, fontweight="normal", color=GREY)
+    axis.set_title(text, loc="right", fontsize=SMALL, fontweight="normal", color=GREY)
+
+
+def panel_title(axis: Axes, text: str, inches: float) -> None:
+    """The title of a panel that is so wide, on two lines if need be."""
+    # A delta stays beside its sign.
+    lines = wrapped(text.replace("δ ", "δ\u00a0").split(" "), inches, size=8.5, weight="bold", joint=" ", most=2)
+    axis.set_title("\n".join(fitted(line, inches, size=8.5, weight="bold") for line in lines.split("\n")))
+
+
+def name_beside(axis: Axes, texts: Sequence[str], inches: float) -> None:
+    """``texts`` as the y label of a panel that is so high, each on lines of its own."""
+    lines = [line for text in texts for line in wrapped(text.split(" "), inches, joint=" ").split("\n")]
+    axis.set_ylabel("\n".join(fitted(line, inches, size=SMALL) for line in lines), fontsize=SMALL)
+
+
+def head_facets(
+    axes: Sequence[Axes],
+    facets: Sequence[Facet],
+    names: Sequence[str],
+    part: Part,
+    sheet: Sheet,
+    *,
+    place: int,
+    x_label: str,
+) -> None:
+    """What panel ``place`` of a part with many facets is about: its ``names`` beside it, and the methods above."""
+    across, lines, beside = part.columns(sheet.width)
+    name_beside(axes[0], [name for name in names if name], part.height - 0.25)
+    for at, (axis, facet) in enumerate(zip(axes, facets, strict=True)):
+        if lines > 1 or place < beside:
+            panel_title(axis, facet.title, part.title_inches(sheet.width))
+        if place + beside >= part.num_panels and at + across >= len(facets):
+            axis.set_xlabel(x_label, fontsize=SMALL)

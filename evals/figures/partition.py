@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
-from evals.figures.curves import draw_over_k, finish_k_axis
-from evals.figures.method_looks import places
-from evals.figures.panels import (
-    GREY,
-    LINES,
-    add_legend,
-    draw_curve,
-    line_look,
-    new_grid,
-    shortened,
-    small_title,
-    start_at_zero,
-    styled,
-)
-from evals.figures.style import make_logarithmic
+from evals.figures.curves import draw_over_k, finish_k_axis, head, in_order, title_of
+from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
+from evals.figures.method_looks import DASHES, Facet, Look, facets_of, looks_of
+from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_facets, line_keys, line_look
+from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.results.document import AVERAGE, Row
 from evals.similarity.setting import Setting
 from evals.studies.partition_bias import RECLUSTERED
@@ -35,7 +25,7 @@ UCC = "ucc@k"
 Panel = tuple[str, str | None, str | None]
 
 
-def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
+def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet = PAGE) -> Figure:
     """UCC@k against the threshold: a panel for each benchmark and similarity, a curve for each label.
 
     Raises:
@@ -43,7 +33,6 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
         UsageError: no row has this ``k``.
     """
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import LogLocator, NullLocator
 
     rows = {
         label: [row for row in found if row.metric == UCC and row.k == k and row.threshold is not None]
@@ -63,40 +52,68 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int) -> Figure:
             f"no UCC@{k} at several thresholds in these files; make them with `quatro eval ucc FILES "
             f"--threshold 0.5,0.6,0.7,0.8,0.9 --k {k} -o FILE`"
         )
+    labels = list(rows)
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown)
     with styled():
+        mark: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": DASHES[2]}
+        keys = [*line_keys(labels, looks, shown, facets), Line2D([], [], label="default threshold", **mark)]
         # A column for each similarity, so that what compares stands side by side.
-        num_kinds = len({panel[1:] for panel in drawn})
-        num_columns = num_kinds if num_kinds > 1 else 2 if len(drawn) <= 4 else 3
-        more = [Line2D([], [], color=GREY, linewidth=1.0, linestyle=LINES[2], label="default threshold")]
-        size = (3.4, 2.2) if num_columns <= 2 else (2.8, 2.0)
-        grid = new_grid(len(drawn), num_columns=num_columns, size=size, labels=[*rows, *_labels(more)])
-        for axis, panel in zip(grid.axes, drawn, strict=True):
-            for place, found in zip(places(rows), rows.values(), strict=True):
-                points = sorted((row for row in found if _panel(row) == panel), key=lambda row: row.threshold or 0.0)
-                draw_curve(
-                    axis,
-                    line_look(place),
-                    [row.threshold or 0.0 for row in points],
-                    [row.value for row in points],
-                    [(row.ci_low, row.ci_high) for row in points],
-                )
-            benchmark, similarity, linkage = panel
-            default = DEFAULT_THRESHOLDS.get(similarity or "")
-            if default is not None:
-                axis.axvline(default, color=GREY, linewidth=1.0, linestyle=LINES[2], zorder=1)
-            values = [row.value for row in everyone if _panel(row) == panel]
-            if 0 < 10 * min(values) < max(values):
-                make_logarithmic(axis)
-                axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.yaxis.set_minor_locator(NullLocator())
-            else:
-                start_at_zero(axis)
-            axis.set_title(shortened(benchmark, 24))
-            small_title(axis, f"{similarity}, {linkage}")
-            axis.set_xlabel("threshold: the same solution from here")
-            axis.set_ylabel(f"UCC@{k}")
-        add_legend(grid.figure, list(rows), more=more)
-    return grid.figure
+        most = max(2, min(4, len({panel[1:] for panel in drawn})))
+        part = _part(len(drawn), facets, keys, most=most)
+        figure, (grid,) = new_figure(sheet, [part])
+        for place, (panel, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
+            of_label = {
+                label: sorted((row for row in found if _panel(row) == panel), key=lambda row: row.threshold or 0.0)
+                for label, found in rows.items()
+            }
+            for axis, facet in zip(axes, facets, strict=True):
+                for label, look in zip(labels, looks, strict=True):
+                    _draw_thresholds(axis, of_label[label], look, is_own=label in facet.labels)
+                default = DEFAULT_THRESHOLDS.get(panel[1] or "")
+                if default is not None:
+                    axis.axvline(default, zorder=1, **mark)
+            values = [row.value for found in of_label.values() for row in found]
+            finish_y_axis(axes, is_log=0 < 10 * min(values) < max(values))
+            _head_panel(axes, facets, panel, part, sheet, place=place, labels=("threshold", f"UCC@{k}"))
+        add_legend(grid.figure, keys)
+    return figure
+
+
+def _part(num_panels: int, facets: Sequence[Facet], keys: Sequence[Line2D], *, most: int) -> Part:
+    height = 1.9 if len(facets) == 1 else 1.15
+    least = 1.55
+    labels = [str(key.get_label()) for key in keys]
+    return Part(num_panels, height, len(facets), least=least, most=most, labels=labels)
+
+
+def _draw_thresholds(axis: Axes, rows: Sequence[Row], look: Look, *, is_own: bool) -> None:
+    at, values = [row.threshold or 0.0 for row in rows], [row.value for row in rows]
+    if not is_own:
+        draw_behind(axis, at, values)
+    elif rows:
+        draw_curve(axis, line_look(look), at, values, [(row.ci_low, row.ci_high) for row in rows])
+
+
+def _head_panel(
+    axes: Sequence[Axes],
+    facets: Sequence[Facet],
+    panel: Panel,
+    part: Part,
+    sheet: Sheet,
+    *,
+    place: int,
+    labels: tuple[str, str],
+) -> None:
+    """Titles and labels of a panel: its benchmark and clustering above it, or beside it below the names of methods."""
+    benchmark, how = title_of(panel[0]), ", ".join(filter(None, panel[1:]))
+    x_label, y_label = labels
+    if len(facets) == 1:
+        head(axes[0], benchmark, how, sheet.width / part.columns(sheet.width)[2])
+        axes[0].set_ylabel(y_label, fontsize=SMALL)
+        axes[0].set_xlabel(x_label, fontsize=SMALL)
+        return
+    head_facets(axes, facets, [benchmark, how, y_label], part, sheet, place=place, x_label=x_label)
 
 
 def largest_common_k(rows_of: Mapping[str, Sequence[Row]]) -> int:
@@ -107,7 +124,7 @@ def largest_common_k(rows_of: Mapping[str, Sequence[Row]]) -> int:
     return max(common)
 
 
-def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
+def bias_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) -> Figure:
     """UCC@k by the estimator (solid) and from clustering k drawn samples afresh (dashed), by benchmark.
 
     ``rows_of`` are the rows of `reclustered_result` by label.
@@ -125,40 +142,38 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
         (row.benchmark, row.similarity, row.linkage) for row in everyone if row.metric == RECLUSTERED
     )
     drawn = _without_lone_average(list(panels))
+    labels = list(rows_of)
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown, num_lines=2 * len(labels) if len(labels) > 2 else 0)
     with styled():
-        more = [
+        keys = [
+            *line_keys(labels, [look._replace(dash="solid") for look in looks], shown, facets),
             Line2D([], [], color=GREY, linewidth=1.4, label="UCC@k, clusters of all n"),
-            Line2D([], [], color=GREY, linewidth=1.4, linestyle=LINES[1], label="k samples clustered afresh"),
+            Line2D([], [], color=GREY, linewidth=1.4, linestyle=DASHES[1], label="k samples clustered afresh"),
         ]
-        grid = new_grid(len(drawn), num_columns=2, size=(3.4, 2.4), labels=[*rows_of, *_labels(more)])
-        for axis, panel in zip(grid.axes, drawn, strict=True):
-            for place, found in zip(places(rows_of), rows_of.values(), strict=True):
-                _draw_pair(axis, [row for row in found if _panel(row) == panel], place)
-            finish_k_axis(axis, [row.k for row in everyone if _panel(row) == panel and row.k is not None])
-            start_at_zero(axis)
-            axis.set_title(shortened(panel[0], 24))
-            setting = next(Setting.of(row) for row in everyone if _panel(row) == panel)
+        part = _part(len(drawn), facets, keys, most=2)
+        figure, (grid,) = new_figure(sheet, [part])
+        for place, (panel, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
+            own = [row for row in everyone if _panel(row) == panel]
+            for axis, facet in zip(axes, facets, strict=True):
+                for label, look in zip(labels, looks, strict=True):
+                    if label in facet.labels:
+                        _draw_pair(axis, [row for row in rows_of[label] if _panel(row) == panel], look)
+            finish_k_axis(axes[0], [row.k for row in own if row.k is not None], grid.inches)
+            finish_y_axis(axes)
+            setting = next(Setting.of(row) for row in own)
             reach = setting.reach("≥") if setting is not None else ""
-            small_title(axis, f"{panel[1]}{reach}")
-            axis.set_ylabel("distinct correct answers")
-        add_legend(grid.figure, list(rows_of), more=more)
-    return grid.figure
+            named = (panel[0], f"{panel[1]}{reach}" if reach else panel[1], None if reach else panel[2])
+            _head_panel(axes, facets, named, part, sheet, place=place, labels=("k", "distinct answers"))
+        add_legend(grid.figure, keys)
+    return figure
 
 
-def _draw_pair(axis: Axes, rows: Sequence[Row], place: int) -> None:
-    look = line_look(place) | {"linestyle": "solid"}
+def _draw_pair(axis: Axes, rows: Sequence[Row], of_label: Look) -> None:
+    look = line_look(of_label._replace(dash="solid"))
     draw_over_k(axis, [row for row in rows if row.metric == UCC], look)
-    hollow = {
-        "linestyle": LINES[1],
-        "markerfacecolor": "white",
-        "markeredgecolor": look["color"],
-        "markeredgewidth": 0.9,
-    }
-    draw_over_k(axis, [row for row in rows if row.metric == RECLUSTERED], look | hollow)
-
-
-def _labels(keys: Sequence[Line2D]) -> list[str]:
-    return [str(key.get_label()) for key in keys]
+    hollow = line_look(of_label._replace(dash=DASHES[1], is_hollow=True))
+    draw_over_k(axis, [row for row in rows if row.metric == RECLUSTERED], hollow)
 
 
 def _panel(row: Row) -> Panel:
@@ -167,7 +182,7 @@ def _panel(row: Row) -> Panel:
 
 def _without_lone_average(panels: Sequence[Panel]) -> list[Panel]:
     """Panels by benchmark. The average comes last, and is left out if there is only one benchmark."""
-    names = list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE))
+    names = in_order(list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE)))
     if len(names) > 1:
         names.append(AVERAGE)
     return [panel for name in names for panel in panels if panel[0] == name]

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError
-from evals.figures.panels import GREY, shortened, start_at_zero
-from evals.figures.style import make_logarithmic
+from evals.figures.method_looks import Facet
+from evals.figures.panels import draw_behind, finish_y_axis, smaller
 from evals.files.metric_rows import Rows, running_mean, series
 from evals.training_metrics import Metric, training_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
 
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"
@@ -30,7 +29,7 @@ class RunSetting:
 
     ``shared`` and ``own`` say, as text, in which other keys settings that were read together differ: outside and inside
     the method's block. ``advantages`` (QUATRO) is A of a correct rollout when c = 1, 2, ..., N - 1 of N are correct;
-    ``capped`` are the c at which delta was out of reach and was lowered.
+    ``capped`` are the c at which delta was out of reach and was lowered; ``names`` are those of the runs.
     """
 
     method: str
@@ -43,6 +42,17 @@ class RunSetting:
     own: str = ""
     advantages: tuple[float, ...] = ()
     capped: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def without_log_ratio(self) -> str:
+        """The label without the words about the log-ratio term."""
+        return replace(self, log_ratio=None).label
+
+    @property
+    def named(self) -> str:
+        """The label with the names of its runs."""
+        return f"{self.label} ({', '.join(self.names)})" if self.names else self.label
 
     @property
     def label(self) -> str:
@@ -81,29 +91,6 @@ def of_method(settings: Sequence[RunSetting], method: str) -> list[RunSetting]:
     return found
 
 
-def comparison(settings: Iterable[RunSetting], axis: str, *, methods: Sequence[str]) -> list[RunSetting]:
-    """Settings of ``methods`` that differ in ``axis`` alone, by method and value; empty if none takes two values.
-
-    All keys outside the method's block are equal, and within a method that block is equal too. If there are several
-    such groups, the one in which most methods take two values is taken, then the one with most values, then most runs.
-    """
-    other = INNER_UPDATES if axis == LR else LR
-    best: list[RunSetting] = []
-    best_score = (0, 0, 0)
-    for group in grouped(settings, lambda one: (getattr(one, other), one.shared)):
-        chosen = []
-        for method in methods:
-            alike = grouped(
-                (one for one in group if one.method == method), lambda one: (one.delta, one.log_ratio, one.own)
-            )
-            chosen.append(max(alike, key=_size, default=[]))
-        everyone = [one for found in chosen for one in sorted(found, key=lambda one: float(getattr(one, axis)))]
-        score = (sum(len(found) > 1 for found in chosen), *_size(everyone))
-        if score[0] and score > best_score:
-            best, best_score = everyone, score
-    return best
-
-
 def grouped(settings: Iterable[RunSetting], key: Callable[[RunSetting], Hashable]) -> list[list[RunSetting]]:
     """Groups of settings with equal keys, in order of their first members."""
     groups: dict[Hashable, list[RunSetting]] = {}
@@ -136,49 +123,59 @@ def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
     )
 
 
-def draw_settings(
-    axis: Axes, settings: Sequence[RunSetting], looks: Sequence[dict[str, Any]], metric: Metric, *, title: str
-) -> None:
-    """A curve for each of ``settings``, the title and the scale of the y axis."""
-    for position, (setting, look) in enumerate(zip(settings, looks, strict=True)):
-        _draw_setting(axis, setting, metric, look, place=(position, len(settings)))
-    axis.set_title(title)
-    if not axis.lines:
-        return
-    if metric.is_log:
-        make_logarithmic(axis)
-    else:
-        start_at_zero(axis)
-        if axis.dataLim.y1 <= 0:  # nothing was clipped: a flat line, not an axis of 1e-17
-            axis.set_ylim(0, 1)
+class Line(NamedTuple):
+    """One curve over the steps: its label, look and runs, which differ in their seed alone."""
+
+    label: str
+    look: dict[str, Any]
+    runs: tuple[Rows, ...]
 
 
-def _draw_setting(
-    axis: Axes, setting: RunSetting, metric: Metric, look: dict[str, Any], *, place: tuple[int, int]
-) -> None:
-    """The mean over seeds with a band. A single run has its unsmoothed values, faint, instead.
+def draw_lines(
+    axes: Sequence[Axes],
+    facets: Sequence[Facet],
+    lines: Sequence[Line],
+    metric: Metric,
+    *,
+    behind: bool = True,
+    seeds_as_lines: bool = False,
+) -> bool:
+    """The curves of each facet in its panel, with those of the others pale ``behind``; whether there is a number.
 
-    ``place`` is the curve's number and the number of curves, so that their markers stand at different steps.
+    Several seeds are a mean with a band, or with a thin line for each. A single run has its unsmoothed values, faint.
     """
-    curve = mean_curve(setting.runs, metric)
-    if not curve.steps:
-        return
-    if len(setting.runs) == 1:
-        steps, values = series(setting.runs[0], metric.name)
+    means = [mean_curve(line.runs, metric) for line in lines]
+    for axis, facet in zip(axes, facets, strict=True):
+        own = [place for place, line in enumerate(lines) if line.label in facet.labels]
+        for place, mean in enumerate(means):
+            if behind and place not in own and mean.steps and any(means[one].steps for one in own):
+                draw_behind(axis, mean.steps, mean.mean)
+        for nth, place in enumerate(own):
+            if means[place].steps:
+                line = lines[place] if len(facets) == 1 else lines[place]._replace(look=smaller(lines[place].look))
+                _draw_line(axis, line, means[place], metric, (nth, len(own)), seeds_as_lines=seeds_as_lines)
+    finish_y_axis(axes, is_log=metric.is_log, from_zero=True if metric.is_share else None)
+    return any(mean.steps for mean in means)
+
+
+def _draw_line(
+    axis: Axes, line: Line, mean: Curve, metric: Metric, place: tuple[int, int], *, seeds_as_lines: bool
+) -> None:
+    """``place`` is the curve's number and the number of curves, so that their markers stand at different steps."""
+    color = line.look["color"]
+    if len(line.runs) == 1 and len(mean.steps) >= 24:  # shorter curves are not smoothed
+        steps, values = series(line.runs[0], metric.name)
         if metric.is_log:
             values = [value if value > 0 else math.nan for value in values]
-        axis.plot(steps, values, color=look["color"], linewidth=0.6, alpha=0.22)
-    else:
-        axis.fill_between(curve.steps, curve.low, curve.high, color=look["color"], alpha=0.15, linewidth=0)
-    every = max(1, len(curve.steps) // 6)
-    axis.plot(curve.steps, curve.mean, markevery=(place[0] * every // place[1], every), **look)
-
-
-def key(label: str, look: dict[str, Any]) -> Any:
-    """A matplotlib key for a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=shortened(label), **(look | {"markersize": 4.5, "linewidth": 1.8}))
+        axis.plot(steps, values, color=color, linewidth=0.5, alpha=0.25, zorder=1.9)
+    elif len(line.runs) > 1 and seeds_as_lines:
+        for run in line.runs:
+            one = mean_curve([run], metric)
+            axis.plot(one.steps, one.mean, color=color, linewidth=0.5, alpha=0.5, zorder=1.9)
+    elif len(line.runs) > 1:
+        axis.fill_between(mean.steps, mean.low, mean.high, color=color, alpha=0.15, linewidth=0)
+    every = max(1, len(mean.steps) // 5)
+    axis.plot(mean.steps, mean.mean, markevery=(place[0] * every // place[1], every), **line.look)
 
 
 def has_numbers(setting: RunSetting, metric: Metric) -> bool:
@@ -197,28 +194,34 @@ def fixed_text(setting: RunSetting, axis: str) -> str:
     return ", ".join(part for part in (other, setting.shared) if part)
 
 
-def reading(settings: Sequence[RunSetting]) -> str:
+def reading(settings: Sequence[RunSetting]) -> list[str]:
     """Says what a line and its band mean."""
     counts = sorted({len(setting.runs) for setting in settings})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     band = "band: smallest to largest seed" if counts[-1] > 1 else "faint: every step"
-    return f"running mean, {seeds} seed{'s' if counts[-1] > 1 else ''} a curve; {band}"
+    return ["running mean", f"{seeds} seed{'s' if counts[-1] > 1 else ''} a curve", band]
 
 
-def add_foot(figure: Figure, text: str) -> None:
-    """Small ``text`` at the foot, or above the keys of the figure's legend if it has one."""
-    for legend in figure.legends:
-        head_legend(legend, text)
-    if not figure.legends:
-        figure.supxlabel(text, fontsize=7, color=GREY, x=0.99, ha="right")
+def left_out(settings: Sequence[RunSetting], drawn: Sequence[RunSetting]) -> list[str]:
+    """Notes that name each of ``settings`` that is not among those ``drawn``, and how it differs from them."""
+    reasons: dict[str, list[str]] = {}
+    for one in settings:
+        if not any(one is other for other in drawn):
+            reasons.setdefault(_apart(one, drawn), []).append(one.named)
+    return [f"left out, {reason}: {', '.join(named)}" for reason, named in reasons.items()]
 
 
-def head_legend(legend: Legend, text: str) -> None:
-    """Small ``text`` above the keys of ``legend``."""
-    legend.set_title(text)
-    legend.set_alignment("left")
-    legend.get_title().set(fontsize=7, color=GREY)
-
-
-def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:
-    return len(settings), sum(len(setting.runs) for setting in settings)
+def _apart(setting: RunSetting, drawn: Sequence[RunSetting]) -> str:
+    """The keys in which ``setting`` differs from the nearest of those drawn."""
+    kinds = ("lr", "inner_updates", "log_ratio", "shared", "own", "delta", "method")
+    nearest = min(drawn, key=lambda other: [getattr(setting, kind) != getattr(other, kind) for kind in kinds])
+    found = []
+    if setting.lr != nearest.lr:
+        found.append(f"lr {setting.lr:g} and not {nearest.lr:g}")
+    if setting.inner_updates != nearest.inner_updates:
+        found.append(f"K {setting.inner_updates} and not {nearest.inner_updates}")
+    if setting.log_ratio is not None and nearest.log_ratio is not None and setting.log_ratio != nearest.log_ratio:
+        found.append(f"log-ratio {setting.log_ratio} and not {nearest.log_ratio}")
+    if setting.shared != nearest.shared:
+        found.append(f"{setting.shared or 'other keys'} and not {nearest.shared or 'those of the others'}")
+    return f"with {', '.join(found)}" if found else "in no comparison of this figure"

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
-from evals.figures.method_looks import PALETTE, places
-from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, small_title, styled
+from evals.figures.curves import in_order, title_of
+from evals.figures.grid import Part, add_legend, new_figure, styled
+from evals.figures.method_looks import DASHES, Look, facets_of, looks_of
+from evals.figures.panels import line_keys, line_look, panel_title, small_title
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
 from evals.results.document import Row
 from evals.studies.similarity import METRIC
 
@@ -21,8 +24,10 @@ _TITLES = {"tfidf": "TF-IDF", "rouge-l": "ROUGE-L", "jaccard": "Jaccard", "edit"
 _CUT = 0.005
 
 
-def similarity_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
+def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) -> Figure:
     """A panel of histograms for each benchmark and similarity. Dashed: medians; grey: default threshold.
+
+    More than four labels have a row for each method.
 
     ``rows_of`` are the rows of `similarity_result` by label.
 
@@ -31,39 +36,46 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
     """
     rows = {label: [row for row in found if row.metric == METRIC] for label, found in rows_of.items()}
     everyone = [row for found in rows.values() for row in found]
-    benchmarks = list(dict.fromkeys(row.benchmark for row in everyone))
+    benchmarks = in_order(list(dict.fromkeys(row.benchmark for row in everyone)))
     measures = list(dict.fromkeys(row.similarity or "" for row in everyone))
     if not everyone:
         raise DataError("no similarities in these files; make them with `quatro eval similarity FILES -o FILE`")
     from matplotlib.lines import Line2D
 
+    labels = list(rows)
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown)
+    lowest = {name: _lowest([row for row in everyone if row.similarity == name], name) for name in measures}
     with styled():
-        size = (2.3, 1.75) if len(measures) > 2 else (3.4, 2.1)
-        more = [
-            Line2D([], [], color="#444444", linewidth=1.1, linestyle=LINES[1], label="median"),
-            Line2D([], [], color="#999999", linewidth=1.1, linestyle=LINES[2], label="default threshold"),
+        keys = [
+            *line_keys(labels, looks, shown),
+            Line2D([], [], color="#444444", linewidth=1.0, linestyle=DASHES[1], label="median"),
+            Line2D([], [], color="#999999", linewidth=1.0, linestyle=DASHES[2], label="default threshold"),
         ]
-        keys = [*rows, *(str(key.get_label()) for key in more)]
-        grid = new_grid(len(benchmarks) * len(measures), num_columns=len(measures), size=size, labels=keys)
-        lowest = {
-            measure: _lowest([row for row in everyone if row.similarity == measure], measure) for measure in measures
-        }
-        for place, axis in enumerate(grid.axes):
-            benchmark, measure = benchmarks[place // len(measures)], measures[place % len(measures)]
-            found = {
-                label: next((row for row in own if (row.benchmark, row.similarity) == (benchmark, measure)), None)
-                for label, own in rows.items()
-            }
+        lines = [(benchmark, facet) for benchmark in benchmarks for facet in facets]
+        names = [str(key.get_label()) for key in keys]
+        across = len(measures) if sheet.width / len(measures) >= 1.45 else 2
+        least = sheet.width / min(across, len(measures))
+        part = Part(len(lines) * len(measures), 1.35, least=least, most=across, labels=names)
+        figure, (grid,) = new_figure(sheet, [part])
+        places = [(benchmark, facet, measure) for benchmark, facet in lines for measure in measures]
+        for place, (axis, (benchmark, facet, measure)) in enumerate(zip(grid.axes, places, strict=True)):
+            found = [
+                (look, row)
+                for label, look in zip(labels, looks, strict=True)
+                for row in rows[label]
+                if label in facet.labels and (row.benchmark, row.similarity) == (benchmark, measure)
+            ]
             _draw(axis, found, measure)
             axis.set_xlim(lowest[measure], 1.0)
-            if place < len(measures):
-                axis.set_title(_TITLES.get(measure, measure))
-            if place % len(measures) == 0:
-                axis.set_ylabel(f"{shortened(benchmark, 24)}\npairs, %")
-            if place >= len(measures) * (len(benchmarks) - 1):
-                axis.set_xlabel("similarity of two correct answers", fontsize=7.5)
-        add_legend(grid.figure, list(rows), more=more)
-    return grid.figure
+            panel_title(axis, _TITLES.get(measure, measure), grid.inches / 2)
+            if place % across == 0:
+                head = [title_of(benchmark), *([facet.title] if facet.title else []), "pairs, %"]
+                axis.set_ylabel("\n".join(fitted(text, 1.2, size=SMALL) for text in head), fontsize=SMALL)
+            if place + across >= len(places):
+                axis.set_xlabel("similarity of two answers", fontsize=SMALL)
+        add_legend(grid.figure, keys)
+    return figure
 
 
 def histogram_of(row: Row) -> list[int]:
@@ -74,25 +86,21 @@ def histogram_of(row: Row) -> list[int]:
     raise DataError(f"the row of {row.similarity} of {row.benchmark} has no histogram: expected a list of counts")
 
 
-def _draw(axis: Axes, rows: Mapping[str, Row | None], measure: str) -> None:
-    for position, row in zip(places(rows), rows.values(), strict=True):
-        if row is None:
-            continue
+def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
+    for look, row in rows:
         counts = histogram_of(row)
         edges = [place / len(counts) for place in range(len(counts) + 1)]
         share = [100 * count / sum(counts) for count in counts]
-        color = PALETTE[position % len(PALETTE)]
-        dash = LINES[position // len(PALETTE) % len(LINES)]
-        axis.stairs(share, edges, color=color, linewidth=1.3, linestyle=dash)
-        axis.stairs(share, edges, color=color, alpha=0.15, fill=True, linewidth=0)
-        axis.axvline(row.value, color=color, linewidth=1.1, linestyle=LINES[1])
+        axis.stairs(share, edges, color=look.color, linewidth=1.1, linestyle=look.dash)
+        axis.stairs(share, edges, color=look.color, alpha=0.15, fill=True, linewidth=0)
+        axis.axvline(row.value, color=look.color, linewidth=1.0, linestyle=DASHES[1])
         # The label's marker on its median: without colours, that tells them apart.
-        marker = line_look(position) | {"linestyle": "none", "markersize": 4.5}
+        marker = line_look(look) | {"linestyle": "none", "markersize": 4.5}
         axis.plot([row.value], [0.95], transform=axis.get_xaxis_transform(), zorder=5, **marker)
     if measure in DEFAULT_THRESHOLDS:
-        axis.axvline(DEFAULT_THRESHOLDS[measure], color="#999999", linewidth=1.1, linestyle=LINES[2])
+        axis.axvline(DEFAULT_THRESHOLDS[measure], color="#999999", linewidth=1.0, linestyle=DASHES[2])
     axis.set_ylim(bottom=0)
-    num_pairs = [(row.model_extra or {}).get("num_pairs") for row in rows.values() if row is not None]
+    num_pairs = [(row.model_extra or {}).get("num_pairs") for _, row in rows]
     if len(set(num_pairs)) == 1 and isinstance(num_pairs[0], int):
         small_title(axis, f"{num_pairs[0]:,} pairs")
 

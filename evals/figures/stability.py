@@ -1,19 +1,18 @@
-"""GSPO beside QUATRO: entropy over training, and what more off-policy steps do (paper, Figs. entropy, stability)."""
+"""Baselines beside QUATRO: entropy over training, and what off-policy steps do (paper, Figs. entropy, stability)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from evals.errors import DataError
+from evals.figures.comparison import Comparison, comparison, draw_comparisons, method_order
 from evals.figures.delta_lambda import widest_by_delta
-from evals.figures.method_looks import MARKERS, METHOD_LOOKS, PALETTE, places
-from evals.figures.panels import LINES, add_legend, line_look, new_grid, shortened, styled
+from evals.figures.grid import Part, add_legend, new_figure, styled, wrapped
+from evals.figures.method_looks import facets_of, looks_of
+from evals.figures.panels import line_keys, line_look
 from evals.figures.run_settings import (
     AXES,
     ENTROPY,
-    GSPO,
     INNER_UPDATES,
     KL,
     LR,
@@ -21,118 +20,97 @@ from evals.figures.run_settings import (
     QUATRO,
     REWARD,
     Drawn,
+    Line,
     RunSetting,
-    add_foot,
-    comparison,
-    draw_settings,
+    draw_lines,
     fixed_text,
     grouped,
-    head_legend,
-    key,
-    of_method,
+    has_numbers,
+    left_out,
     reading,
     value_text,
 )
-from evals.training_metrics import Metric
+from evals.figures.sheet import PAGE, Sheet
+from evals.figures.training import head_panels
 
-_Part = tuple[str, str, tuple[Metric, Metric], list[RunSetting], list[tuple[str, dict[str, Any]]]]
 
+def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
+    """Token entropy over steps: each delta of QUATRO and each baseline, with all keys outside the method's block equal.
 
-def entropy_figure(settings: Sequence[RunSetting]) -> Drawn:
-    """Token entropy over steps: a curve for each delta of QUATRO, and GSPO. Keys outside the method's block are equal.
+    More than four curves have a panel for each method. A run that is not drawn is named, with the reason.
 
     Raises:
-        DataError: there is no QUATRO run with the log-ratio term, or no run has an entropy.
+        DataError: no run has an entropy, or all runs are of QUATRO without the log-ratio term.
     """
-    clipped = [one for one in settings if one.method == GSPO]
-    found = widest_by_delta(of_method(settings, QUATRO), beside=clipped)
-    notes = []
-    if not clipped:
-        notes.append("no run of gspo to compare with")
-    elif not any(one.method == GSPO for one in found):
-        notes.append("gspo is left out: its runs differ from quatro's in learning rate, K or another common key")
+    known = [one for one in settings if has_numbers(one, ENTROPY)]
+    if not known:
+        raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
+    notes = [f"left out: {one.named}, which has no finite {ENTROPY.name}" for one in settings if one not in known]
+    found = widest_by_delta(known)
+    for is_ours, name in ((True, QUATRO), (False, "a baseline")):
+        if not any((one.method == QUATRO) == is_ours for one in known):
+            notes.append(f"no run of {name} to compare with")
+    notes += left_out(known, found)
     labels = [one.label for one in found]
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown)
+    lines = [Line(one.label, line_look(look), one.runs) for one, look in zip(found, looks, strict=True)]
     with styled():
-        grid = new_grid(1, num_columns=1, size=(4.6, 2.9), labels=labels)
-        axis = grid.axes[0]
-        draw_settings(axis, found, [line_look(place) for place in places(labels)], ENTROPY, title=ENTROPY.title)
-        if not axis.lines:
-            raise DataError(f"no run has a finite {ENTROPY.name}; nothing to draw")
-        axis.set_ylabel(ENTROPY.unit)
-        axis.set_xlabel("step")
-        add_legend(grid.figure, labels)
-        fixed = shortened(f"{value_text(found[0], LR)}, {fixed_text(found[0], LR)}", 60)
-        add_foot(grid.figure, f"{fixed}\n{reading(found)}")
-    return Drawn(grid.figure, notes)
+        said = [value_text(found[0], LR), fixed_text(found[0], LR), *reading(found)]
+        note = wrapped(
+            [*said, *(["grey: the other methods"] if len(facets) > 1 else [])], sheet.width - 0.15, joint=", "
+        )
+        height = 2.1 if len(facets) == 1 else 1.5
+        keys = line_keys(labels, looks, shown, facets)
+        names = [str(key.get_label()) for key in keys]
+        part = Part(1, height, len(facets), least=1.5, labels=names, note=note)
+        figure, (grid,) = new_figure(sheet, [part])
+        draw_lines(grid.panels[0], facets, lines, ENTROPY)
+        head_panels(grid.panels[0], ENTROPY, facets, part, sheet, place=0)
+        add_legend(grid.figure, keys, note=note)
+    return Drawn(figure, notes)
 
 
-def stability_figure(settings: Sequence[RunSetting]) -> Drawn:
+def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Drawn:
     """(a) over K and (b) over the learning rate: reward and entropy; (c) the log-ratio term: reward and KL.
 
-    The colour stands for the method, dash and marker for the value. A part without runs is left out and noted.
+    A method has a panel of its own where a part would have more than four curves. A part without runs is left out and
+    noted, and so is each run that stands in no part.
 
     Raises:
         DataError: no part can be drawn; the message names what is missing.
     """
     stable = [one for one in settings if one.log_ratio != NO_LOG_RATIO]
-    parts: list[_Part] = []
+    comparisons: list[Comparison] = []
     notes = []
     for letter, axis in (("a", INNER_UPDATES), ("b", LR)):
-        found = comparison(stable, axis, methods=(GSPO, QUATRO))
+        methods = method_order(stable)
+        found = comparison(stable, axis, methods=methods)
         if not found:
-            notes.append(
-                f"({letter}) needs runs of gspo or quatro that differ in {AXES[axis]} alone; {_held(stable, axis)}"
-            )
+            notes.append(f"({letter}) needs runs of a method that differ in {AXES[axis]} alone; {_held(stable, axis)}")
             continue
         notes += [
             f"({letter}) has too few values of {AXES[axis]} for {method} beside these: {_held(found, axis, method)}"
-            for method in (GSPO, QUATRO)
+            for method in methods
             if sum(one.method == method for one in found) < 2
         ]
-        parts.append(
-            (f"({letter}) {AXES[axis]}", fixed_text(found[0], axis), (REWARD, ENTROPY), found, _looks(found, axis))
-        )
+        comparisons.append(Comparison(f"({letter}) {AXES[axis]}", axis, found, (REWARD, ENTROPY)))
     ablated = _log_ratio_pair(settings)
     if ablated:
-        fixed = f"{_named(ablated[0])}, {value_text(ablated[0], LR)}, {fixed_text(ablated[0], LR)}"
-        looks = [
-            (_log_ratio_label(one), line_look(position) | {"color": (PALETTE[0], PALETTE[2], PALETTE[1])[position]})
-            for position, one in enumerate(ablated)
-        ]
-        parts.append(("(c) log-ratio term", fixed, (REWARD, KL), ablated, looks))
+        comparisons.append(Comparison("(c) log-ratio term", None, ablated, (REWARD, KL)))
     else:
         kinds = ", ".join(dict.fromkeys(str(one.log_ratio) for one in settings if one.method == QUATRO)) or "no quatro"
         notes.append(f"(c) needs quatro runs that differ in method.log_ratio alone, none and another; found {kinds}")
-    if not parts:
+    if not comparisons:
         raise DataError("; ".join(notes))
-    with styled():
-        grid = new_grid(2 * len(parts), num_columns=2, size=(3.7, 2.0))
-        for row, (title, fixed, metrics, found, looks) in enumerate(parts):
-            for column, metric in enumerate(metrics):
-                axes = grid.axes[2 * row + column]
-                panel_title = f"{title}: {metric.title.lower()}" if column == 0 else metric.title
-                draw_settings(axes, found, [look for _, look in looks], metric, title=panel_title)
-                axes.set_ylabel(metric.unit)
-                if not axes.lines:
-                    notes.append(f"{title}: no run has a finite {metric.name}")
-                if row == len(parts) - 1:
-                    axes.set_xlabel("step")
-            heading = "\n".join(shortened(line, 40) for line in fixed.split(", "))
-            handles = [key(label, look) for label, look in looks]
-            legend = grid.axes[2 * row + 1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.02, 0.5))
-            head_legend(legend, heading)
-        add_foot(grid.figure, reading([one for part in parts for one in part[3]]))
-    return Drawn(grid.figure, notes)
-
-
-def _looks(found: Sequence[RunSetting], axis: str) -> list[tuple[str, dict[str, Any]]]:
-    values = sorted({getattr(one, axis) for one in found})
-    looks = []
-    for one in found:
-        at = values.index(getattr(one, axis))
-        look = line_look(at) | {"color": METHOD_LOOKS[one.method].color, "linestyle": LINES[at % len(LINES)]}
-        looks.append((f"{one.label}, {value_text(one, axis)}", look | {"marker": MARKERS[at % len(MARKERS)]}))
-    return looks
+    drawn = [one for part in comparisons for one in part.settings]
+    notes += [
+        f"{part.title}: no run has a finite {metric.name}"
+        for part in comparisons
+        for metric in part.metrics
+        if not any(has_numbers(one, metric) for one in part.settings)
+    ]
+    return Drawn(draw_comparisons(comparisons, sheet=sheet), notes + left_out(settings, drawn))
 
 
 def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
@@ -151,15 +129,6 @@ def _log_ratio_pair(settings: Sequence[RunSetting]) -> list[RunSetting]:
     pairs = [group for group in groups if len(group) > 1 and any(one.log_ratio == NO_LOG_RATIO for one in group)]
     best = max(pairs, key=score, default=[])
     return sorted(best, key=lambda one: (one.log_ratio == NO_LOG_RATIO, one.log_ratio != "detached"))
-
-
-def _named(setting: RunSetting) -> str:
-    """The setting's label without the words about the log-ratio term."""
-    return replace(setting, log_ratio=None).label
-
-
-def _log_ratio_label(setting: RunSetting) -> str:
-    return "without log-ratio" if setting.log_ratio == NO_LOG_RATIO else f"with log-ratio ({setting.log_ratio})"
 
 
 def _held(settings: Sequence[RunSetting], axis: str, method: str | None = None) -> str:

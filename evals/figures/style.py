@@ -6,7 +6,6 @@ matplotlib is imported inside the functions (extra `plot`). The same numbers giv
 from __future__ import annotations
 
 import io
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,18 +14,20 @@ from evals.files.whole import write_whole
 from evals.text import visible
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
+DEFAULT_DPI = 200
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same letters on every machine
-    "font.size": 8.5,
-    "axes.titlesize": 9.5,
+    "font.size": 8,
+    "axes.titlesize": 8.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
+    "axes.titlepad": 4,
+    "axes.labelsize": 8,
+    "axes.labelpad": 2,
     "axes.labelcolor": "#333333",
     "axes.edgecolor": "#888888",
     "axes.linewidth": 0.7,
@@ -38,21 +39,30 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "xtick.color": "#555555",
     "ytick.color": "#555555",
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 7.5,
+    "legend.handlelength": 2.4,
+    "legend.labelspacing": 0.35,
+    "legend.columnspacing": 1.4,
+    "legend.borderaxespad": 0.2,
+    "hatch.linewidth": 0.7,
     "lines.solid_capstyle": "round",
+    "text.hinting": "no_hinting",  # a text is as wide as `evals.figures.sheet` measures it, at every resolution
     "text.parse_math": False,  # run names are not mathematics, whatever dollar signs they hold
     "svg.fonttype": "path",
     "svg.hashsalt": "quatro",
     "pdf.fonttype": 42,
-    "savefig.dpi": 200,
 }
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half.
+def save_figure(figure: Figure, path: Path, *, dpi: int = DEFAULT_DPI) -> None:
+    """Write PNG, SVG or PDF by the file's ending: the old file or the new one, never half. ``dpi`` is for pixels.
 
     Raises:
         UsageError: another ending.
@@ -69,21 +79,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     }
     drawn = io.BytesIO()
     with matplotlib.rc_context(cast("Any", STYLE)):
-        figure.savefig(drawn, format=kind, metadata=metadata[kind])
+        figure.savefig(drawn, format=kind, dpi=dpi, metadata=metadata[kind])
     write_whole(path, [drawn.getvalue()])
-
-
-def make_logarithmic(axis: Axes) -> None:
-    """A logarithmic y axis of at least a decade, with plain numbers at its ticks."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    widen = max(1.0, math.sqrt(10 / (high / low)))  # at least a decade, or noise looks like a mountain range
-    axis.set_ylim(low / widen, high * widen)
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 30 else (1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def legible(label: str) -> str:

@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.panels import (
-    add_legend,
-    bar_look,
-    check_bar_labels,
-    new_grid,
-    shortened,
-    small_title,
-    styled,
-    whiskers,
-)
+from evals.figures.curves import in_order, title_of
+from evals.figures.grid import Part, add_legend, new_figure, styled
+from evals.figures.method_looks import Look, looks_of
+from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
 from evals.results.document import AVERAGE, Row
 from evals.similarity.setting import Setting
 
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 _GROUP_WIDTH = 0.8
 
 
-def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
+def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) -> Figure:
     """Two panels, UCR and pass@1: a group of bars for each benchmark, a bar for each label.
 
     ``rows_of`` are rows of `temperature_result`, or of `ucc_result` with k = 1, by label.
@@ -35,7 +30,8 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
         DataError: a label has no UCR, or several (more than one setting).
         UsageError: there are more labels than can be told apart.
     """
-    check_bar_labels(list(rows_of))
+    labels = list(rows_of)
+    check_bar_labels(labels)
     for label, rows in rows_of.items():
         names = [row.benchmark for row in rows if row.metric == "ucr"]
         if not names:
@@ -43,31 +39,48 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]]) -> Figure:
         if len(names) > len(set(names)):
             raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]
-    benchmarks = list(dict.fromkeys(row.benchmark for row in everyone))
+    benchmarks = in_order(list(dict.fromkeys(row.benchmark for row in everyone)))
     if len(benchmarks) == 2 and AVERAGE in benchmarks:  # the average of one benchmark is that benchmark
         benchmarks.remove(AVERAGE)
     panels = {"UCR": _values(rows_of, "ucr"), "Pass@1, %": _values(rows_of, "pass@k", "ucc@k")}
     drawn = {title: values for title, values in panels.items() if values}
     first = next(row for row in everyone if row.metric == "ucr")
     setting = Setting.of(first)
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
+    note = f"UCR: clusters per sample, {measure}, n = {first.n}"
     with styled():
-        width = max(3.4, 0.6 + 0.2 * len(benchmarks) * (len(rows_of) + 1))
-        num_columns = 2 if width < 4.5 else 1
-        grid = new_grid(len(drawn), num_columns=num_columns, size=(width, 2.3), labels=list(rows_of))
+        names = [shown[label] for label in labels]
+        least = max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1))
+        part = Part(len(drawn), 1.9, least=min(least, sheet.width), most=2, labels=names, note=note)
+        figure, (grid,) = new_figure(sheet, [part])
         for axis, (title, values) in zip(grid.axes, drawn.items(), strict=True):
             scale = 100.0 if "%" in title else 1.0
-            for position, label in enumerate(rows_of):
+            for position, (label, look) in enumerate(zip(labels, looks, strict=True)):
                 found = {name: values.get((label, name)) for name in benchmarks}
-                _draw_bars(axis, found, position, len(rows_of), scale)
-            axis.set_xticks(range(len(benchmarks)), [shortened(name, 18) for name in benchmarks])
-            axis.tick_params(axis="x", length=0)
+                _draw_bars(axis, found, (position, len(labels)), look, scale)
+            _name_groups(axis, [title_of(name) for name in benchmarks], grid.inches - 0.5)
             axis.grid(visible=False, axis="x")
-            axis.set_ylim(bottom=0)
-            axis.set_title(title)
-        measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
-        small_title(grid.axes[0], f"clusters per sample\n{measure}, n = {first.n}")
-        add_legend(grid.figure, list(rows_of), bars=True)
-    return grid.figure
+            axis.set_ylim(0, max(axis.get_ylim()[1], 1e-3))
+            if not any(row.value for row in values.values()):
+                axis.set_ylim(0, 1)
+                write_inside(axis, "all 0")
+            panel_title(axis, title, grid.inches)
+        add_legend(grid.figure, bar_keys(labels, looks, shown), note=note)
+    return figure
+
+
+def _name_groups(axis: Axes, names: Sequence[str], inches: float) -> None:
+    """Names of groups under the bars: level where they fit, and else slanted."""
+    room = inches / len(names) - 0.06
+    axis.set_xticks(range(len(names)))
+    axis.tick_params(axis="x", length=0)
+    if all(inches_of(name, size=SMALL) <= room for name in names):
+        axis.set_xticklabels(names)
+    else:
+        axis.set_xticklabels(
+            [fitted(name, 1.0, size=SMALL) for name in names], rotation=35, ha="right", rotation_mode="anchor"
+        )
 
 
 def _values(rows_of: Mapping[str, Sequence[Row]], *metrics: str) -> dict[tuple[str, str], Row]:
@@ -80,16 +93,12 @@ def _values(rows_of: Mapping[str, Sequence[Row]], *metrics: str) -> dict[tuple[s
     }
 
 
-def _draw_bars(axis: Axes, rows: Mapping[str, Row | None], position: int, num_labels: int, scale: float) -> None:
+def _draw_bars(axis: Axes, rows: Mapping[str, Row | None], place: tuple[int, int], look: Look, scale: float) -> None:
+    """The bars of one label, which has this ``place`` among so many, one for each benchmark."""
+    position, num_labels = place
     width = _GROUP_WIDTH / num_labels
-    for place, row in enumerate(rows.values()):
-        if row is None:
-            continue
-        middle = place + (position - (num_labels - 1) / 2) * width
-        ends = (None if end is None else scale * end for end in (row.ci_low, row.ci_high))
-        axis.bar(middle, scale * row.value, width * 0.92, **bar_look(position))
-        error = whiskers(scale * row.value, *ends)
-        if error is not None:
-            axis.errorbar(
-                middle, scale * row.value, yerr=error, fmt="none", ecolor="#222222", elinewidth=0.8, capsize=1.8
-            )
+    for group, row in enumerate(rows.values()):
+        if row is not None:
+            low, high = (None if end is None else scale * end for end in (row.ci_low, row.ci_high))
+            middle = group + (position - (num_labels - 1) / 2) * width
+            draw_bar(axis, middle, scale * row.value, (low, high), width * 0.92, look)

@@ -1,143 +1,122 @@
-"""Training curves: metrics of several runs over steps, a panel for each metric."""
+"""Training curves: metrics over the steps, a panel for each metric, and for each method where there are many."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.method_looks import MARKERS, PALETTE, places
-from evals.figures.panels import styled
-from evals.figures.run_settings import mean_curve
-from evals.figures.style import legible, make_logarithmic
+from evals.figures.grid import Part, add_legend, new_figure, styled, wrapped
+from evals.figures.method_looks import Facet, facets_of, looks_of
+from evals.figures.panels import head_facets, line_keys, line_look, name_beside, panel_title
+from evals.figures.run_settings import Line, draw_lines
+from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.files.metric_rows import Rows, series
 from evals.training_metrics import PANELS, Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+
+_CLOSE = 1.35  # two deltas with a smaller ratio have one label between them
 
 
 @dataclass(frozen=True)
-class TrainingRun:
-    """``rows`` of one run's metrics.jsonl, in order of "step"; ``delta`` its KL radius in nats, if it has one."""
+class TrainingCurve:
+    """``runs`` are rows of metrics.jsonl, in order of "step", of runs that differ in their seed alone.
+
+    ``delta`` is their KL radius in nats, if they have one.
+    """
 
     label: str
-    rows: Rows
+    runs: tuple[Rows, ...]
     delta: float | None = None
 
 
-_Placed = tuple[int, TrainingRun]
+def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> Figure:
+    """Curves over the steps. Every step of a run, or every seed of several, is faint, and the running mean bold.
 
-
-def training_figure(runs: Sequence[TrainingRun]) -> Figure:
-    """Curves over steps, a colour and marker for each run: every step faint, the running mean bold.
-
-    On a logarithmic axis the mean is geometric. A panel is left out if no run has numbers for it. Dashed lines across
-    the KL panel are the runs' delta.
+    On a logarithmic axis the mean is geometric. A metric without numbers is left out. More than four curves have a
+    panel for each method, with those of the others pale behind. Dashed lines across the panels of the KL are the delta.
 
     Raises:
         DataError: a run has no rows, or no panel has a single finite number.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    for run in runs:
-        if not run.rows:
-            raise DataError(f"run {run.label!r} has no metrics yet; let it finish a step, then plot again")
+    for curve in curves:
+        if not all(curve.runs):
+            raise DataError(f"run {curve.label!r} has no metrics yet; let it finish a step, then plot again")
     panels = [metric for metric in PANELS if metric.is_in_figure]
-    drawn = [panel for panel in panels if any(series(run.rows, panel.name)[0] for run in runs)]
+    everything = [rows for curve in curves for rows in curve.runs]
+    drawn = [panel for panel in panels if any(series(rows, panel.name)[0] for rows in everything)]
     if not drawn:
         wanted = ", ".join(panel.name for panel in panels)
-        raise DataError(f"none of the metrics {wanted} has a finite number in {len(runs)} runs; nothing to draw")
-    placed = list(zip(places(run.label for run in runs), runs, strict=True))
+        raise DataError(f"none of the metrics {wanted} has a finite number in {len(everything)} runs; nothing to draw")
+    labels = [curve.label for curve in curves]
+    shown, looks = sheet.shown(labels), looks_of(labels)
+    facets = facets_of(labels, shown)
+    lines = [Line(label, line_look(look), curve.runs) for label, look, curve in zip(labels, looks, curves, strict=True)]
     with styled():
-        num_columns = min(3, len(drawn))
-        num_rows = math.ceil(len(drawn) / num_columns)
-        has_free_cell = len(drawn) < num_rows * num_columns
-        legend_inches = 0.0 if has_free_cell else 0.25 + 0.2 * math.ceil(len(runs) / num_columns)
-        figure = Figure(
-            figsize=(3.1 * num_columns, 2.2 * num_rows + legend_inches),
-            layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06),
-        )
-        axes = list(figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).flat)
-        for position, axis in enumerate(axes):
-            if position >= len(drawn):
-                axis.set_axis_off()
-                continue
-            _draw_panel(axis, drawn[position], placed)
-            if position + num_columns >= len(drawn):  # nothing below: it carries the step numbers
-                axis.set_xlabel("step")
-                axis.tick_params(labelbottom=True)
-        _draw_legend(figure, axes[-1] if has_free_cell else None, placed, num_columns)
+        note = wrapped(_reading(curves, facets), sheet.width - 0.15)
+        keys = line_keys(labels, looks, shown, facets)
+        names = [str(key.get_label()) for key in keys]
+        least, height = (1.55, 1.5) if len(facets) == 1 else (1.55, 1.0 if len(facets) > 3 else 1.3)
+        part = Part(len(drawn), height, len(facets), least=least, labels=names, note=note)
+        figure, (grid,) = new_figure(sheet, [part])
+        for place, (metric, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
+            draw_lines(axes, facets, lines, metric, seeds_as_lines=True)
+            head_panels(axes, metric, facets, part, sheet, place=place)
+            for axis, facet in zip(axes, facets, strict=True):
+                if metric.lines == "delta":
+                    own = [pair for pair in zip(curves, lines, strict=True) if pair[0].label in facet.labels]
+                    _draw_radii(axis, own, is_named=len(facets) == 1)
+        add_legend(grid.figure, keys, note=note)
     return figure
 
 
-def _draw_panel(axis: Axes, panel: Metric, placed: Sequence[_Placed]) -> None:
-    axis.set_title(panel.title)
-    axis.set_ylabel(panel.unit)
-    for place, run in placed:
-        _draw_curve(axis, panel, run.rows, place)
-    if panel.lines == "delta":
-        _draw_radii(axis, placed)
-    if panel.is_log:
-        make_logarithmic(axis)
-    if panel.is_share:
-        axis.set_ylim(bottom=0)
-
-
-def _draw_curve(axis: Axes, panel: Metric, rows: Rows, place: int) -> None:
-    steps, means, *_ = mean_curve([rows], panel)
-    if not steps:
+def head_panels(
+    axes: Sequence[Axes], metric: Metric, facets: Sequence[Facet], part: Part, sheet: Sheet, *, place: int
+) -> None:
+    """Titles and labels of panel ``place``: the metric above it, or beside many that have the methods above them."""
+    if len(facets) == 1:
+        panel_title(axes[0], metric.title, part.title_inches(sheet.width))
+        name_beside(axes[0], [metric.unit], part.height - 0.2)
+        axes[0].set_xlabel("step", fontsize=SMALL)
         return
-    color = PALETTE[place % len(PALETTE)]
-    if len(steps) >= 24:  # shorter curves are not smoothed
-        value_at = dict(zip(*series(rows, panel.name), strict=True))
-        axis.plot(steps, [value_at[step] for step in steps], color=color, linewidth=0.7, alpha=0.28)
-    # Markers of different runs stand at different steps, so that equal curves do not cover each other.
-    every = max(1, len(steps) // 6)
-    marker: dict[str, Any] = {"marker": MARKERS[place % len(MARKERS)], "markersize": 3.6}
-    marker |= {"markeredgecolor": "white", "markeredgewidth": 0.4}
-    axis.plot(steps, means, color=color, linewidth=1.6, markevery=(place * every // 4 % every, every), **marker)
+    head_facets(axes, facets, [metric.title, metric.unit], part, sheet, place=place, x_label="step")
 
 
-def _draw_radii(axis: Axes, placed: Sequence[_Placed]) -> None:
-    """A dashed line at each delta, in the run's colour; grey if several runs have that delta."""
+def _reading(curves: Sequence[TrainingCurve], facets: Sequence[Facet]) -> list[str]:
+    """Says what bold, thin and pale lines are."""
+    most = max(len(curve.runs) for curve in curves)
+    said = ["bold: running mean", "thin: each seed" if most > 1 else "thin: every step"]
+    if len(facets) > 1:
+        said.append("grey: the other methods")
+    return said
+
+
+def _draw_radii(axis: Axes, curves: Sequence[tuple[TrainingCurve, Line]], *, is_named: bool) -> None:
+    """A dashed line at each delta, in the look's colour; grey if several curves have that delta."""
     colors: dict[float, str] = {}
-    for place, run in placed:
-        if run.delta is not None:
-            colors[run.delta] = "#666666" if run.delta in colors else PALETTE[place % len(PALETTE)]
-    for delta, color in colors.items():
-        axis.axhline(delta, color=color, linewidth=1.0, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
+    for curve, line in curves:
+        if curve.delta is not None:
+            colors[curve.delta] = "#666666" if curve.delta in colors else line.look["color"]
+    written: list[float] = []
+    for delta, color in sorted(colors.items()):
+        axis.axhline(delta, color=color, linewidth=0.9, linestyle=(0, (6, 3)), alpha=0.75, zorder=1.5)
+        if not is_named or any(abs(math.log(delta / other)) < math.log(_CLOSE) for other in written):
+            continue
+        written.append(delta)
         axis.annotate(
             f"δ {delta:g}",
             xy=(1, delta),
             xycoords=("axes fraction", "data"),
-            xytext=(3, 0),
+            xytext=(2, 0),
             textcoords="offset points",
             ha="left",
             va="center",
-            fontsize=7.5,
+            fontsize=SMALL,
             color=color,
             annotation_clip=False,
         )
-
-
-def _draw_legend(figure: Figure, free_cell: Axes | None, placed: Sequence[_Placed], num_columns: int) -> None:
-    """The legend, below the panels or in a cell that no panel needs."""
-    keys = [_key(place) for place, _ in placed]
-    labels = [legible(run.label) for _, run in placed]
-    if free_cell is not None:
-        free_cell.legend(keys, labels, loc="center left", labelspacing=0.8, fontsize=9)
-    else:
-        figure.legend(keys, labels, loc="outside lower center", ncols=min(num_columns, len(keys)))
-
-
-def _key(place: int) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    marker = MARKERS[place % len(MARKERS)]
-    return Line2D([], [], color=PALETTE[place % len(PALETTE)], marker=marker, linewidth=1.8, markersize=4.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from evals.files.frames import TEXT, frame_of
 from evals.files.metric_rows import metric_dtypes, metric_rows
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE, Result, Row, read_result, results_frame
+from evals.results.labels import labels_of
 from evals.text import visible
 
 if TYPE_CHECKING:
@@ -106,6 +107,31 @@ def read_sources(
     return Sources(results, runs, heads, sweeps)
 
 
+def named_by_samples(sources: Sources) -> Sources:
+    """``sources`` in which results without a label are called by the method of their samples.
+
+    If several have the same or it is not known, they are called by the part in which their paths differ. Results of a
+    run have its name.
+    """
+
+    def is_unnamed(one: Labelled) -> bool:
+        return not one.was_given and not any(run in one.path.parents for run in sources.runs)
+
+    unnamed = [one for one in sources.results if is_unnamed(one)]
+    paths = list(dict.fromkeys(one.path for one in unnamed))
+    name_of = dict(zip(paths, labels_of(paths), strict=True))
+    methods = Counter(one.result.method for one in unnamed)
+    taken = {one.label for one in sources.results if not is_unnamed(one)}
+    results = []
+    for one in sources.results:
+        if is_unnamed(one):
+            method = one.result.method
+            is_own = method is not None and methods[method] == 1 and method not in taken
+            one = replace(one, label=method if method is not None and is_own else name_of[one.path])
+        results.append(one)
+    return replace(sources, results=results)
+
+
 def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:
     """The result under its label or else ``name``; if its rows have labels of their own, one result for each."""
     labels = dict.fromkeys((row.model_extra or {}).get("label") for row in result.rows)
@@ -131,7 +157,7 @@ def rows_by_label(
     made_by: str,
     expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of ``metrics`` in ``paths`` by label. The label is a row's own, the document's, or the file's name.
+    """The rows of ``metrics`` in ``paths`` by label: that of the row, that of the document, or as `named_by_samples`.
 
     A run directory stands for its results/*.json, of which those without such rows are left out. ``made_by`` is the
     command that makes the files, for messages; ``expand`` reads a sweep, as `read_sources` has it.
@@ -140,7 +166,7 @@ def rows_by_label(
         UsageError: two files have the same label, or a path occurs twice.
         DataError: a file is no result document or holds none of ``metrics``.
     """
-    sources = read_sources(paths, expand=expand)
+    sources = named_by_samples(read_sources(paths, expand=expand))
     rows: dict[str, list[Row]] = {}
     from_file: dict[str, Path] = {}
     for one in sources.results:

@@ -1,6 +1,6 @@
-"""Heatmaps: the similarities of all answers to one problem, with the answers of a cluster side by side."""
+"""Heatmaps: the similarities of the answers to one problem, with the answers of a cluster side by side."""
 
-# Axes: C correct answers.
+# Axes: C correct answers, W wrong ones, A answers shown (the correct ones, or all), U distinct texts.
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -14,25 +14,27 @@ from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.metrics.counting import clustering_settings, solutions
-from evals.samples.types import Samples
+from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import Integers
 
 
 class Heatmap(NamedTuple):
-    """``similarity_CC`` of the correct answers among n, largest cluster first, and the ``sizes`` of the clusters.
+    """``similarity_AA`` of the answers shown, and the ``sizes`` of the clusters of correct ones, largest first.
 
-    ``order_C`` says which correct answer (by sample index) stands where.
+    The first ``num_correct`` answers are correct, cluster after cluster; behind them the wrong ones, if they are shown.
+    ``order_A`` says which answer stands where: its place among the answers shown, by sample index.
     """
 
     benchmark: str
     id: str
     n: int
     setting: Setting
-    similarity_CC: Floats
-    order_C: Integers
+    similarity_AA: Floats
+    order_A: Integers
     sizes: tuple[int, ...]
+    num_correct: int
 
 
 def heatmap_of(
@@ -43,12 +45,15 @@ def heatmap_of(
     threshold: float | None = None,
     linkage: str = "components",
     tokens: str | None = None,
+    with_wrong: bool = False,
 ) -> Heatmap:
-    """The heatmap of the problem called ``id``.
+    """The heatmap of the problem called ``id``, of its correct answers or ``with_wrong`` of all.
+
+    Clusters are those that UCC counts, of correct answers alone. The wrong ones are in order of clusters of their own.
 
     Raises:
         UsageError: no problem has that id, or several benchmarks have one; or `cluster` refuses the setting.
-        DataError: the problem has no two correct answers, or a sample of it has no grade.
+        DataError: there are no two answers to show, or a sample has no grade.
     """
     samples = samples.of_problem(id)
     benchmarks = list(dict.fromkeys(row.benchmark for row in samples.rows))
@@ -57,28 +62,45 @@ def heatmap_of(
     thresholds = None if threshold is None else [threshold]
     setting = clustering_settings(benchmarks[0], [similarity], thresholds, linkage, tokens)[0]
     problem = samples.graded()[0]
-    if problem.correct < 2:
+    if (problem.n if with_wrong else problem.correct) < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "
-            "compares at least two: choose another --id"
+            f"compares at least two{'' if with_wrong else ' correct ones (--all: any)'}: choose another --id"
         )
+    rows = samples.problems()[0].samples
+    order_C, sizes = _clustered(problem, setting)
+    if not with_wrong:
+        return _heatmap(problem, setting, problem.completions, order_C, sizes)
+    wrong = [row.completion for row in rows if not row.correct]
+    order_W, _ = _clustered(problem._replace(completions=wrong), setting)
+    place_C, place_W = (np.flatnonzero([bool(row.correct) is kind for row in rows]) for kind in (True, False))
+    order_A = np.concatenate([place_C[order_C], place_W[order_W]])
+    return _heatmap(problem, setting, [row.completion for row in rows], order_A, sizes)
+
+
+def _heatmap(
+    problem: GradedProblem, setting: Setting, texts: list[str], order_A: Integers, sizes: tuple[int, ...]
+) -> Heatmap:
+    unique = solutions(problem._replace(completions=texts), setting.tokens)
+    place_A = unique.which_N[order_A]
+    similarity_UU = similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
+    similarity_AA = similarity_UU[np.ix_(place_A, place_A)]
+    return Heatmap(
+        problem.benchmark, problem.id, problem.n, setting, similarity_AA, order_A, sizes, len(problem.completions)
+    )
+
+
+def _clustered(problem: GradedProblem, setting: Setting) -> tuple[Integers, tuple[int, ...]]:
+    """The order of ``problem``'s completions by cluster, and the sizes of the clusters."""
+    if not problem.completions:
+        return np.arange(0), ()
     unique = solutions(problem, setting.tokens)
-    similarity_UU = similarity_of_distinct(similarity, unique, tokens=setting.tokens)
+    similarity_UU = similarity_of_distinct(setting.similarity, unique, tokens=setting.tokens)
     if setting.threshold is None:
         labels = by_first_appearance(unique.which_N)
     else:
-        labels = cluster_distinct(unique, similarity_UU, threshold=setting.threshold, linkage=linkage)
-    order_C = _ordered(similarity_UU, unique.which_N, np.asarray(labels))
-    place_C = unique.which_N[order_C]
-    return Heatmap(
-        problem.benchmark,
-        problem.id,
-        problem.n,
-        setting,
-        similarity_UU[np.ix_(place_C, place_C)],
-        order_C,
-        cluster_sizes(labels),
-    )
+        labels = cluster_distinct(unique, similarity_UU, threshold=setting.threshold, linkage=setting.linkage)
+    return _ordered(similarity_UU, unique.which_N, np.asarray(labels)), cluster_sizes(labels)
 
 
 def _ordered(similarity_UU: Floats, which_C: Integers, label_C: Integers) -> Integers:

@@ -10,11 +10,13 @@ import numpy as np
 
 from evals.figures.delta_lambda import delta_lambda_figure
 from evals.figures.flips import flips_figure
+from evals.figures.grid import GREY, add_legend, new_grid, styled
 from evals.figures.limitation import limitation_figure
-from evals.figures.panels import GREY, add_legend, draw_curve, line_look, new_grid, small_title, styled
+from evals.figures.method_looks import looks_of
+from evals.figures.panels import draw_curve, line_keys, line_look, make_logarithmic, panel_title, small_title
 from evals.figures.run_settings import Drawn, RunSetting
 from evals.figures.stability import entropy_figure, stability_figure
-from evals.figures.style import make_logarithmic, save_figure
+from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
 from experiments.replication.cells import (
     BASE,
@@ -106,24 +108,26 @@ def curves_figure(results: Results) -> Figure | None:
         ("Pass@k, %", passed, 100.0),
         ("UCC@k, distinct solutions", unique, 1.0),
     )
+    labels = list(everyone)
+    looks = looks_of(labels)
     with styled():
-        grid = new_grid(4, num_columns=2, size=(3.6, 2.3), labels=list(everyone))
+        grid = new_grid(4, height=1.9, most=2, labels=labels)
         for row, tag in enumerate((NUCLEUS, ALL)):
             for column, (title, measure, scale) in enumerate(kinds):
                 axis = grid.axes[2 * row + column]
-                for position, group in enumerate(everyone.values()):
+                for look, group in zip(looks, everyone.values(), strict=True):
                     found = [known(estimate_of(table(group, measure(k, tag)))) for k in _KS]
                     values, ends = [scale * one.mean for one in found], [_ends(one, scale) for one in found]
-                    draw_curve(axis, line_look(position), _KS, values, ends)
+                    draw_curve(axis, line_look(look), _KS, values, ends)
                 axis.set_xscale("log", base=2)
                 axis.set_xticks(_KS[::2], [str(k) for k in _KS[::2]])
-                axis.set_title(title)
+                panel_title(axis, title, grid.inches - 0.9)
                 axis.set_ylim(bottom=0)
                 small_title(axis, "top_p 0.7" if tag == NUCLEUS else "top_p 1")
                 if row:
                     axis.set_xlabel("k")
-        add_legend(grid.figure, list(everyone))
-    return grid.figure
+        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
+    return grid.figure.get_figure(root=True)
 
 
 def regimes_figure(results: Results) -> Figure | None:
@@ -134,14 +138,15 @@ def regimes_figure(results: Results) -> Figure | None:
         return None
     labels = [f"{cell}: {CELLS[cell]}" for cell in cells]
     deltas = [float(delta) for delta in DELTAS]
+    looks = looks_of(labels)
     with styled():
-        grid = new_grid(2, num_columns=2, size=(3.6, 2.6), labels=labels)
+        grid = new_grid(2, height=2.1, most=2, labels=labels)
         left, right = grid.axes
-        for position, cell in enumerate(cells):
+        for look, cell in zip(looks, cells, strict=True):
             realised = [known(estimate_of(table(group, log_of(mean_of(REALISED_KL))))) for group in groups[cell]]
             unique_found = [known(estimate_of(table(group, unique(256, ALL)))) for group in groups[cell]]
-            draw_curve(left, line_look(position), deltas, [float(np.exp(one.mean)) for one in realised])
-            draw_curve(right, line_look(position), deltas, [one.mean for one in unique_found])
+            draw_curve(left, line_look(look), deltas, [float(np.exp(one.mean)) for one in realised])
+            draw_curve(right, line_look(look), deltas, [one.mean for one in unique_found])
         left.plot(deltas, deltas, color=GREY, linewidth=0.9, linestyle="dashed")
         place: dict[str, Any] = {"textcoords": "offset points", "xytext": (14, 1), "fontsize": 7.5, "color": GREY}
         left.annotate("KL = δ", (deltas[-1], deltas[-1]), **place)
@@ -154,28 +159,29 @@ def regimes_figure(results: Results) -> Figure | None:
             axis.set_title(title)
         right.set_ylim(bottom=0)
         small_title(right, "top_p 1")
-        add_legend(grid.figure, labels)
-    return grid.figure
+        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
+    return grid.figure.get_figure(root=True)
 
 
 def rollouts_figure(errors: Sequence[DualError]) -> Figure:
     """Bias and spread of lambda* and bias of A from N rollouts in relation to 256, a curve a delta."""
-    labels = [f"δ {delta}" for delta in DELTAS]
+    labels = [f"QUATRO δ {delta}" for delta in DELTAS]
+    looks = looks_of(labels)
     panels = (("λ*: bias, %", "bias"), ("λ*: spread, %", "spread"), ("A⁺: bias, %", "advantage"))
     with styled():
-        grid = new_grid(len(panels), num_columns=3, size=(2.6, 2.4), labels=labels)
+        grid = new_grid(len(panels), height=1.9, labels=labels)
         for axis, (title, name) in zip(grid.axes, panels, strict=True):
-            for position, delta in enumerate(DELTAS):
+            for look, delta in zip(looks, DELTAS, strict=True):
                 found = [getattr(error, name) for error in errors if error.delta == delta]
                 ends = [_ends(one, 100.0) for one in found]
-                draw_curve(axis, line_look(position), SIZES, [100 * one.mean for one in found], ends)
+                draw_curve(axis, line_look(look), SIZES, [100 * one.mean for one in found], ends)
             axis.axhline(0, color="#888888", linewidth=0.8)
             axis.set_xscale("log", base=2)
             axis.set_xticks(SIZES, [str(size) for size in SIZES])
             axis.set_title(title)
             axis.set_xlabel("rollouts N")
-        add_legend(grid.figure, labels)
-    return grid.figure
+        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
+    return grid.figure.get_figure(root=True)
 
 
 def _flips(results: Results) -> Figure | None:

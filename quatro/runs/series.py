@@ -13,8 +13,9 @@ import numpy as np
 
 from evals.errors import DataError, UsageError
 from evals.figures.run_settings import RunSetting
-from evals.figures.training import TrainingRun
+from evals.figures.training import TrainingCurve
 from evals.files.metric_rows import Rows
+from evals.text import visible
 from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.imported import is_imported, radius_of
@@ -44,27 +45,41 @@ class _Run(NamedTuple):
     leaves: Leaves
 
 
-def read_curves(paths: Sequence[Path]) -> list[TrainingRun]:
-    """Label, metrics and radius of each run at ``paths``, which may be imported.
+def read_curves(paths: Sequence[Path]) -> tuple[list[TrainingCurve], list[str]]:
+    """A curve for each run at ``paths``, which may be imported, and for each setting of a sweep; and warnings.
 
     Raises:
-        UsageError: a path is no run.
-        DataError: a metrics.jsonl is broken.
+        UsageError: a path is neither a run nor a sweep with runs.
+        DataError: a metrics.jsonl is broken, or no run of a sweep has metrics.
     """
-    curves = []
+    curves: list[TrainingCurve] = []
+    warnings: list[str] = []
     for path in paths:
-        rows = list(read_metrics(path))
         if is_imported(path):
-            delta = radius_of(rows)
+            rows = list(read_metrics(path))
+            curves.append(TrainingCurve(path.resolve().name, (rows,), radius_of(rows)))
         elif (path / "config.yaml").is_file():
-            delta = load_config(path).method.kl_radius
-        else:
-            raise UsageError(
-                f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them, and `quatro "
-                "runs import` makes one of the metrics of TRL or verl"
-            )
-        curves.append(TrainingRun(path.resolve().name, rows, delta))
-    return curves
+            radius = load_config(path).method.kl_radius
+            curves.append(TrainingCurve(path.resolve().name, (list(read_metrics(path)),), radius))
+        elif run_folders([path]):
+            found = read_settings([path])
+            warnings += found.warnings
+            labels = _full_labels(found.settings)
+            curves += [
+                TrainingCurve(label, one.runs, one.delta) for label, one in zip(labels, found.settings, strict=True)
+            ]
+    return curves, warnings
+
+
+def _full_labels(settings: Sequence[RunSetting]) -> list[str]:
+    """The label of each setting, with its learning rate, K and other keys where the settings differ in them."""
+    differs = {kind: len({getattr(one, kind) for one in settings}) > 1 for kind in ("lr", "inner_updates", "shared")}
+    labels = []
+    for one in settings:
+        lr = f"lr {one.lr:g}" if differs["lr"] else ""
+        inner = f"K {one.inner_updates}" if differs["inner_updates"] else ""
+        labels.append(", ".join(part for part in (one.label, lr, inner, one.shared) if part))
+    return labels
 
 
 def read_settings(paths: Sequence[Path]) -> RunSettings:
@@ -118,7 +133,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
         if not folders:
             raise UsageError(
                 f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
-                "`quatro runs list` shows them"
+                "`quatro runs list` shows them, and `quatro runs import` makes a run of the metrics of TRL or verl"
             )
         for folder in folders:
             found.setdefault(folder.resolve(), folder)
@@ -166,6 +181,7 @@ def _setting(runs: Sequence[_Run], shared: str, own: str) -> RunSetting:
         own=own,
         advantages=advantages,
         capped=capped,
+        names=tuple(visible(run.path.resolve().name) for run in runs),
     )
 
 

@@ -171,12 +171,12 @@ def _draw(arms: list[Arm], results: dict[tuple[str, float], Measured], root: Pat
     """Training curves of both runs; Pass@k and UCC@k of all three."""
     from evals.figures.curves import CurvePanel, curves_figure
     from evals.figures.style import save_figure
-    from evals.figures.training import TrainingRun, training_figure
+    from evals.figures.training import TrainingCurve, training_figure
     from quatro.config import load_config
     from quatro.runs.metrics import read_metrics
 
     runs = [
-        TrainingRun(arm.label, list(read_metrics(arm.run)), load_config(arm.run).method.kl_radius)
+        TrainingCurve(arm.label, (list(read_metrics(arm.run)),), load_config(arm.run).method.kl_radius)
         for arm in arms
         if arm.run is not None
     ]

@@ -9,8 +9,10 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.commands.plot import results, runs
+from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.help import App
 from quatro_cli.options import usage_error
+from quatro_cli.output import output
 
 app = App()
 
@@ -26,33 +28,39 @@ def _plot() -> None:
     """
 
 
+@printed
 def training(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN", help="Run directories; several share one figure.", autocompletion=completion.runs
+            metavar="RUN|SWEEP",
+            help="Run directories, each a curve; or sweeps, whose seeds are thin lines around a mean.",
+            autocompletion=completion.runs,
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: RUN/figures/training.png."),
-    ] = None,
+    *,
+    printing: Printing,
 ) -> None:
     """Draw the curves of training.
 
-    They are reward, entropy, lambda, realised KL against delta, clipped share and length.
+    They are reward, entropy, lambda, realised KL against delta, clipped share and length. More than four curves have a
+    panel for each method. One run or sweep has its figure in figures/training.png there.
 
     \b
     Examples:
       quatro plot training runs/quickstart-quatro-0
+      quatro plot training sweeps/delta --width page -o training.pdf
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
     from evals.figures.training import training_figure
     from quatro.runs.series import read_curves
 
-    if out is None and len(runs) > 1:
+    if printing.out is None and len(runs) > 1:
         raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
-    results.save(training_figure(read_curves(runs)), out or runs[0] / "figures" / "training.png", "training")
+    curves, warnings = read_curves(runs)
+    output.warn(*warnings)
+    figure = training_figure(curves, sheet=printing.sheet)
+    printing.save(figure, "training", default=runs[0] / "figures" / "training.png")
 
 
 app.add("training", training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,6 @@ from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
     Files,
     Id,
-    Labels,
     Linkage,
     Threshold,
     Tokens,
@@ -19,11 +19,15 @@ from quatro_cli.commands.eval.options import (
     graded_samples,
     require,
 )
+from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.options import Benchmarks, SweepCell, SweepTopP, expander, split
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from evals.figures.sheet import Sheet
+    from evals.results.entries import Entry
 
 Results = Annotated[
     list[Path],
@@ -33,14 +37,28 @@ Results = Annotated[
         autocompletion=completion.runs,
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."),
+OldLabel = Annotated[list[str], typer.Option("--label", default_factory=list, hidden=True)]
+WithPaper = Annotated[
+    bool, typer.Option("--with-paper", help="Draw the curves that the paper publishes, dashed and pale.")
 ]
 
 
+class Scale(StrEnum):
+    """The scales of heatmaps."""
+
+    fixed = "fixed"
+    data = "data"
+
+
+@printed
 def passk(
-    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+    results: Results,
+    benchmarks: Benchmarks,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
+    with_paper: WithPaper = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Draw Pass@k against k.
 
@@ -52,11 +70,19 @@ def passk(
       quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
       quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
     """
-    save(_curves(results, "pass@k", benchmarks, top_p, cell), out, "passk")
+    figure = _curves(results, "pass@k", benchmarks, top_p, cell, with_paper=with_paper, sheet=printing.sheet)
+    printing.save(figure, "passk")
 
 
+@printed
 def ucc(
-    results: Results, benchmarks: Benchmarks, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None
+    results: Results,
+    benchmarks: Benchmarks,
+    top_p: SweepTopP = None,
+    cell: SweepCell = None,
+    with_paper: WithPaper = False,
+    *,
+    printing: Printing,
 ) -> None:
     """Draw UCC@k against k.
 
@@ -67,9 +93,11 @@ def ucc(
       quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
     """
-    save(_curves(results, "ucc@k", benchmarks, top_p, cell), out, "ucc")
+    figure = _curves(results, "ucc@k", benchmarks, top_p, cell, with_paper=with_paper, sheet=printing.sheet)
+    printing.save(figure, "ucc")
 
 
+@printed
 def flips(
     results: Results,
     k: Annotated[
@@ -78,7 +106,8 @@ def flips(
     ] = None,
     top_p: SweepTopP = None,
     cell: SweepCell = None,
-    out: Out = None,
+    *,
+    printing: Printing,
 ) -> None:
     """Draw problems newly solved and flip@k, by difficulty.
 
@@ -102,10 +131,11 @@ def flips(
     if k is None:
         held = {row.k for found in rows.values() for row in found if row.k is not None}
         k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
-    save(flips_figure(rows, k=k), out, "flips")
+    printing.save(flips_figure(rows, k=k, sheet=printing.sheet), "flips")
 
 
-def similarity(results: Results, out: Out = None) -> None:
+@printed
+def similarity(results: Results, *, printing: Printing) -> None:
     """Draw histograms of how similar correct answers are.
 
     Benchmarks are down, similarities across, and files lie over one another.
@@ -120,10 +150,11 @@ def similarity(results: Results, out: Out = None) -> None:
     from evals.studies.similarity import METRIC
 
     rows = rows_by_label(results, (METRIC,), made_by="quatro eval similarity FILES -o FILE")
-    save(similarity_figure(rows), out, "similarity")
+    printing.save(similarity_figure(rows, sheet=printing.sheet), "similarity")
 
 
-def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, out: Out = None) -> None:
+@printed
+def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, *, printing: Printing) -> None:
     """Draw UCR beside pass@1, a bar for each set of samples.
 
     The files are those of `quatro eval side-by-side`, or several of `quatro eval ucc`.
@@ -142,16 +173,18 @@ def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = No
         made_by="quatro eval side-by-side FILES -o FILE",
         expand=expander(results, top_p, cell, kind="temperature"),
     )
-    save(temperature_figure(rows), out, "side-by-side")
+    printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")
 
 
+@printed
 def threshold(
     results: Results,
     k: Annotated[
         int | None,
         typer.Option("--k", metavar="K", min=1, help="k of UCC@k. Default: the largest that all files have."),
     ] = None,
-    out: Out = None,
+    *,
+    printing: Printing,
 ) -> None:
     """Draw UCC@k against the threshold of the similarity.
 
@@ -166,10 +199,12 @@ def threshold(
     from evals.results.reading import rows_by_label
 
     rows = rows_by_label(results, (UCC,), made_by="quatro eval ucc FILES --threshold 0.7,0.8,0.9 -o FILE")
-    save(threshold_figure(rows, k=k if k is not None else largest_common_k(rows)), out, "threshold")
+    k = k if k is not None else largest_common_k(rows)
+    printing.save(threshold_figure(rows, k=k, sheet=printing.sheet), "threshold")
 
 
-def bias(results: Results, out: Out = None) -> None:
+@printed
+def bias(results: Results, *, printing: Printing) -> None:
     """Draw UCC@k beside the clusters of k samples alone.
 
     The difference is what clustering all n samples adds. The files are those of `quatro eval bias`.
@@ -184,13 +219,14 @@ def bias(results: Results, out: Out = None) -> None:
     from evals.studies.partition_bias import RECLUSTERED
 
     rows = rows_by_label(results, (UCC, RECLUSTERED), made_by="quatro eval bias FILES -o FILE")
-    save(bias_figure(rows), out, "bias")
+    printing.save(bias_figure(rows, sheet=printing.sheet), "bias")
 
 
+@printed
 def heatmap(
     files: Files,
     benchmarks: Benchmarks,
-    label: Labels,
+    label: OldLabel,
     id: Id,
     similarity: Annotated[
         str, typer.Option("--similarity", metavar="NAME", help="exact, tfidf, rouge-l, jaccard or edit.")
@@ -198,15 +234,22 @@ def heatmap(
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
-    out: Out = None,
+    everyone: Annotated[
+        bool, typer.Option("--all", help="All answers: the wrong ones stand behind the correct ones.")
+    ] = False,
+    scale: Annotated[
+        Scale, typer.Option("--scale", metavar="fixed|data", help="Colours from 0 to 1, or from the data's low end.")
+    ] = Scale.fixed,
+    *,
+    printing: Printing,
 ) -> None:
-    """Draw how similar all correct answers to a problem are.
+    """Draw how similar the answers to a problem are.
 
-    There is a square for each file, ordered by cluster, with a frame around each cluster.
+    There is a square for each file, ordered by cluster, with a frame around each cluster of correct answers.
 
     \b
     Examples:
-      quatro plot heatmap samples/math500.jsonl --id test/algebra/12
+      quatro plot heatmap samples/math500.jsonl --id test/algebra/12 --all
       quatro plot heatmap gspo.jsonl ours.jsonl --id 60 --similarity rouge-l -o heatmap.pdf
     """
     from evals.figures.heatmap import heatmap_figure
@@ -220,25 +263,40 @@ def heatmap(
         samples, _ = graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
         found[name] = heatmap_of(
-            samples, id, similarity=similarity, threshold=threshold, linkage=linkage, tokens=tokens
+            samples,
+            id,
+            similarity=similarity,
+            threshold=threshold,
+            linkage=linkage,
+            tokens=tokens,
+            with_wrong=everyone,
         )
-    save(heatmap_figure(found), out, "heatmap")
+    figure = heatmap_figure(found, data_scale=scale is Scale.data, sheet=printing.sheet)
+    printing.save(figure, "heatmap")
 
 
-def _curves(results: list[Path], metric: str, benchmarks: list[str], top_p: float | None, cell: str | None) -> Figure:
-    from evals.figures.curves import curve_panels, curves_figure
+def _curves(
+    results: list[Path],
+    metric: str,
+    benchmarks: list[str],
+    top_p: float | None,
+    cell: str | None,
+    *,
+    with_paper: bool,
+    sheet: Sheet,
+) -> Figure:
+    from evals.figures.curves import curve_panels, curves_figure, published_beside
     from evals.results.entries import own_entries
-    from evals.results.reading import read_sources
+    from evals.results.reading import named_by_samples, read_sources
 
-    entries, warnings = own_entries(read_sources(results, expand=expander(results, top_p, cell)), metric)
+    sources = named_by_samples(read_sources(results, expand=expander(results, top_p, cell)))
+    entries, warnings = own_entries(sources, metric)
     output.warn(*warnings)
-    return curves_figure(curve_panels(entries, metric, benchmarks=split(benchmarks, "-b")))
-
-
-def save(figure: Figure, out: Path | None, name: str) -> None:
-    """Writes a figure to ``out``, or to NAME.png, and prints the path."""
-    from evals.figures.style import save_figure
-
-    path = out or Path(f"{name}.png")
-    save_figure(figure, path)
-    output.data(str(path))
+    published: list[Entry] = []
+    if with_paper:
+        published, notes = published_beside(metric, entries)
+        output.warn(*notes)
+    panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"), published=published)
+    if with_paper and not any(panel.published for panel in panels):
+        output.warn(f"--with-paper: the paper prints no {metric} of {', '.join(panel.title for panel in panels)}")
+    return curves_figure(panels, sheet=sheet)

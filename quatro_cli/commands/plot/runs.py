@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quatro_cli import completion
-from quatro_cli.commands.plot.results import Out, save
+from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from evals.figures.run_settings import Drawn, RunSetting
+    from evals.figures.run_settings import Drawn
 
 Runs = Annotated[
     list[Path],
@@ -25,10 +25,11 @@ Runs = Annotated[
 ]
 
 
-def limitation(runs: Runs, out: Out = None) -> None:
-    """Draw GSPO over learning rates and over inner updates K.
+@printed
+def limitation(runs: Runs, *, printing: Printing) -> None:
+    """Draw the baselines over learning rates and inner updates.
 
-    The curves are reward, clipped share and entropy.
+    The curves are reward, clipped share and entropy. Many baselines have a panel each.
 
     \b
     Examples:
@@ -37,10 +38,11 @@ def limitation(runs: Runs, out: Out = None) -> None:
     """
     from evals.figures.limitation import limitation_figure
 
-    _draw(limitation_figure, runs, out, "limitation")
+    _draw(limitation_figure, runs, printing, "limitation")
 
 
-def delta_lambda(runs: Runs, out: Out = None) -> None:
+@printed
+def delta_lambda(runs: Runs, *, printing: Printing) -> None:
     """Draw how delta sets advantages and lambda of QUATRO.
 
     One panel has the advantage of a correct rollout against how many are correct, the other lambda over the steps.
@@ -52,11 +54,14 @@ def delta_lambda(runs: Runs, out: Out = None) -> None:
     """
     from evals.figures.delta_lambda import delta_lambda_figure
 
-    _draw(delta_lambda_figure, runs, out, "delta-lambda")
+    _draw(delta_lambda_figure, runs, printing, "delta-lambda")
 
 
-def entropy(runs: Runs, out: Out = None) -> None:
-    """Draw the entropy of QUATRO, by delta, and of GSPO.
+@printed
+def entropy(runs: Runs, *, printing: Printing) -> None:
+    """Draw the entropy of QUATRO, by delta, and of the baselines.
+
+    More than four curves have a panel for each method. Runs that are left out are named on stderr.
 
     \b
     Examples:
@@ -65,14 +70,15 @@ def entropy(runs: Runs, out: Out = None) -> None:
     """
     from evals.figures.stability import entropy_figure
 
-    _draw(entropy_figure, runs, out, "entropy")
+    _draw(entropy_figure, runs, printing, "entropy")
 
 
-def stability(runs: Runs, out: Out = None) -> None:
-    """Draw how stable GSPO and QUATRO are.
+@printed
+def stability(runs: Runs, *, printing: Printing) -> None:
+    """Draw how stable the methods are.
 
     The panels are over inner updates K (a), over learning rates (b), and of QUATRO with and without its log-ratio
-    term (c).
+    term (c). Runs that are left out are named on stderr.
 
     \b
     Examples:
@@ -81,14 +87,14 @@ def stability(runs: Runs, out: Out = None) -> None:
     """
     from evals.figures.stability import stability_figure
 
-    _draw(stability_figure, runs, out, "stability")
+    _draw(stability_figure, runs, printing, "stability")
 
 
-def _draw(figure_of: Callable[[Sequence[RunSetting]], Drawn], runs: list[Path], out: Path | None, name: str) -> None:
+def _draw(figure_of: Callable[..., Drawn], runs: list[Path], printing: Printing, name: str) -> None:
     from quatro.runs.series import read_settings
 
     found = read_settings(runs)
     output.warn(*found.warnings)
-    drawn = figure_of(found.settings)
+    drawn = figure_of(found.settings, sheet=printing.sheet)
     output.warn(*drawn.notes)
-    save(drawn.figure, out, name)
+    printing.save(drawn.figure, name)

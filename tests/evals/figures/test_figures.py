@@ -7,7 +7,7 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.figures.method_looks import PALETTE
 from evals.figures.style import save_figure
-from evals.figures.training import TrainingRun, training_figure
+from evals.figures.training import TrainingCurve, training_figure
 from evals.files.metric_rows import running_mean, series
 
 pytest.importorskip("matplotlib")
@@ -20,8 +20,12 @@ def rows(steps: int, **metrics) -> list[dict]:
     ]
 
 
-def quatro(label="quatro", delta=0.01, steps=30) -> TrainingRun:
-    return TrainingRun(
+def curve(label, *runs, delta=None) -> TrainingCurve:
+    return TrainingCurve(label, runs, delta)
+
+
+def quatro(label="quatro", delta=0.01, steps=30) -> TrainingCurve:
+    return curve(
         label,
         rows(
             steps,
@@ -31,7 +35,7 @@ def quatro(label="quatro", delta=0.01, steps=30) -> TrainingRun:
             kl__new_old=lambda t: delta * (1 + 0.1 * math.sin(t)),
             kl__old_new=lambda t: delta * 7,
         ),
-        delta,
+        delta=delta,
     )
 
 
@@ -60,7 +64,7 @@ def test_running_mean_averages_what_exists_around_each_value():
 
 
 def test_a_panel_without_numbers_is_left_out():
-    with_clip = TrainingRun("gspo", rows(5, reward__mean=lambda t: 0.2, clip_fraction=lambda t: 0.1))
+    with_clip = curve("gspo", rows(5, reward__mean=lambda t: 0.2, clip_fraction=lambda t: 0.1))
     assert "Clipped" not in axes_by_title(training_figure([quatro()]))
     assert set(axes_by_title(training_figure([with_clip]))) == {"Reward", "Clipped"}
 
@@ -72,14 +76,14 @@ def test_the_radius_is_a_line_at_delta_on_a_logarithmic_axis():
     # The curves are of the KL that delta bounds, and of no other.
     assert max(max(line.get_ydata()) for line in axis.lines) == pytest.approx(0.11, rel=0.01)
     flat = {line.get_ydata()[0]: line.get_color() for line in axis.lines if len(line.get_ydata()) == 2}
-    assert flat == {0.01: PALETTE[0], 0.1: PALETTE[1]}
+    assert flat == {0.01: PALETTE[0], 0.1: PALETTE[1]}  # "wide" names no method
     low, high = axis.get_ylim()
     assert low < 0.01
     assert high > 0.1
 
 
 def test_a_negative_kl_estimate_is_not_drawn_on_the_logarithmic_axis():
-    run = TrainingRun("r", rows(4, kl__new_old=lambda t: -1e-9 if t == 2 else 0.01))
+    run = curve("r", rows(4, kl__new_old=lambda t: -1e-9 if t == 2 else 0.01))
     axis = axes_by_title(training_figure([run]))["Realised KL(new ‖ old)"]
     assert list(axis.lines[0].get_xdata()) == [1, 3, 4]
 
@@ -114,8 +118,29 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_what_cannot_be_drawn_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match="'empty' has no metrics yet"):
-        training_figure([TrainingRun("empty", [])])
+        training_figure([curve("empty", [])])
     with pytest.raises(DataError, match="none of the metrics reward/mean"):
-        training_figure([TrainingRun("odd", [{"step": 1, "reward/mean": None}])])
+        training_figure([curve("odd", [{"step": 1, "reward/mean": None}])])
     with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf"):
         save_figure(training_figure([quatro()]), tmp_path / "a.gif")
+
+
+def test_the_seeds_of_a_setting_are_thin_lines_around_their_mean():
+    seeds = [rows(5, reward__mean=lambda t, shift=shift: t + shift) for shift in (0.0, 1.0, 5.0)]
+    (axis,) = training_figure([curve("GSPO", *seeds)]).axes
+    *thin, mean = axis.lines
+    assert [line.get_ydata()[0] for line in thin] == [1.0, 2.0, 6.0]
+    assert mean.get_ydata()[0] == pytest.approx(3.0)
+    assert max(line.get_linewidth() for line in thin) < mean.get_linewidth()
+
+
+def test_more_than_four_curves_have_a_panel_for_each_method_on_shared_axes():
+    labels = ["GSPO", "DAPO", "QUATRO δ 0.1", "QUATRO δ 0.01", "QUATRO δ 0.001"]
+    curves = [curve(label, rows(5, reward__mean=lambda t, at=at: t + at)) for at, label in enumerate(labels)]
+    assert len(training_figure(curves[:4]).axes) == 1
+    figure = training_figure(curves)
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["GSPO", "DAPO", "QUATRO"]
+    assert len({axis.get_ylim() for axis in figure.axes}) == 1
+    own = [[line for line in axis.lines if line.get_marker() != "None"] for axis in figure.axes]
+    assert [len(lines) for lines in own] == [1, 1, 3]
+    assert [len(axis.lines) for axis in figure.axes] == [5, 5, 5]  # the others are pale behind

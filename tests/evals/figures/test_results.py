@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from evals.errors import DataError, UsageError
-from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure
+from evals.figures.curves import CurvePanel, Point, curve_panels, curves_figure, published_beside
 from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
-from evals.figures.method_looks import METHOD_LOOKS, PALETTE, places
-from evals.figures.panels import LINES, bar_look, line_look, shortened
+from evals.figures.method_looks import METHOD_LOOKS, looks_of
 from evals.figures.partition import bias_figure, largest_common_k, threshold_figure
+from evals.figures.sheet import Sheet, fitted, inches_of
 from evals.figures.similarity import similarity_figure
 from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
@@ -74,31 +74,46 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path, name, kind):
     assert len(first) > 4000
 
 
-def test_seven_labels_differ_in_colour_and_marker_and_more_in_their_dashes():
-    looks = [line_look(position) for position in range(21)]
-    assert len({(look["color"], look["marker"], str(look["linestyle"])) for look in looks}) == 21
-    assert len({look["color"] for look in looks[:7]}) == len({look["marker"] for look in looks[:7]}) == 7
-    assert len({bar_look(position)["hatch"] for position in range(7)}) == 7
-    with pytest.raises(UsageError, match="8 labels"):
-        temperature_figure({str(position): sides() for position in range(8)})
+def test_labels_of_one_method_share_hue_and_marker_and_differ_in_dash_or_shade():
+    looks = looks_of([f"GSPO, K {k}" for k in range(8)])
+    assert {(look.color, look.marker) for look in looks} == {METHOD_LOOKS["gspo"]}
+    assert len({(str(look.dash), look.is_hollow) for look in looks}) == 8
+    assert len({look.hatch for look in looks_of("abcdefghijkl")}) == 12
+    with pytest.raises(UsageError, match="13 labels"):
+        temperature_figure({str(position): sides() for position in range(13)})
 
 
-def test_a_method_keeps_its_colour_and_marker_whatever_stands_beside_it():
+def test_a_method_keeps_its_colour_and_marker_whatever_stands_beside_it_and_however_it_is_written():
     from quatro.methods import METHODS
 
     assert set(METHOD_LOOKS) == set(METHODS)
-    look = line_look(places(["base", "GSPO", "ours"])[1])
-    assert (look["color"], look["marker"]) == METHOD_LOOKS["gspo"]
-    assert places(["base", "GSPO", "ours", "gspo"]) == [0, 1, 2, 3]
-    assert places(["gspo", "quatro", "x"]) == [1, 0, 2]
-    assert places("abcdefghi") == list(range(9))
+    for labels in (["GSPO"], ["x", "y", "gspo"], ["Ours delta=0.1", "DAPO", "quickstart-gspo-0", "Base"]):
+        at = next(place for place, label in enumerate(labels) if "gspo" in label.lower())
+        assert looks_of(labels)[at][:2] == METHOD_LOOKS["gspo"]
+    # A label without a method takes none of those that are there.
+    first, second, third = looks_of(["mine", "QUATRO", "gspo"])
+    assert first.color not in (second.color, third.color)
+    assert looks_of(["ours"]) == looks_of(["quatro"])
 
 
-def test_a_long_label_is_cut_in_the_middle():
-    cut = shortened("begin" + "x" * 200 + "end\n", 30)
-    assert len(cut) == 30
-    assert cut.startswith("begin")
-    assert cut.endswith("xend\\n")
+def test_deltas_are_shades_from_light_to_dark_and_the_same_in_every_figure():
+    def lightness(look):
+        return sum(int(look.color[at : at + 2], 16) for at in (1, 3, 5))
+
+    deltas = ["QUATRO δ 0.0001", "Ours delta=0.001", "QUATRO δ 0.003", "ours delta=1e-2", "QUATRO δ 0.1", "QUATRO δ 7"]
+    looks = looks_of(deltas)
+    shades = [lightness(look) for look in looks]
+    assert shades == sorted(shades, reverse=True)
+    assert {look.marker for look in looks} == {"o"}
+    assert [looks_of([label])[0].color for label in deltas] == [look.color for look in looks]
+
+
+def test_a_long_label_is_cut_in_the_middle_to_its_inches():
+    cut = fitted("begin" + "W" * 5000 + "end\n", 2.0, size=8)
+    assert 1.8 < inches_of(cut, size=8) <= 2.0
+    assert cut.startswith("beginW")
+    assert cut.endswith("Wend\\n")
+    assert fitted("short", 2.0, size=8) == "short"
 
 
 def test_curves_stand_at_their_k_in_percent_with_their_band():
@@ -116,21 +131,7 @@ def test_curves_stand_at_their_k_in_percent_with_their_band():
     assert list(axis.lines[0].get_xdata()) == [1, 4]
     assert list(axis.lines[0].get_ydata()) == [25, 50]
     assert axis.collections[0].get_datalim(axis.transData).y0 == pytest.approx(20)
-    assert axis.get_title(loc="left") == "math500"
-
-
-@pytest.mark.parametrize("num_thresholds", [1, 3, 6, 9])
-def test_no_title_runs_into_another_text_however_many_thresholds_are_drawn(num_thresholds):
-    settings = [f"jaccard >= 0.{95 - t}, components, whitespace tokens" for t in range(num_thresholds)]
-    numbers = {Key("ucc@k", "benchmark of a long name", k, one): Number(k / 2) for one in settings for k in (1, 256)}
-    figure = curves_figure(curve_panels([Entry("ours", None, numbers)], "ucc@k"))
-    figure.draw_without_rendering()
-    drawn = [axis for axis in figure.axes if axis.has_data()]
-    boxes = [text.get_window_extent() for axis in drawn for text in (axis.title, axis._left_title, *axis.texts)]
-    boxes = [box for box in boxes if box.width]
-    assert len(boxes) == 2 * num_thresholds
-    assert [(a, b) for place, a in enumerate(boxes) for b in boxes[:place] if a.overlaps(b)] == []
-    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert axis.get_title(loc="left") == "MATH500"
 
 
 def test_the_average_is_a_panel_only_beside_several_benchmarks():
@@ -178,7 +179,7 @@ def test_the_heatmap_shows_the_matrix_on_one_scale_and_frames_clusters():
     narrow = heatmap_of(samples(["a b c", "a b c"]), "p", similarity="jaccard", threshold=0.5)
     figure = heatmap_figure({"wide": wide, "narrow": narrow})
     first, second = figure.axes[:2]
-    np.testing.assert_array_equal(first.images[0].get_array(), wide.similarity_CC)
+    np.testing.assert_array_equal(first.images[0].get_array(), wide.similarity_AA)
     assert first.images[0].get_clim() == second.images[0].get_clim()
     assert [(frame.get_x(), frame.get_width()) for frame in first.patches] == [(-0.5, 2), (1.5, 2)]
     assert not second.patches
@@ -211,8 +212,67 @@ def test_thresholds_ascend_on_the_x_axis_and_the_default_is_marked():
 def test_the_estimator_is_solid_and_clustering_afresh_is_dashed_in_one_colour():
     (axis,) = bias_figure({"ours": bias()}).axes
     solid, dashed = axis.lines
-    assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
-    assert solid.get_color() == dashed.get_color() == PALETTE[0]
-    assert LINES[1] != "solid"
+    assert solid.get_linestyle() == "-"
+    assert dashed.get_linestyle() != "-"
+    assert solid.get_color() == dashed.get_color() == METHOD_LOOKS["quatro"].color
     with pytest.raises(DataError, match="needs UCC@k"):
         bias_figure({"ours": [one for one in bias() if one.metric == "ucc@k"]})
+
+
+def published(label, k=4):
+    return Entry(f"{label} (paper)", "Qwen2.5-Math-1.5B", {Key("pass@k", "math500", k): Number(0.8)}, is_published=True)
+
+
+def test_curves_of_the_paper_are_dashed_and_pale_in_the_colour_of_their_method():
+    own = Entry("GSPO", "tiny", {Key("pass@k", "math500", 4): Number(0.5)})
+    panels = curve_panels([own], "pass@k", published=[published("GSPO")])
+    (axis,) = curves_figure(panels).axes
+    paper, ours = axis.lines
+    assert (list(paper.get_ydata()), list(ours.get_ydata())) == ([80], [50])
+    assert paper.get_color() == ours.get_color() == METHOD_LOOKS["gspo"].color
+    assert paper.get_linestyle() == "--"
+    assert paper.get_alpha() < 1
+    assert ours.get_linestyle() == "-"
+
+
+def test_only_what_compares_with_the_files_is_drawn_of_the_paper():
+    def beside(label, model="Qwen2.5-Math-1.5B"):
+        found, notes = published_beside("pass@k", [Entry(label, model, {})])
+        return [one.label for one in found], notes
+
+    assert beside("gspo seed 1") == (["GSPO (paper)"], [])
+    assert beside("Ours delta=0.1") == (["Ours delta=0.1 (paper)"], [])
+    assert len(beside("ours")[0]) == 3
+    assert len(beside("mine")[0]) == 9
+    assert len(beside("ours", "Qwen2.5-Math-7B")[0]) == 2
+    names, (note,) = beside("gspo", "tiny")
+    assert names == ["GSPO (paper)"]
+    assert "Qwen2.5-Math-1.5B" in note
+
+
+def test_names_stand_for_labels_in_order_and_keep_their_looks():
+    entries = [Entry(label, None, {Key("pass@k", "a", 1): Number(0.5)}) for label in ("gspo", "b")]
+    figure = curves_figure(curve_panels(entries, "pass@k"), sheet=Sheet(title="T", names=("First", "")))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["First", "b"]
+    assert figure.axes[0].lines[0].get_color() == METHOD_LOOKS["gspo"].color
+    assert figure.get_suptitle() == "T"
+    with pytest.raises(UsageError, match=r"1 names, and the figure has 2 labels.*gspo,b"):
+        curves_figure(curve_panels(entries, "pass@k"), sheet=Sheet(names=("one",)))
+
+
+def test_a_heatmap_of_all_answers_has_the_wrong_ones_behind_a_line_and_says_its_scale():
+    rows = [
+        Sample("a", "p", at, text, "7", correct=is_correct)
+        for at, (text, is_correct) in enumerate([("x y", False), ("a b c", True), ("q", False), ("a b d", True)])
+    ]
+    shown = heatmap_of(Samples(rows, []), "p", similarity="jaccard", threshold=0.5, with_wrong=True)
+    figure = heatmap_figure({"ours": shown})
+    axis, bar = figure.axes
+    assert axis.images[0].get_clim() == (0.0, 1.0)
+    assert [line.get_xdata()[0] for line in axis.lines] == [0, 1.5]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["correct", "wrong"]
+    assert axis.get_xlabel().startswith("4 answers, 2 wrong")
+    assert "scale 0 to 1" in bar.get_ylabel()
+    low = heatmap_figure({"ours": shown}, data_scale=True)
+    assert low.axes[0].images[0].get_clim()[0] == 0.0  # answers without a common word
+    assert "of the data" in low.axes[1].get_ylabel()

@@ -134,10 +134,26 @@ def test_the_heatmap_puts_clusters_side_by_side_the_largest_first():
     texts = ["p q r s", "a b c d", "p q r s t", "a b c d e", "z", "a b c d f"]
     found = heatmap_of(samples(texts, num_wrong=2), "p", similarity="jaccard", threshold=0.6)
     assert found.sizes == (3, 2, 1)
-    assert [set(part.tolist()) for part in np.split(found.order_C, [3, 5])] == [{1, 3, 5}, {0, 2}, {4}]
+    assert [set(part.tolist()) for part in np.split(found.order_A, [3, 5])] == [{1, 3, 5}, {0, 2}, {4}]
     assert found.n == 8
-    expected = similarity_of("jaccard", texts)[np.ix_(found.order_C, found.order_C)]
-    np.testing.assert_array_equal(found.similarity_CC, expected)
+    expected = similarity_of("jaccard", texts)[np.ix_(found.order_A, found.order_A)]
+    np.testing.assert_array_equal(found.similarity_AA, expected)
+
+
+def test_wrong_answers_stand_behind_the_clusters_of_correct_ones():
+    texts = ["p q r s", "a b c d", "a b c d e", "p q r s t", "z"]
+    held = samples(texts, num_wrong=3)
+    found = heatmap_of(held, "p", similarity="jaccard", threshold=0.6, with_wrong=True)
+    alone = heatmap_of(held, "p", similarity="jaccard", threshold=0.6)
+    is_correct = [row.correct for row in held.rows]
+    assert [is_correct[place] for place in found.order_A] == [True] * 5 + [False] * 3
+    assert sorted(found.order_A) == list(range(8))
+    assert (found.sizes, found.num_correct) == (alone.sizes, alone.num_correct) == ((2, 2, 1), 5)
+    everything = [row.completion for row in held.rows]
+    expected = similarity_of("jaccard", everything)[np.ix_(found.order_A, found.order_A)]
+    np.testing.assert_array_equal(found.similarity_AA, expected)
+    nothing = heatmap_of(samples([], num_wrong=2), "p", with_wrong=True)
+    assert (nothing.sizes, nothing.num_correct, len(nothing.order_A)) == ((), 0, 2)
 
 
 def test_a_heatmap_without_a_problem_or_with_too_many_is_refused():

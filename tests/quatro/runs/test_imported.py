@@ -137,8 +137,8 @@ def imported(tmp_path):
 
 
 def test_its_curves_have_the_radius_that_its_metrics_say(imported):
-    (curve,) = read_curves([imported])
-    assert (curve.label, curve.rows, curve.delta) == ("theirs", rows_of(imported), 0.01)
+    (curve,), _ = read_curves([imported])
+    assert (curve.label, curve.runs, curve.delta) == ("theirs", (rows_of(imported),), 0.01)
     assert radius_of([{"dual/delta": 0.01}, {"dual/delta": 0.1}]) is None
     assert radius_of([{"step": 1}]) is None
 

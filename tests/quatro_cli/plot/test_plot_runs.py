@@ -51,3 +51,55 @@ def test_missing_ingredients_end_with_4_and_a_folder_that_is_no_run_with_2(sweep
     assert "inner updates K" in result.stderr
     assert runner.invoke(app, ["plot", "entropy", str(tmp_path)]).exit_code == 2
     assert not (tmp_path / "x.png").exists()
+
+
+def test_a_sweep_is_grouped_by_setting_and_every_run_alone_is_a_curve(sweep, tmp_path):
+    from quatro.runs.series import read_curves
+
+    curves, _ = read_curves([sweep])
+    assert [(curve.label, len(curve.runs)) for curve in curves] == [
+        ("GSPO, K 1", 2),
+        ("GSPO, K 2", 2),
+        ("QUATRO δ 0.01, K 1", 2),
+        ("QUATRO δ 0.01, K 2", 2),
+    ]
+    alone, _ = read_curves([sweep / "runs/gspo-1-0", sweep / "runs/gspo-1-1"])
+    assert [(curve.label, len(curve.runs)) for curve in alone] == [("gspo-1-0", 1), ("gspo-1-1", 1)]
+    result = runner.invoke(app, ["plot", "training", str(sweep)])
+    assert result.stdout == f"{sweep / 'figures/training.png'}\n", result.output
+
+
+def test_runs_that_stand_in_no_part_are_named_with_the_reason(sweep, tmp_path):
+    result = runner.invoke(app, ["plot", "entropy", str(sweep), "-o", str(tmp_path / "x.svg")])
+    assert result.exit_code == 0, result.output
+    assert "left out, with K 2 and not 1: GSPO (gspo-2-0, gspo-2-1)" in result.stderr
+
+
+def test_the_size_names_and_title_are_options(sweep, tmp_path):
+    from matplotlib.image import imread
+
+    out = tmp_path / "x.png"
+    arguments = ["plot", "entropy", str(sweep), "-o", str(out), "--width", "column", "--dpi", "100"]
+    result = runner.invoke(app, [*arguments, "--labels", "Ours,", "--title", "Entropy of it"])
+    assert result.exit_code == 0, result.output
+    assert imread(out).shape[1] == 325
+    result = runner.invoke(app, [*arguments, "--labels", "a,b,c"])
+    assert result.exit_code == 2
+    assert "QUATRO δ 0.01,GSPO" in result.stderr
+
+
+COMMANDS = (
+    *("training", "passk", "ucc", "flips", "similarity", "heatmap", "side-by-side"),
+    *("threshold", "bias", "limitation", "delta-lambda", "entropy", "stability"),
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_the_shared_options_and_fits_on_a_screen(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = runner.invoke(app, ["plot", name, "--help"], terminal_width=80).stdout
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 100  # examples are not wrapped
+    for option in ("--width", "--dpi", "--labels", "--title", "--out"):
+        assert option in text
+    assert ("--with-paper" in text) == (name in ("passk", "ucc"))

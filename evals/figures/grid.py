@@ -1,0 +1,212 @@
+"""Panels of one figure: how many stand side by side on a sheet, which of them share axes, the legend below them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from evals.errors import DataError
+from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
+from evals.figures.style import STYLE, legible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+GREY = "#666666"
+_LEGEND_SIZE = STYLE["legend.fontsize"]
+_LEGEND_LINE, _NOTE_LINE, _TITLE_LINE = 0.16, 0.14, 0.2  # inches
+_KEY_INCHES = 0.5  # a key, and the gap before the next column
+_BESIDE_FACETS = 0.75  # the label and ticks at the left of facets
+LEAST = 1.55  # inches: the width of a panel with axes of its own, and
+LEAST_FACET = 0.82  # of one of many that share theirs
+
+
+@dataclass(frozen=True)
+class Part:
+    """``num_panels`` with ``num_facets`` each, which share their axes, a legend with ``labels`` and a ``note`` below.
+
+    ``height`` is that of a panel, and ``least`` the width that a facet needs, in inches; ``title`` stands above all.
+    With ``ratios`` the facets of a panel have these relative widths and share nothing.
+    """
+
+    num_panels: int
+    height: float
+    num_facets: int = 1
+    least: float = LEAST
+    most: int = 3
+    labels: Sequence[str] = ()
+    note: str = ""
+    title: str = ""
+    ratios: tuple[float, ...] = ()
+
+    def columns(self, width: float) -> tuple[int, int, int]:
+        """Facets side by side, lines of them in a panel, and panels side by side."""
+        least = self.least if self.num_facets <= 3 else min(self.least, LEAST_FACET)
+        fit = max(1, int((width + 0.05) / least))
+        lines = math.ceil(self.num_facets / fit)
+        across = math.ceil(self.num_facets / lines)
+        most = max(1, min(self.num_panels, self.most, fit // across))
+        return across, lines, math.ceil(self.num_panels / math.ceil(self.num_panels / most))  # two by two, not 3 and 1
+
+    def title_inches(self, width: float) -> float:
+        """How wide the title of a panel, or of a facet, may be."""
+        across, _, beside = self.columns(width)
+        if self.num_facets == 1:
+            return width / beside - 0.6
+        return (width / beside - _BESIDE_FACETS) / across - 0.08
+
+    def rows(self, width: float) -> int:
+        """Rows of axes."""
+        _, lines, beside = self.columns(width)
+        return math.ceil(self.num_panels / beside) * lines
+
+    def legend_lines(self, width: float) -> int:
+        """Lines of the legend."""
+        return math.ceil(len(self.labels) / legend_columns(self.labels, width)) if self.labels else 0
+
+    def inches(self, width: float) -> float:
+        """The height of everything."""
+        notes = _NOTE_LINE * (self.note.count("\n") + 1) if self.note else 0.0
+        legend = _LEGEND_LINE * self.legend_lines(width) + 0.08 if self.labels else 0.0
+        return self.rows(width) * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
+
+
+class Grid(NamedTuple):
+    """A figure, or a part of one, and the axes of its panels by facet; ``inches`` is the width of one."""
+
+    figure: Figure | SubFigure
+    panels: list[list[Axes]]
+    inches: float
+
+    @property
+    def axes(self) -> list[Axes]:
+        """The axes of panels that have one facet."""
+        return [own[0] for own in self.panels]
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Everything inside is drawn in the one style of `evals.figures.style`."""
+    import matplotlib
+
+    with matplotlib.rc_context(cast("Any", STYLE)):
+        yield
+
+
+def new_figure(sheet: Sheet, parts: Sequence[Part]) -> tuple[Figure, list[Grid]]:
+    """A figure as wide as the sheet, and a grid of axes for each part, one above the other.
+
+    Raises:
+        DataError: there is no panel.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if not parts or any(part.num_panels < 1 for part in parts):
+        raise DataError("nothing to draw: no panel has a number")
+    heights = [part.inches(sheet.width) for part in parts]
+    figure = Figure(
+        figsize=(sheet.width, sum(heights) + (_TITLE_LINE if sheet.title else 0.0)),
+        layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02),
+    )
+    if sheet.title:
+        title = fitted(sheet.title, sheet.width - 0.2, size=9, weight="bold")
+        figure.suptitle(title, fontsize=9, fontweight="bold")
+    wholes: list[Figure | SubFigure] = [figure]
+    if len(parts) > 1:
+        wholes = list(figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights, hspace=0).flat)
+    return figure, [_lay_out(whole, part, sheet.width) for whole, part in zip(wholes, parts, strict=True)]
+
+
+def new_grid(num_panels: int, *, height: float, sheet: Sheet = PAGE, **of_part: Any) -> Grid:
+    """A figure with one `Part`."""
+    return new_figure(sheet, [Part(num_panels, height, **of_part)])[1][0]
+
+
+def _lay_out(figure: Figure | SubFigure, part: Part, width: float) -> Grid:
+    across, lines, beside = part.columns(width)
+    ratios = part.ratios * beside if part.ratios else None
+    cells = figure.subplots(part.rows(width), beside * across, squeeze=False, width_ratios=ratios)
+    for axis in cells.flat:
+        axis.set_axis_off()
+    panels: list[list[Axes]] = []
+    for place in range(part.num_panels):
+        top, left = place // beside * lines, place % beside * across
+        own = [cells[top + at // across][left + at % across] for at in range(part.num_facets)]
+        for at, axis in enumerate(own):
+            axis.set_axis_on()
+            if part.ratios:
+                continue
+            if part.num_facets > 1 and (panels or at):
+                axis.sharex(panels[0][0] if panels else own[0])
+            if at:
+                axis.sharey(own[0])
+            if at % across:
+                axis.tick_params(labelleft=False)
+            if at + across < part.num_facets or (
+                part.num_facets > 1 and lines == 1 and place + beside < part.num_panels
+            ):
+                axis.tick_params(labelbottom=False)
+        panels.append(own)
+    if part.title:
+        title = fitted(part.title, width - 0.2, size=8.5, weight="bold")
+        figure.suptitle(title, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+    return Grid(figure, panels, width / (beside * across))
+
+
+def add_legend(figure: Figure | SubFigure, keys: Sequence[Any], *, note: str = "") -> None:
+    """A legend of matplotlib ``keys``, whose labels are cut to the width, below the panels; above it a small note."""
+    width = float(figure.get_figure(root=True).get_size_inches()[0])
+    for key in keys:
+        key.set_label(legend_text(str(key.get_label()), width))
+    columns = legend_columns([str(key.get_label()) for key in keys], width)
+    if not keys:
+        figure.supxlabel(note_text(note, width), fontsize=SMALL, color=GREY, x=0.99, ha="right")
+        return
+    legend = figure.legend(handles=keys, loc="outside lower center", ncols=columns)
+    if note:
+        legend.set_title(note_text(note, width))
+        legend.set_alignment("left")
+        legend.get_title().set(fontsize=SMALL, color=GREY)
+
+
+def legend_text(label: str, width: float) -> str:
+    """``label`` as it fits into a legend."""
+    return fitted(label, width - _KEY_INCHES - 0.1, size=_LEGEND_SIZE)
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """As many columns as the longest label leaves room for."""
+    longest = max((inches_of(legend_text(label, width), size=_LEGEND_SIZE) for label in labels), default=0.0)
+    return max(1, min(len(labels), int(width / (longest + _KEY_INCHES))))
+
+
+def note_text(note: str, width: float) -> str:
+    """Each line of ``note`` as it fits."""
+    return "\n".join(fitted(line, width - 0.15, size=SMALL) for line in note.split("\n"))
+
+
+def wrapped(
+    parts: Sequence[str],
+    width: float,
+    *,
+    size: float = SMALL,
+    weight: str = "normal",
+    joint: str = "; ",
+    most: int = 9,
+) -> str:
+    """``parts`` on as few lines as they fit on, and at most so many; the last one may be too long then."""
+    lines: list[str] = []
+    for part in map(legible, filter(None, parts)):
+        longer = f"{lines[-1]}{joint}{part}" if lines else part
+        if lines and (len(lines) == most or inches_of(longer, size=size, weight=weight) <= width):
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return "\n".join(lines)

@@ -1,0 +1,118 @@
+"""The options that all figures share, and where a figure is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from quatro_cli.output import output
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from evals.figures.sheet import Sheet
+
+
+PAGE_HEIGHT = 9.0  # inches between the margins of a page
+
+
+class Width(StrEnum):
+    """The widths of `quatro plot`."""
+
+    column = "column"
+    page = "page"
+
+
+@dataclass(frozen=True)
+class Printing:
+    """What the shared options say: the width, title and names of a figure, and its file."""
+
+    width: Width
+    dpi: int
+    labels: str | None
+    title: str
+    out: Path | None
+
+    @property
+    def sheet(self) -> Sheet:
+        from evals.figures.sheet import WIDTHS, Sheet
+
+        names = () if self.labels is None else tuple(name.strip() for name in self.labels.split(","))
+        return Sheet(WIDTHS[self.width.value], self.title, names)
+
+    def save(self, figure: Figure, name: str, *, default: Path | None = None) -> None:
+        """Writes ``figure`` to the file asked for, else to ``default`` or NAME.png, and prints the path."""
+        from evals.figures.style import save_figure
+
+        height = figure.get_size_inches()[1]
+        if height > PAGE_HEIGHT:
+            output.warn(f"the figure is {height:.1f} inches high, more than a page: --width page, or draw less of it")
+        path = self.out or default or Path(f"{name}.png")
+        save_figure(figure, path, dpi=self.dpi)
+        output.data(str(path))
+
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "width": (
+        Annotated[
+            Width,
+            typer.Option(
+                "--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.", show_default=True
+            ),
+        ],
+        Width.page,
+    ),
+    "dpi": (
+        Annotated[int, typer.Option("--dpi", metavar="N", min=50, max=1200, help="Pixels per inch of a PNG.")],
+        200,
+    ),
+    "labels": (
+        Annotated[
+            str | None,
+            typer.Option("--labels", metavar="NAME[,NAME]", help="Names in the legend, in its order; empty keeps one."),
+        ],
+        None,
+    ),
+    "title": (
+        Annotated[str, typer.Option("--title", metavar="TEXT", help="Above the figure.", show_default=False)],
+        "",
+    ),
+    "out": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."
+            ),
+        ],
+        None,
+    ),
+}
+
+
+def printed(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the shared options in place of its last parameter ``printing``."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name != "printing"
+    ]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in _OPTIONS.items()
+    ]
+
+    @wraps(command)
+    def with_options(*arguments: Any, **options: Any) -> None:
+        command(*arguments, printing=Printing(**{name: options.pop(name) for name in _OPTIONS}), **options)
+
+    with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    return with_options

@@ -1,0 +1,74 @@
+"""`quatro plot heatmap | passk` from the outside."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def samples(tmp_path):
+    rows = [("a b c", True), ("x", False), ("a b d", True), ("y z", False)]
+    path = tmp_path / "gspo.jsonl"
+    lines = [
+        {"benchmark": "math500", "id": "p", "sample_index": at, "completion": text, "answer": "7", "correct": correct}
+        for at, (text, correct) in enumerate(rows)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("options", [[], ["--all"], ["--all", "--scale", "data"], ["--label", "GSPO"]])
+def test_a_heatmap_of_correct_or_all_answers_is_written(samples, tmp_path, options):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "x.svg"
+    result = runner.invoke(app, ["plot", "heatmap", str(samples), "--id", "p", "-o", str(out), *options])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{out}\n"
+    assert out.read_bytes().startswith(b"<?xml")
+
+
+def test_an_unknown_scale_is_refused(samples):
+    result = runner.invoke(app, ["plot", "heatmap", str(samples), "--id", "p", "--scale", "odd"])
+    assert result.exit_code == 2
+
+
+def test_the_papers_curves_are_drawn_or_their_absence_is_said(samples, tmp_path):
+    pytest.importorskip("matplotlib")
+    document = tmp_path / "gspo.json"
+    runner.invoke(app, ["eval", "passk", str(samples), "--k", "1,2", "--label", "GSPO", "-o", str(document)])
+    drawn = []
+    for options in ([], ["--with-paper"]):
+        out = tmp_path / f"{len(options)}.png"
+        result = runner.invoke(app, ["plot", "passk", str(document), "-o", str(out), *options])
+        assert result.exit_code == 0, result.output
+        drawn.append(out.read_bytes())
+    assert "the paper's curves are of Qwen2.5-Math-1.5B" in result.stderr
+    assert drawn[0] != drawn[1]
+    document.write_text(document.read_text(encoding="utf-8").replace("math500", "elsewhere"), encoding="utf-8")
+    result = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.png"), "--with-paper"])
+    assert "the paper prints no pass@k of elsewhere" in result.stderr
+    figure = runner.invoke(app, ["plot", "passk", str(document), "-o", str(tmp_path / "x.png"), "--labels", "a,b"])
+    assert figure.exit_code == 2
+    assert "--labels has 2 names" in figure.stderr
+
+
+def test_results_without_a_label_are_called_by_the_method_of_their_samples_or_by_their_paths(samples, tmp_path):
+    from evals.results.reading import named_by_samples, read_sources
+
+    paths = []
+    for folder, method in (("a", "gspo"), ("b", "quatro"), ("c", None), ("d", None)):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "passk.json"
+        runner.invoke(app, ["eval", "passk", str(samples), "--k", "1", "-o", str(path)])
+        document = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**document, "method": method}), encoding="utf-8")
+        paths.append(path)
+    named = named_by_samples(read_sources(paths))
+    assert [one.label for one in named.results] == ["gspo", "quatro", "c", "d"]
+    result = runner.invoke(app, ["plot", "passk", *map(str, paths), "-o", str(tmp_path / "x.png")])
+    assert result.exit_code == 0, result.output
