@@ -52,7 +52,7 @@ MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 DIGITS = 2
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
-MOST_BARS = 7  # labels of a figure of bars (evals/figures/panels.py)
+MOST_BARS = 12  # labels of a figure of bars (evals/figures/method_looks.py)
 MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
@@ -238,8 +238,9 @@ def _heatmap(found: _Sources) -> Drawn:
     common = sorted(set.intersection(*several), key=lambda id: (zlib.crc32(id.encode()), id))
     if not common:
         raise DataError(f"no problem of {SIMILARITY_BENCHMARKS[0]} has two correct answers of each of {list(graded)}")
-    drawn = heatmap_figure({label: heatmap_of(samples, common[0]) for label, samples in graded.items()})
-    return Drawn(drawn, ["The problem is the first by a checksum of its id: it was not chosen for its looks."])
+    drawn = {label: heatmap_of(one, common[0], with_wrong=True) for label, one in graded.items()}
+    note = "The problem is the first by a checksum of its id: it was not chosen for its looks."
+    return Drawn(heatmap_figure(drawn), [note])
 
 
 _FIGURES = (
