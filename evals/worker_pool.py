@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 EXIT_LIMIT_S = 10.0
@@ -25,6 +26,30 @@ _READ_BYTES = 1 << 16
 
 Message = dict[str, Any]
 Respond = Callable[[Message], None]
+
+
+def usable_cores() -> int:
+    """How many processes can work at once: the cores that this process may use, or as many as its cgroup pays for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, granted_cores(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")))))
+
+
+def granted_cores(root: Path, membership: Path) -> float:
+    """The cores' worth of time that cgroups grant the process with this `/proc/PID/cgroup`; infinity without a limit.
+
+    In version 2 a group and each that it lies in may have a limit, and the least holds.
+    """
+    granted = math.inf
+    with contextlib.suppress(OSError, ValueError):  # no such file system, or one that says something else
+        own = next((line[3:] for line in membership.read_text().splitlines() if line.startswith("0::")), "/")
+        for group in (Path(own), *Path(own).parents):
+            limit = root / group.relative_to("/") / "cpu.max"
+            quota, period = limit.read_text().split() if limit.is_file() else ("max", "1")
+            granted = min(granted, math.inf if quota == "max" else int(quota) / int(period))
+    with contextlib.suppress(OSError, ValueError):  # version 1, as a container sees it
+        quota_us, period_us = (int((root / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        granted = min(granted, quota_us / period_us if quota_us > 0 else math.inf)
+    return granted
 
 
 class Failure(NamedTuple):
@@ -85,10 +110,15 @@ class WorkerPool:
                 raise CannotStartError(self._why_none)
 
     def ask(
-        self, requests: Sequence[object], on_answer: Callable[[Message | Failure], None] | None = None
+        self,
+        requests: Sequence[object],
+        on_answer: Callable[[Message | Failure], None] | None = None,
+        *,
+        jobs: int | None = None,
     ) -> list[Message | Failure]:
         """Answers in the order of the requests; ``on_answer`` is told each as it comes.
 
+        ``jobs`` starts no more processes than that.
         If a process fails, the first request that it had not answered fails; its other requests go to the next process.
 
         Raises:
@@ -98,7 +128,7 @@ class WorkerPool:
         indices = range(len(requests))
         waiting = deque(list(indices[i : i + self._chunk_size]) for i in indices[:: self._chunk_size])
         with self._closed_after_errors():
-            self._grow(len(waiting))
+            self._grow(min(len(waiting), jobs or self.num_workers))
             while self._workers and (waiting or any(worker.open for worker in self._workers)):
                 for worker in self._workers:
                     if waiting and worker.is_ready and not worker.open:

@@ -12,6 +12,7 @@ from evals.code.programs import extract_program
 from evals.code.tests import SETS, sandbox_tests
 from evals.errors import MissingError
 from evals.sandbox import VERSION, IsolationError, Job, Limits, Sandbox, Verdict, probe
+from evals.worker_pool import usable_cores
 
 # Set to 1, programs run even where nothing isolates them; `--allow-unsafe-code` sets it.
 ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
@@ -76,9 +77,7 @@ class CodeGrader:
         self.limits = Limits(timeout_s=timeout_s, memory_mb=memory_mb)
         self.every_test = every_test
         try:
-            self._sandbox = Sandbox(
-                workers=workers or len(os.sched_getaffinity(0)), allow_unsafe=os.environ.get(ALLOW_UNSAFE) == "1"
-            )
+            self._sandbox = Sandbox(workers=workers or usable_cores(), allow_unsafe=os.environ.get(ALLOW_UNSAFE) == "1")
         except IsolationError as error:
             raise MissingError(
                 f"model-written code is not run here: {error}; `quatro doctor` shows what was tried. If you trust "

@@ -75,11 +75,13 @@ def grade_many(
     policy: Policy = "strict",
     extraction: ExtractionPolicy = "boxed",
     relative_tolerance: float = 0.0,
+    jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
     """`grade` of every (completion, answer), each different pair of extracted answer and reference graded once.
 
-    ``on_progress(done, total)`` is called as pairs of the symbolic stage are graded, which takes most of the time.
+    Up to ``jobs`` processes do computer algebra (None: one a usable core); ``on_progress(done, total)`` is called as
+    pairs of this stage are graded, which takes most of the time.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown grading policy {policy!r}; expected one of {', '.join(POLICIES)}")
@@ -105,7 +107,7 @@ def grade_many(
             known[key] = Grade(equality.is_equal, outcome, settled, equality.stage)
         grades.append(known[key])
     if waiting:
-        found = shared_cache().grade(list(waiting), on_progress)
+        found = shared_cache().grade(list(waiting), on_progress, jobs=jobs)
         for (pair, indices), one in zip(waiting.items(), found, strict=True):
             symbolic = Grade(one.outcome == "correct", one.outcome, pair.answer, one.stage, one.detail)
             for index in indices:

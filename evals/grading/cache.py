@@ -30,9 +30,12 @@ class GradeCache:
         self._lock = threading.Lock()
 
     def grade(
-        self, pairs: Sequence[Pair], on_progress: Callable[[int, int], None] | None = None
+        self, pairs: Sequence[Pair], on_progress: Callable[[int, int], None] | None = None, *, jobs: int | None = None
     ) -> list[SymbolicGrade]:
-        """Grades of the pairs, in their order; ``on_progress(done, total)`` counts those that workers grade."""
+        """Grades of the pairs, in their order; ``on_progress(done, total)`` counts those that workers grade.
+
+        ``jobs`` starts no more workers than that.
+        """
         keys = [_key(pair) for pair in pairs]
         found: dict[_Key, SymbolicGrade] = {}
         missing: dict[_Key, Pair] = {}
@@ -47,7 +50,7 @@ class GradeCache:
         if missing:
             total = len(missing)
             tell = (lambda done: on_progress(done, total)) if on_progress else None
-            found.update(zip(missing, self._workers.grade(list(missing.values()), tell), strict=True))
+            found.update(zip(missing, self._workers.grade(list(missing.values()), tell, jobs=jobs), strict=True))
             self._keep({key: found[key] for key in missing})
         return [found[key] for key in keys]
 

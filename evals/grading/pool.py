@@ -6,13 +6,12 @@ tried once more; a second time gives the outcome `infra_error`, as do pairs for 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from evals.errors import MissingError
-from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
+from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool, usable_cores
 
 CPU_LIMIT_S = 2.0
 MAX_ATTEMPTS = 2
@@ -56,7 +55,7 @@ class SymbolicGrader:
     ) -> None:
         self._pool = WorkerPool(
             [*command, str(cpu_limit_s)],
-            num_workers=num_workers or _usable_cpus(),
+            num_workers=num_workers or usable_cores(),
             timeout_s=WALL_LIMIT_S,
             start_timeout_s=WALL_LIMIT_S,
             chunk_size=CHUNK_SIZE,
@@ -66,8 +65,12 @@ class SymbolicGrader:
             environment={"PYTHONHASHSEED": "0"},
         )
 
-    def grade(self, pairs: Sequence[Pair], on_progress: Callable[[int], None] | None = None) -> list[SymbolicGrade]:
+    def grade(
+        self, pairs: Sequence[Pair], on_progress: Callable[[int], None] | None = None, *, jobs: int | None = None
+    ) -> list[SymbolicGrade]:
         """Grades of the pairs, in their order; ``on_progress`` is told how many are done.
+
+        ``jobs`` starts no more processes than that.
 
         Raises:
             MissingError: workers cannot be started on this machine: something that they need is missing.
@@ -85,7 +88,7 @@ class SymbolicGrader:
                     on_progress(num_done)
 
             try:
-                answers = self._pool.ask([pairs[index]._asdict() for index in open_pairs], count)
+                answers = self._pool.ask([pairs[index]._asdict() for index in open_pairs], count, jobs=jobs)
             except CannotStartError as error:
                 raise MissingError(f"the grader's worker process cannot start: {error}") from error
             grades.update((index, _grade(answer)) for index, answer in zip(open_pairs, answers, strict=True))
@@ -108,7 +111,3 @@ def _grade(answer: Message | Failure) -> SymbolicGrade:
         return SymbolicGrade("infra_error", detail=f"worker {answer.detail}")
     outcome: SymbolicOutcome = "infra_error" if answer["outcome"] == "killed" else answer["outcome"]
     return SymbolicGrade(outcome, answer.get("stage", "symbolic"), answer.get("detail", ""))
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

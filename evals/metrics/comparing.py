@@ -15,16 +15,18 @@ from evals.errors import DataError
 from evals.files.strict_json import shown
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
-from evals.metrics.counting import clustering_settings, count_clusters, resolve_ks
-from evals.metrics.passk_ucc import Estimate, passk_counts, passk_estimates, ucc_estimates
+from evals.metrics.counted import Counted
+from evals.metrics.counting import clustering_settings, resolve_ks
+from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.about import Sampled
+from evals.samples.types import Samples
 
 
 def compare_passk(
-    a: Samples,
-    b: Samples,
+    a: Samples | Counted,
+    b: Samples | Counted,
     *,
     names: tuple[str, str],
     ks: Sequence[int] | None = None,
@@ -39,18 +41,18 @@ def compare_passk(
         UsageError: as `passk_result`.
     """
     check_beside_pass(also, taus)
-    graded_a, graded_b = a.graded(), b.graded()
-    check_comparable(graded_a, graded_b, names=names)
-    ks = resolve_ks(graded_a, ks)
-    counts_a, counts_b = passk_counts(a, graded_a, also=also), passk_counts(b, graded_b, also=also)
+    a, b = Counted.of(a), Counted.of(b)
+    check_comparable(a.problems, b.problems, names=names)
+    ks = resolve_ks(a.problems, ks)
+    counts_a, counts_b = (side.with_votes() if "maj" in also else side.problems for side in (a, b))
     estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
     estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
     return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
 
 
 def compare_ucc(
-    a: Samples,
-    b: Samples,
+    a: Samples | Counted,
+    b: Samples | Counted,
     *,
     names: tuple[str, str],
     similarities: Sequence[str] | None = None,
@@ -59,7 +61,7 @@ def compare_ucc(
     tokens: str | None = None,
     ks: Sequence[int] | None = None,
     seed: int = 0,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """UCC@k, UCR, clusters and effective number of ``b`` minus those of ``a``; options as in `ucc_result`.
@@ -68,20 +70,18 @@ def compare_ucc(
 
     Raises: as `compare_passk` and `ucc_result`.
     """
+    a, b = Counted.of(a), Counted.of(b)
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys(row.benchmark for row in (*a.rows, *b.rows))
+        for name in dict.fromkeys(problem.benchmark for problem in (*a.problems, *b.problems))
     }
-    graded_a, graded_b = a.graded(), b.graded()
-    check_comparable(graded_a, graded_b, names=names)
-    ks = resolve_ks(graded_a, ks)
-    counts_a, counts_b = (
-        count_clusters(graded, settings_of, jobs=jobs, on_progress=on_progress) for graded in (graded_a, graded_b)
-    )
+    check_comparable(a.problems, b.problems, names=names)
+    ks = resolve_ks(a.problems, ks)
+    counts_a, counts_b = (side.with_clusters(settings_of, jobs=jobs, on_progress=on_progress) for side in (a, b))
     return _comparison("ucc@k", names, ucc_estimates(counts_a, ks), ucc_estimates(counts_b, ks), seed, a, b)
 
 
-def check_comparable(a: Sequence[GradedProblem], b: Sequence[GradedProblem], *, names: tuple[str, str]) -> None:
+def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple[str, str]) -> None:
     """Raises DataError, which names the first problem that only one side has, or whose n differs."""
     n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
     n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
@@ -107,8 +107,8 @@ def _comparison(
     estimates_a: Sequence[Estimate],
     estimates_b: Sequence[Estimate],
     seed: int,
-    a: Samples,
-    b: Samples,
+    a: Counted,
+    b: Counted,
 ) -> Comparison:
     rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
     warnings = list(dict.fromkeys([*a.warnings, *b.warnings]))

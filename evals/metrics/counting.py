@@ -15,16 +15,20 @@ from evals.errors import DataError, UsageError
 from evals.estimators import vendi_score
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
+from evals.samples.about import Sampled
 from evals.samples.types import GradedProblem
 from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
+from evals.worker_pool import usable_cores
 
 # Similarities with a Vendi score: cosines, and the identity.
 POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
 
 BACKENDS = ("fast", "reference")
 LARGEST_DEFAULT_K = 256
+# Characters of different correct answers from which processes save more than their start costs.
+LEAST_SHARED = 4_000_000
 
 
 class Counts(NamedTuple):
@@ -45,7 +49,7 @@ class Counts(NamedTuple):
     num_ties: int = 0
 
 
-def resolve_ks(problems: Sequence[GradedProblem], ks: Sequence[int] | None) -> list[int]:
+def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:
     """The ks asked for, or 1, 2, 4, ..., 256 up to the smallest n; raises UsageError for one that is too large."""
     if not problems:
         raise DataError("no samples")
@@ -208,16 +212,18 @@ def count_clusters(
     problems: Sequence[GradedProblem],
     settings_of: Mapping[str, Sequence[Setting]],
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
     with_vendi: bool = False,
     backend: Backend = FAST,
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
-    The settings of a benchmark have the same tokens. ``with_vendi`` adds Vendi scores; ``on_progress(done, total)``
-    counts problems.
+    ``jobs`` None means one a usable core, and one alone where starting more would take longer than they save. The
+    settings of a benchmark have the same tokens. ``with_vendi`` adds Vendi scores; ``on_progress(done, total)`` counts
+    problems.
     """
+    jobs = min(jobs or _useful_jobs(problems), len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
     counts: dict[Setting, list[Counts]] = {}
     with ExitStack() as stack:
@@ -225,7 +231,7 @@ def count_clusters(
         if jobs > 1:
             # A fork would copy the samples into every worker as soon as it counts its references to them.
             context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(context.Pool(min(jobs, max(len(problems), 1))))
+            pool = stack.enter_context(context.Pool(jobs))
             counted = pool.imap(count, problems, chunksize=4)
         for done, by_setting in enumerate(counted, start=1):
             for setting, one in by_setting.items():
@@ -233,6 +239,12 @@ def count_clusters(
             if on_progress is not None:
                 on_progress(done, len(problems))
     return counts
+
+
+def _useful_jobs(problems: Sequence[GradedProblem]) -> int:
+    """As many processes as cores can be used, but one where there is too little to compare."""
+    num_characters = sum(len(text) for problem in problems for text in set(problem.completions))
+    return usable_cores() if num_characters >= LEAST_SHARED else 1
 
 
 def _found_share(problem: GradedProblem, num_found: int) -> float:

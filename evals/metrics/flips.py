@@ -24,6 +24,7 @@ import numpy as np
 
 from evals.estimators import fail_table, hit_table
 from evals.metrics.comparing import check_comparable
+from evals.metrics.counted import Counted
 from evals.metrics.counting import Counts, resolve_ks
 from evals.metrics.passk_ucc import Estimate, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
@@ -101,8 +102,8 @@ def flip_at_k(n: int, base_correct: int, tuned_correct: int, k: int) -> float:
 
 
 def flips_result(
-    base: Samples,
-    tuned: Samples,
+    base: Samples | Counted,
+    tuned: Samples | Counted,
     *,
     names: tuple[str, str],
     ks: Sequence[int] | None = None,
@@ -122,26 +123,26 @@ def flips_result(
         DataError: the two hold different problems, or different numbers of samples of one; or a sample has no grade.
         UsageError: a k is larger than some problem's n.
     """
-    graded_base, graded_tuned = base.graded(), tuned.graded()
-    check_comparable(graded_base, graded_tuned, names=names)
+    base, tuned = Counted.of(base), Counted.of(tuned)
+    check_comparable(base.problems, tuned.problems, names=names)
     if ks is None:
-        ks = [min([DEFAULT_K, *(problem.n for problem in graded_base)])]
-    ks = resolve_ks(graded_base, ks)
-    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in graded_tuned}
+        ks = [min([DEFAULT_K, *(problem.n for problem in base.problems)])]
+    ks = resolve_ks(base.problems, ks)
+    tuned_count = {(problem.benchmark, problem.id): problem.correct for problem in tuned.problems}
     pairs = [
         Pair(problem.benchmark, problem.id, problem.n, problem.correct, tuned_count[problem.benchmark, problem.id])
-        for problem in graded_base
+        for problem in base.problems
     ]
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
-    warnings = list(dict.fromkeys([*warnings_of(base), *warnings_of(tuned)]))
+    warnings = [warning for side in (base, tuned) for warning in warnings_of(side.warnings, side.problems)]
     return Result(
         metric=FLIP_AT_K,
         rows=rows,
         problems=problems,
-        warnings=warnings,
-        **head_of(about, tuned),
+        warnings=list(dict.fromkeys(warnings)),
+        **head_of(about, tuned.problems),
         base=names[0],
         tuned=names[1],
     )

@@ -1,6 +1,7 @@
 """Pass@k and UCC@k, from samples with grades to the result document.
 
     read_graded             samples/graded.py: files -> samples, each with a grade
+    Counted                 counted.py: samples -> n and c of each problem; known counts need no samples
     count_clusters          counting.py: graded problems -> counts, by evals/clustering.py
     ucc_at_ks, pass_at_ks   evals/estimators.py: counts -> the formulas
     rows_of, ucc_result     here: estimates -> rows -> the document
@@ -21,24 +22,24 @@ import numpy as np
 from evals import estimators
 from evals.estimators import Floats
 from evals.intervals import average_intervals
-from evals.metrics.beside import check_beside_pass, wrong_votes
+from evals.metrics.beside import check_beside_pass
+from evals.metrics.counted import Counted
 from evals.metrics.counting import (
     POSITIVE_SEMIDEFINITE,
     Counts,
     backend_named,
     by_benchmark,
     clustering_settings,
-    count_clusters,
     resolve_ks,
 )
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
-from evals.samples.types import GradedProblem, Samples
+from evals.samples.types import Samples
 from evals.similarity.setting import Setting
 
 
 def passk_result(
-    samples: Samples,
+    samples: Samples | Counted,
     *,
     ks: Sequence[int] | None = None,
     also: Sequence[str] = (),
@@ -59,17 +60,17 @@ def passk_result(
         DataError: a sample has no grade.
     """
     check_beside_pass(also, taus)
-    graded = samples.graded()
-    ks = resolve_ks(graded, ks)
-    counts = passk_counts(samples, graded, also=also)
+    counted = Counted.of(samples)
+    ks = resolve_ks(counted.problems, ks)
+    counts = counted.with_votes() if "maj" in also else counted.problems
     estimates = passk_estimates(counts, ks, also=also, taus=taus)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
-    return _result("pass@k", samples, rows, problems, about)
+    return _result("pass@k", counted, rows, problems, about)
 
 
 def ucc_result(
-    samples: Samples,
+    samples: Samples | Counted,
     *,
     also: Sequence[str] = (),
     similarities: Sequence[str] | None = None,
@@ -81,7 +82,7 @@ def ucc_result(
     seed: int = 0,
     per_problem: bool = False,
     backend: str = "fast",
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
 ) -> Result:
@@ -91,21 +92,21 @@ def ucc_result(
     default; ``tokens`` None means math, but code for programs, which are then compared without comments and layout;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
     ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the plain rules.
-    ``jobs`` processes share the problems; ``on_progress(done, total)`` counts those clustered. The other arguments are
-    those of `passk_result`.
+    ``jobs`` processes share the problems (None: one a usable core, where that saves time; not from a script without
+    ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
+    of `passk_result`.
 
     Raises:
         UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`.
         DataError: a sample has no grade.
     """
+    counted = Counted.of(samples)
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys(row.benchmark for row in samples.rows)
+        for name in dict.fromkeys(problem.benchmark for problem in counted.problems)
     }
-    graded = samples.graded()
-    ks = resolve_ks(graded, ks)
-    counts = count_clusters(
-        graded,
+    ks = resolve_ks(counted.problems, ks)
+    counts = counted.with_clusters(
         settings_of,
         jobs=jobs,
         on_progress=on_progress,
@@ -115,22 +116,11 @@ def ucc_result(
     estimates = ucc_estimates(counts, ks, also=also)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
-    result = _result("ucc@k", samples, rows, problems if per_problem else None, about)
+    result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
     num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
     if num_ties:
         result.warnings.append(f"similarities within 1e-12 of their threshold, where rounding may decide: {num_ties}")
     return result
-
-
-def passk_counts(samples: Samples, graded: Sequence[GradedProblem], *, also: Sequence[str] = ()) -> list[Counts]:
-    """The counts of every problem, with the wrong answers' votes where maj@k is among ``also``."""
-    votes: list[tuple[int, ...] | None] = [None] * len(graded)
-    if "maj" in also:
-        votes = [wrong_votes(*pair) for pair in zip(samples.problems(), graded, strict=True)]
-    return [
-        Counts(problem.benchmark, problem.id, problem.n, problem.correct, wrong=wrong)
-        for problem, wrong in zip(graded, votes, strict=True)
-    ]
 
 
 class Estimate(NamedTuple):
@@ -286,7 +276,7 @@ def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:
 
 
 def _result(
-    metric: str, samples: Samples, rows: list[Row], problems: list[ProblemEntry] | None, about: About
+    metric: str, counted: Counted, rows: list[Row], problems: list[ProblemEntry] | None, about: About
 ) -> Result:
-    head = head_of(about, samples)
-    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=warnings_of(samples))
+    head, warnings = head_of(about, counted.problems), warnings_of(counted.warnings, counted.problems)
+    return Result(metric=metric, **head, rows=rows, problems=problems, warnings=warnings)

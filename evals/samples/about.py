@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -13,7 +13,6 @@ from evals.errors import DataError
 from evals.files.strict_json import read_document
 from evals.results.document import About, Document, GraderInfo, SamplingInfo, first_error
 from evals.samples.places import samples_folder
-from evals.samples.types import Samples
 
 
 def about_samples(files: Sequence[Path]) -> About:
@@ -55,13 +54,24 @@ def _agreed(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def head_of(about: About, samples: Samples) -> dict[str, Any]:
+class Sampled(Protocol):
+    """A problem with its number of samples: `GradedProblem`, or its counts."""
+
+    @property
+    def benchmark(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+
+
+def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
     """Keyword arguments of `Result` for its head. Unknown values are None; n is counted if all problems have the same.
 
     ``about`` is what `about_samples` found, with a label and the grader.
     """
     sampling = about.get("sampling", SamplingInfo())
-    counts = {len(problem.samples) for problem in samples.problems()}
+    counts = {problem.n for problem in problems}
     if sampling.n is None and len(counts) == 1:
         sampling = sampling.model_copy(update={"n": counts.pop()})
     return {
@@ -74,12 +84,12 @@ def head_of(about: About, samples: Samples) -> dict[str, Any]:
     }
 
 
-def warnings_of(samples: Samples) -> list[str]:
-    """What a reader of numbers about ``samples`` must know: their own warnings, and benchmarks that are incomplete."""
-    warnings = list(samples.warnings)
+def warnings_of(warnings: Sequence[str], problems: Iterable[Sampled]) -> list[str]:
+    """What a reader of numbers about samples must know: their own ``warnings``, and benchmarks that are incomplete."""
+    warnings = list(warnings)
     ids: dict[str, set[str]] = {}
-    for row in samples.rows:
-        ids.setdefault(row.benchmark, set()).add(row.id)
+    for problem in problems:
+        ids.setdefault(problem.benchmark, set()).add(problem.id)
     for name, present in ids.items():
         known = registry().get(name)
         usable = known.count - known.num_left_out if known is not None else 0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
@@ -19,6 +19,7 @@ from evals.grading.extraction import ExtractionPolicy
 from evals.results.document import GraderInfo
 from evals.samples.graded_copies import Note, graded_copy, note_of
 from evals.samples.graders import (
+    GAVE_UP,
     GradingSettings,
     grade_rows,
     log_failures,
@@ -55,26 +56,74 @@ class Asked:
         return ""
 
 
+class Reading(NamedTuple):
+    """What is to be read: ``files``, which are those that paths name, or in their place their graded copies.
+
+    ``copies`` are those by samples file, ``notes`` those of all graded files, ``warnings`` are about others.
+    """
+
+    paths: Sequence[Path]
+    files: Sequence[Path]
+    copies: Mapping[Path, Path]
+    notes: Sequence[Note]
+    warnings: Sequence[str]
+
+
+def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
+    """Which files to read; raises DataError for a path that does not exist or holds no samples."""
+    sources = [file for path in paths for file in sample_files(Path(path))]
+    copies, notes, warnings = ({}, [], []) if asked.regrade else _graded_copies(sources, asked)
+    return Reading(paths, [copies.get(file, file) for file in sources], copies, notes, warnings)
+
+
+class Graded(NamedTuple):
+    """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
+
+    ``is_lasting``: the grades are those of the rows, or would come out the same on any machine and at any time: no
+    program was run, and no grader gave up.
+    """
+
+    samples: Samples
+    grader: GraderInfo
+    is_lasting: bool = True
+
+
 def read_graded(
     paths: Sequence[Path],
     *,
     benchmarks: Sequence[str] | None = None,
     asked: Asked | None = None,
     id: str | None = None,
+    jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Samples, GraderInfo]:
     """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
 
-    ``id`` leaves the rows of other problems ungraded; ``on_progress(done, total)`` is that of `grade_rows`.
+    ``id`` leaves the rows of other problems ungraded; ``jobs`` and ``on_progress(done, total)`` are those of
+    `grade_rows`.
 
     Raises:
         UsageError: ``asked`` names a setting, but no row is left to grade; or as `read_samples`.
         DataError: files were graded by different graders, a sample cannot be graded; or as `read_samples`.
     """
     asked = asked or Asked()
-    copies, notes, warnings = ({}, [], []) if asked.regrade else _graded_copies(paths, asked)
-    samples = read_samples(paths, benchmarks=benchmarks, instead=copies)
-    said_by = {str(note.file): _info(note.grader) for note in notes if note.file in samples.files}
+    plan = plan_reading(paths, asked)
+    found = grade_planned(plan, benchmarks=benchmarks, asked=asked, id=id, jobs=jobs, on_progress=on_progress)
+    return found.samples, found.grader
+
+
+def grade_planned(
+    plan: Reading,
+    *,
+    benchmarks: Sequence[str] | None,
+    asked: Asked,
+    id: str | None = None,
+    jobs: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Graded:
+    """`read_graded` of files that were looked for already; raises as it does."""
+    samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies)
+    said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
     open_places = [place for place in chosen if asked.regrade or samples.rows[place].correct is None]
@@ -82,10 +131,11 @@ def read_graded(
     if not asked.regrade:
         refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
     if not open_rows:
-        _refuse_idle(asked, ungraded, [note for note in notes if note.file in samples.files])
+        _refuse_idle(asked, ungraded, [note for note in plan.notes if note.file in samples.files])
         grader = _grader_of_rows(samples) if ungraded else agreed_grader(said_by)
-        return replace(samples, warnings=[*samples.warnings, *warnings]), grader
-    grades = grade_rows(open_rows, **vars(asked.settings()), files=samples.files, on_progress=on_progress)
+        return Graded(replace(samples, warnings=[*samples.warnings, *plan.warnings]), grader)
+    settings = vars(asked.settings())
+    grades = grade_rows(open_rows, **settings, files=samples.files, jobs=jobs, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
     log_failures(grades)
     hints = _hints(open_rows, grades, asked.settings().extraction)
@@ -96,9 +146,11 @@ def read_graded(
         rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}, graded here"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
-    made_by = {"version": GRADER_VERSION, **vars(asked.settings()), "sandbox": sandbox}
+    made_by = {"version": GRADER_VERSION, **settings, "sandbox": sandbox}
     grader = agreed_grader({**said_by, here: _info(made_by)})
-    return replace(samples, rows=rows, warnings=[*samples.warnings, *warnings, *hints]), grader
+    is_lasting = all(found.stage != "sandbox" and found.outcome not in GAVE_UP for found in grades)
+    warnings = [*samples.warnings, *plan.warnings, *hints]
+    return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
 
 
 def _grader_of_rows(samples: Samples) -> GraderInfo:
@@ -132,12 +184,12 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
     return GraderInfo(**agreed)
 
 
-def _graded_copies(paths: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
+def _graded_copies(sources: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:
     """Graded copies by samples file, notes of all graded files to be read, and warnings about those that are not."""
     copies: dict[Path, Path] = {}
     notes: list[Note] = []
     warnings: list[str] = []
-    for file in dict.fromkeys(file for path in paths for file in sample_files(Path(path))):
+    for file in dict.fromkeys(sources):
         own = note_of(file)
         if own is not None and own.stale:
             warnings.append(f"{file} {own.stale}: the grades in its rows are used, and their grader is unknown")

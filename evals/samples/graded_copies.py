@@ -67,6 +67,7 @@ def grade_file(
     target: Path,
     settings: GradingSettings,
     *,
+    jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> GradedFile:
     """Grades every row of ``source`` into ``target``; both it and its note appear whole or not at all.
@@ -86,7 +87,7 @@ def grade_file(
     if done and _is_same(done, made_by) and done.get("graded_sha256") == _sha256(target):
         return GradedFile(source, target, done["outcomes"], was_done=True)
     samples = read_samples([source])
-    grades = grade_rows(samples.rows, **asdict(settings), files=[source], on_progress=on_progress)
+    grades = grade_rows(samples.rows, **asdict(settings), files=[source], jobs=jobs, on_progress=on_progress)
     made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
@@ -106,15 +107,36 @@ def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any]) -> bool:
     return {key: done.get(key) for key in made_by} == made_by and (sandbox is None or sandbox == isolation())
 
 
+class FileState(NamedTuple):
+    """What a file held when it was looked at."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+    def is_still_that_of(self, file: Path) -> bool:
+        """Whether nobody has written to ``file`` since, as far as its size and time tell."""
+        status = file.stat()
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+def file_state(file: Path) -> FileState:
+    """The state of ``file``; what is written while it is read makes it another one."""
+    status = file.stat()
+    return FileState(status.st_size, status.st_mtime_ns, _sha256(file))
+
+
 class Note(NamedTuple):
     """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
 
-    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice) and sandbox of the grading.
+    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice) and sandbox of the grading,
+    ``state`` is that of the file.
     """
 
     file: Path
     grader: Mapping[str, str | None]
     stale: str = ""
+    state: FileState | None = None
 
 
 def note_of(graded: Path) -> Note | None:
@@ -127,9 +149,9 @@ def note_of(graded: Path) -> Note | None:
     if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
         return Note(graded, {}, f"has a note that cannot be read ({path.name})")
     grader = {**grader, "sandbox": found.get("sandbox")}
-    if found.get("graded_sha256") != _sha256(graded):
-        return Note(graded, grader, "was changed after it was graded")
-    return Note(graded, grader)
+    state = file_state(graded)
+    is_same = found.get("graded_sha256") == state.sha256
+    return Note(graded, grader, "" if is_same else "was changed after it was graded", state)
 
 
 def graded_copy(source: Path) -> Note | None:

@@ -11,13 +11,16 @@ from pathlib import Path
 from evals.benchmarks.catalogue import GRADERS, grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
-from evals.grading import Grade, grade_many
+from evals.grading import Grade, Outcome, grade_many
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
 from evals.samples.code import answer_of, code_grade, tested_problems
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
+
+# Outcomes of samples that count as wrong because the grader gave up on them.
+GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,14 @@ def grade_rows(
     extraction: ExtractionPolicy = "boxed",
     grader: str | None = None,
     files: Sequence[Path] = (),
+    jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Grade]:
     """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
 
     ``policy`` and ``extraction`` concern maths; ``files`` are those that the rows come from, beside which tests of code
-    may lie. ``on_progress(done, total)`` counts what takes time: computer algebra, and programs.
+    may lie. ``jobs`` processes share the work (None: one a usable core), and ``on_progress(done, total)`` counts what
+    takes time: computer algebra, and programs.
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
@@ -72,10 +77,10 @@ def grade_rows(
             maths.append(index)
     if code:
         chosen = [rows[index] for index in code]
-        grades.update(zip(code, _grade_code(chosen, files, on_progress), strict=True))
+        grades.update(zip(code, _grade_code(chosen, files, jobs, on_progress), strict=True))
     if maths:
         pairs = ((rows[index].completion, rows[index].answer) for index in maths)
-        found = grade_many(pairs, policy=policy, extraction=extraction, on_progress=on_progress)
+        found = grade_many(pairs, policy=policy, extraction=extraction, jobs=jobs, on_progress=on_progress)
         grades.update(zip(maths, found, strict=True))
     return [grades[index] for index in range(len(rows))]
 
@@ -91,12 +96,12 @@ def _grade_countdown(row: Sample) -> Grade:
 
 
 def _grade_code(
-    rows: Sequence[Sample], files: Sequence[Path], on_progress: Callable[[int, int], None] | None
+    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
 ) -> list[Grade]:
     from evals.code.grading import CodeGrader
 
     problems = tested_problems(rows, files)
-    with CodeGrader() as grader:
+    with CodeGrader(workers=jobs or 0) as grader:
         found = grader.grade([answer_of(row, problems[row.benchmark, row.id]) for row in rows], on_progress)
     return [code_grade(one) for one in found]
 
@@ -135,7 +140,7 @@ def refuse_infra_errors(outcomes: Iterable[tuple[Sample, str]]) -> None:
 def log_failures(grades: Sequence[Grade]) -> None:
     """Logs a warning if the grader gave up on samples, which then count as wrong."""
     counts = Counter(grade.outcome for grade in grades)
-    failed = {name: counts[name] for name in ("timeout", "error", "infra_error") if counts[name]}
+    failed = {name: counts[name] for name in GAVE_UP if counts[name]}
     if failed:
         _log.warning(
             "%s of %d graded samples count as wrong; `quatro eval grade --explain` shows them",

@@ -60,7 +60,8 @@ def reclustered_result(
         metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
     )
     rows = [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
-    return Result(metric="ucc@k", rows=rows, warnings=warnings_of(samples), **head_of(about, samples))
+    warnings = warnings_of(samples.warnings, graded)
+    return Result(metric="ucc@k", rows=rows, warnings=warnings, **head_of(about, graded))
 
 
 def reclustered_ucc(problem: GradedProblem, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:

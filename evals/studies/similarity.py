@@ -60,10 +60,11 @@ def similarity_result(
             f"max_pairs is the number of pairs compared per problem and must be at least 1; found {max_pairs}"
         )
     groups: dict[str, list[GradedProblem]] = {}
-    for problem in samples.graded():
+    graded = samples.graded()
+    for problem in graded:
         groups.setdefault(problem.benchmark, []).append(problem)
     rows: list[Row] = []
-    warnings = warnings_of(samples)
+    warnings = warnings_of(samples.warnings, graded)
     total, done = sum(map(len, groups.values())), 0
     for benchmark, problems in groups.items():
         compared = [problem for problem in problems if problem.correct > 1]
@@ -75,7 +76,7 @@ def similarity_result(
         done += len(problems)
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
-    return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, samples))
+    return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, graded))
 
 
 def check_study(similarities: Sequence[str], tokens: str | None) -> None:

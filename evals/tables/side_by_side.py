@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evals.errors import UsageError
+from evals.metrics.counted import Counted
 from evals.metrics.passk_ucc import ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.graded import agreed_grader
@@ -23,7 +24,7 @@ class Side(NamedTuple):
     """One set of samples and what is known of how they were drawn."""
 
     label: str
-    samples: Samples
+    samples: Samples | Counted
     about: About
 
 
@@ -36,7 +37,7 @@ def temperature_result(
     tokens: str | None = None,
     ci: bool = False,
     seed: int = 0,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """pass@1, UCR, clusters and effective number of each side and benchmark.
@@ -53,9 +54,10 @@ def temperature_result(
         raise UsageError("no samples given; name one file or folder for each temperature")
     rows: list[Row] = []
     warnings: list[str] = []
-    for side in sides:
+    counted = [Counted.of(side.samples) for side in sides]
+    for side, samples in zip(sides, counted, strict=True):
         found = ucc_result(
-            side.samples,
+            samples,
             similarities=similarities,
             thresholds=thresholds,
             linkage=linkage,
@@ -73,21 +75,17 @@ def temperature_result(
             metric = "pass@k" if row.metric == "ucc@k" else row.metric
             rows.append(row.model_copy(update={"metric": metric, "label": side.label, **drawn}))
         warnings += found.warnings
-    warnings += _differences(sides)
+    warnings += _differences([side.label for side in sides], counted)
     grader = agreed_grader({side.label: side.about["grader"] for side in sides if "grader" in side.about})
     return Result(metric=METRIC, label=None, grader=grader, rows=rows, warnings=list(dict.fromkeys(warnings)))
 
 
-def _differences(sides: Sequence[Side]) -> list[str]:
-    n_of = [
-        {(problem.benchmark, problem.id): len(problem.samples) for problem in side.samples.problems()} for side in sides
-    ]
+def _differences(labels: Sequence[str], sides: Sequence[Counted]) -> list[str]:
+    n_of = [{(problem.benchmark, problem.id): problem.n for problem in side.problems} for side in sides]
     first, warnings = n_of[0], []
-    for side, found in zip(sides[1:], n_of[1:], strict=True):
+    for label, found in zip(labels[1:], n_of[1:], strict=True):
         if found.keys() != first.keys():
-            warnings.append(
-                f"{side.label} and {sides[0].label} hold different problems, so their rows cannot be compared"
-            )
+            warnings.append(f"{label} and {labels[0]} hold different problems, so their rows cannot be compared")
         elif found != first:
-            warnings.append(f"{side.label} and {sides[0].label} have unequal n, and UCR falls as n grows: draw equal n")
+            warnings.append(f"{label} and {labels[0]} have unequal n, and UCR falls as n grows: draw equal n")
     return warnings

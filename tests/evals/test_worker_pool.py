@@ -1,12 +1,13 @@
 """The pool of worker processes: what it promises whatever its processes do."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from evals.worker_pool import CannotStartError, Failure, WorkerPool
+from evals.worker_pool import CannotStartError, Failure, WorkerPool, granted_cores, usable_cores
 
 BEHAVIOURS = """
 import os, signal, sys, threading, time
@@ -70,6 +71,11 @@ def test_a_process_that_fails_costs_one_request_and_the_rest_are_answered_in_ord
     assert sorted(map(str, told)) == sorted(map(str, answers))
 
 
+def test_jobs_limit_how_many_processes_work(make_pool: Callable[..., WorkerPool]) -> None:
+    answers = make_pool(num_workers=3).ask(["a"] * 6, jobs=1)
+    assert len({answer["process"] for answer in answers if not isinstance(answer, Failure)}) == 1
+
+
 def test_a_process_that_stops_reading_cannot_stop_its_parent(make_pool: Callable[..., WorkerPool]) -> None:
     pool = make_pool(timeout_s=1.0)
     pool.ask(["then stop reading"])
@@ -101,3 +107,31 @@ def test_an_interruption_ends_the_processes(make_pool: Callable[..., WorkerPool]
     assert [answer["echo"] for answer in after if not isinstance(answer, Failure)] == ["d", "e"]
     assert not isinstance(before, Failure)
     assert before["process"] not in [answer["process"] for answer in after if not isinstance(answer, Failure)]
+
+
+@pytest.mark.parametrize(
+    ("files", "granted"),
+    [
+        ({}, math.inf),
+        ({"job/cpu.max": "max 100000"}, math.inf),
+        ({"job/cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "400000 100000", "job/step/cpu.max": "max 100000", "job/cpu.max": "200000 100000"}, 2.0),
+        ({"job/cpu.max": "nonsense"}, math.inf),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+    ],
+)
+def test_the_least_limit_of_the_cgroups_says_how_many_cores_there_are(tmp_path, files, granted):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    membership = tmp_path / "cgroup"
+    membership.write_text("5:devices:/\n0::/job/step\n", encoding="utf-8")
+    assert granted_cores(tmp_path, membership) == granted
+
+
+def test_usable_cores_are_those_of_this_process(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    for granted, expected in ((math.inf, 3), (1.5, 2), (0.5, 1)):
+        monkeypatch.setattr("evals.worker_pool.granted_cores", lambda *_, found=granted: found)
+        assert usable_cores() == expected

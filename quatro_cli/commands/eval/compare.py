@@ -25,12 +25,13 @@ from quatro_cli.commands.eval.options import (
     Tokens,
     asked_for,
     beside_pass,
+    check_graders,
     check_out,
     clustering,
+    counted_samples,
     progress,
     refuse_beside,
     say_and_write,
-    two_graded_samples,
 )
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers, usage_error
 
@@ -47,7 +48,7 @@ def compare(
     threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     seed: BootstrapSeed = 0,
     regrade: Regrade = False,
     policy: Policy = None,
@@ -73,7 +74,7 @@ def compare(
     if metric not in ("pass@k", "ucc@k"):
         raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
     if metric == "pass@k":
-        chosen = {"linkage": linkage != "components", "tokens": tokens, "jobs": jobs != 1}
+        chosen = {"linkage": linkage != "components", "tokens": tokens}
         refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)
     else:
         refuse_beside("--metric ucc@k", also=also, tau=tau)
@@ -82,13 +83,18 @@ def compare(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples_a, samples_b, _ = two_graded_samples((a, b), benchmarks, asked=asked)
+    (counted_a, about_a), (counted_b, about_b) = (
+        counted_samples([side], benchmarks, asked=asked, jobs=jobs) for side in (a, b)
+    )
+    check_graders((a, b), (about_a, about_b))
     sides = (str(a), str(b))
     if metric == "pass@k":
-        found = compare_passk(samples_a, samples_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
+        found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)
     else:
         with progress("clustering") as tell:
-            found = compare_ucc(samples_a, samples_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+            found = compare_ucc(counted_a, counted_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
+    for counted in (counted_a, counted_b):
+        counted.keep()
     say_and_write(found, json=json, out=out)
     if not json:
         show_comparison(found)

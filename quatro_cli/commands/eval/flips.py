@@ -13,9 +13,10 @@ from quatro_cli.commands.eval.options import (
     Label,
     Out,
     PerProblem,
+    check_graders,
     check_out,
+    counted_samples,
     say_and_write,
-    two_graded_samples,
 )
 from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
@@ -56,7 +57,10 @@ def flips(
 
     ks = numbers(k, "--k", int)
     check_out(out)
-    before, after, about = two_graded_samples((base, tuned), benchmarks, label=label)
+    (before, about_before), (after, about) = (
+        counted_samples([side], benchmarks, label=label) for side in (base, tuned)
+    )
+    check_graders((base, tuned), (about_before, about))
     result = flips_result(
         before,
         after,
@@ -67,6 +71,8 @@ def flips(
         per_problem=per_problem,
         **about,
     )
+    for counted in (before, after):
+        counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         _show(result)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import asked_for
+from quatro_cli.commands.eval.options import Jobs, asked_for
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output
 
@@ -40,6 +40,7 @@ def grade(
         str | None,
         typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's."),
     ] = None,
+    jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
@@ -65,12 +66,14 @@ def grade(
     if explain:
         if out is not None or dry_run:
             raise usage_error("--explain writes nothing: leave out -o and --dry-run")
-        _explain(files, settings, id, json=json)
+        _explain(files, settings, id, jobs=jobs, json=json)
         return
-    _grade(files, out, settings, dry_run=dry_run, json=json)
+    _grade(files, out, settings, jobs=jobs, dry_run=dry_run, json=json)
 
 
-def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dry_run: bool, json: bool) -> None:
+def _grade(
+    files: list[Path], out: Path | None, settings: GradingSettings, *, jobs: int | None, dry_run: bool, json: bool
+) -> None:
     from evals.samples.graded_copies import grade_file, plan
     from evals.samples.graders import missing_box_hint
 
@@ -83,7 +86,9 @@ def _grade(files: list[Path], out: Path | None, settings: GradingSettings, *, dr
     for source, target in planned:
         output.info(f"grading {source}")
         with output.progress(source.name, 100) as bar:
-            found = grade_file(source, target, settings, on_progress=lambda at, total: bar.update(100 * at // total))
+            found = grade_file(
+                source, target, settings, jobs=jobs, on_progress=lambda at, total: bar.update(100 * at // total)
+            )
         hint = missing_box_hint(found.outcomes, settings.extraction)
         output.warn(*found.warnings, *([f"{source}: {hint}"] if hint else []))
         output.info(f"{'done already' if found.was_done else 'written'}: {target}")
@@ -108,7 +113,7 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
         output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
 
 
-def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, json: bool) -> None:
+def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, jobs: int | None, json: bool) -> None:
     from dataclasses import asdict
 
     from evals.files.strict_json import shown
@@ -119,7 +124,7 @@ def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, js
     rows = [row for row in samples.rows if id is None or row.id == id]
     if not rows:
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
-    grades = grade_rows(rows, **asdict(settings), files=samples.files)
+    grades = grade_rows(rows, **asdict(settings), files=samples.files, jobs=jobs)
     entries = [_entry(row, found) for row, found in zip(rows, grades, strict=True)]
     if json:
         output.json({"schema": 1, "samples": entries})

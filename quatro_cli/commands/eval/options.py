@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -13,6 +13,7 @@ from quatro_cli.options import names, numbers, split, usage_error
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
+    from evals.metrics.counted import Counted
     from evals.results.comparison import Comparison
     from evals.results.document import About, Result
     from evals.samples.graded import Asked
@@ -100,7 +101,9 @@ Tokens = Annotated[
     str | None,
     typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code."),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes to use.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes to use. Default: one a usable core.")
+]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
 
 
@@ -169,6 +172,7 @@ def graded_samples(
     asked: Asked | None = None,
     label: str | None = None,
     id: str | None = None,
+    jobs: int | None = None,
 ) -> tuple[Samples, About]:
     """The samples in ``files`` with a grade on each (of problem ``id`` alone, if given), and a document's head."""
     from evals.samples.about import about_samples
@@ -177,19 +181,34 @@ def graded_samples(
     require(files)
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
-        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, on_progress=tell)
+        samples, grader = read_graded(files, benchmarks=wanted, asked=asked, id=id, jobs=jobs, on_progress=tell)
     return samples, {**about_samples(samples.files), "label": label, "grader": grader}
 
 
-def two_graded_samples(
-    paths: tuple[Path, Path], benchmarks: list[str], *, asked: Asked | None = None, label: str | None = None
-) -> tuple[Samples, Samples, About]:
-    """Both samples, and the head of a document about the second; raises DataError if graders differ."""
+def counted_samples(
+    files: list[Path],
+    benchmarks: list[str],
+    *,
+    asked: Asked | None = None,
+    label: str | None = None,
+    jobs: int | None = None,
+) -> tuple[Counted, About]:
+    """`graded_samples` as counts, which may be known; `Counted.keep` keeps them for the next command."""
+    from evals.metrics.counted import count_samples
+    from evals.samples.about import about_samples
+
+    require(files)
+    wanted = split(benchmarks, "-b") or None
+    with progress("grading") as tell:
+        counted = count_samples(files, benchmarks=wanted, asked=asked, jobs=jobs, on_progress=tell)
+    return counted, {**about_samples(counted.files), "label": label, "grader": counted.grader}
+
+
+def check_graders(paths: Sequence[Path], abouts: Sequence[About]) -> None:
+    """Raises DataError if the two sides of a comparison were graded differently."""
     from evals.samples.graded import agreed_grader
 
-    (a, about_a), (b, about_b) = (graded_samples([path], benchmarks, asked=asked, label=label) for path in paths)
-    agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
-    return a, b, about_b
+    agreed_grader({str(path): about["grader"] for path, about in zip(paths, abouts, strict=True)})
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from quatro_cli.commands.eval.options import (
     Files,
     Grader,
     Interval,
+    Jobs,
     Ks,
     Label,
     Out,
@@ -25,7 +26,7 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     beside_pass,
     check_out,
-    graded_samples,
+    counted_samples,
     refuse_beside,
     say_and_write,
 )
@@ -46,6 +47,7 @@ def passk(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
@@ -66,14 +68,15 @@ def passk(
     if sides is not None:
         refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
         grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
-        compare(*sides, benchmarks, k=k, also=also, tau=tau, seed=seed, json=json, out=out, **grading)
+        compare(*sides, benchmarks, k=k, also=also, tau=tau, jobs=jobs, seed=seed, json=json, out=out, **grading)
         return
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    samples, about = graded_samples(files, benchmarks, asked=asked, label=label)
-    result = passk_result(samples, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
+    counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
+    result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
+    counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)

@@ -23,6 +23,7 @@ from quatro_cli.commands.eval.options import (
     Tokens,
     check_out,
     clustering,
+    counted_samples,
     graded_samples,
     progress,
     say_and_write,
@@ -103,7 +104,7 @@ def side_by_side(
     threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     json: Json = False,
@@ -124,12 +125,13 @@ def side_by_side(
 
     how = clustering(similarity, threshold, linkage, tokens)
     check_out(out)
-    sides = [
-        Side(name, *graded_samples([path], benchmarks))
-        for path, name in zip(files, labels_of(files, label), strict=True)
-    ]
+    named = labels_of(files, label)
+    found = [counted_samples([path], benchmarks, jobs=jobs) for path in files]
+    sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     with progress("clustering") as tell:
         result = temperature_result(sides, **how, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
+    for counted, _ in found:
+        counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)

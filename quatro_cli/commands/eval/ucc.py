@@ -1,9 +1,9 @@
-"""`quatro eval ucc`: `read_graded` grades the samples of a file, `ucc_result` clusters and counts them."""
+"""`quatro eval ucc`: `count_samples` reads and grades the samples of a file, `ucc_result` clusters and counts them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,16 +29,12 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     check_out,
     clustering,
+    counted_samples,
     progress,
     refuse_beside,
-    require,
     say_and_write,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, split
-
-if TYPE_CHECKING:
-    from evals.results.document import About
-
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers
 
 AlsoClustered = Annotated[
     str | None,
@@ -60,7 +56,7 @@ def ucc(
     tokens: Tokens = None,
     also: AlsoClustered = None,
     backend: Backend = "fast",
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
     per_problem: PerProblem = False,
@@ -88,8 +84,6 @@ def ucc(
     from evals.metrics.beside import check_beside_ucc
     from evals.metrics.counting import backend_named
     from evals.metrics.passk_ucc import ucc_result
-    from evals.samples.about import about_samples
-    from evals.samples.graded import read_graded
     from quatro_cli.commands.eval.tables import show_rows
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
@@ -111,13 +105,10 @@ def ucc(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    require(files)
-    with progress("grading") as tell:
-        samples, said_by = read_graded(files, benchmarks=split(benchmarks, "-b") or None, asked=asked, on_progress=tell)
-    about: About = {**about_samples(samples.files), "label": label, "grader": said_by}
+    counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     with progress("clustering") as tell:
         result = ucc_result(
-            samples,
+            counted,
             **how,
             also=further,
             ks=ks,
@@ -129,6 +120,7 @@ def ucc(
             on_progress=tell,
             **about,
         )
+    counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)

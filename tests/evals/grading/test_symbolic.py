@@ -140,7 +140,7 @@ def test_many_pairs_are_each_judged_once_and_answered_in_order() -> None:
     asked: list[Pair] = []
 
     class Recorder(SymbolicGrader):
-        def grade(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
+        def grade(self, pairs, on_progress=None, *, jobs=None):  # type: ignore[no-untyped-def]
             asked.extend(pairs)
             return [SymbolicGrade("correct" if "y" in pair.answer else "incorrect") for pair in pairs]
 
@@ -160,7 +160,7 @@ def test_failures_of_the_machine_are_not_remembered() -> None:
     outcomes = iter(["infra_error", "correct"])
 
     class Failing(SymbolicGrader):
-        def grade(self, pairs, on_progress=None):  # type: ignore[no-untyped-def]
+        def grade(self, pairs, on_progress=None, *, jobs=None):  # type: ignore[no-untyped-def]
             return [SymbolicGrade(next(outcomes)) for _ in pairs]  # type: ignore[arg-type]
 
     known = GradeCache(Failing(num_workers=1))

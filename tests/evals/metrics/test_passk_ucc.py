@@ -181,10 +181,22 @@ def test_countdown_says_which_share_of_all_solutions_was_found():
 
 
 def test_unknown_options_are_refused_before_anything_is_clustered(monkeypatch):
-    monkeypatch.setattr("evals.metrics.passk_ucc.count_clusters", lambda *_, **__: pytest.fail("clustered"))
+    monkeypatch.setattr("evals.metrics.counted.count_clusters", lambda *_, **__: pytest.fail("clustered"))
     for wrong in ({"similarities": ["bleu"]}, {"linkage": "single"}, {"tokens": "nltk"}, {"thresholds": [1.5]}):
         with pytest.raises(UsageError):
             ucc_result(SMALL, **wrong)
+
+
+def test_processes_are_started_only_where_there_is_much_to_compare(monkeypatch):
+    def get_context(method):
+        raise RuntimeError("processes are started")
+
+    monkeypatch.setattr("multiprocessing.get_context", get_context)
+    monkeypatch.setattr("evals.metrics.counting.usable_cores", lambda: 2)
+    assert ucc_result(SMALL, jobs=None).rows == ucc_result(SMALL, jobs=1).rows
+    monkeypatch.setattr("evals.metrics.counting.LEAST_SHARED", 1)
+    with pytest.raises(RuntimeError, match="processes are started"):
+        ucc_result(SMALL, jobs=None)
 
 
 def test_a_benchmark_cannot_take_the_name_of_the_average():

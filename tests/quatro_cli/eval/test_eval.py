@@ -167,7 +167,7 @@ def test_compare_prints_differences_with_intervals_and_p(samples, better, tmp_pa
     ("options", "said"),
     [
         (["--similarity", "edit"], "--similarity has no effect beside --metric pass@k"),
-        (["--jobs", "2"], "--jobs has no effect"),
+        (["--linkage", "greedy"], "--linkage has no effect"),
         (["--metric", "ucc@k", "--also", "maj"], "--also has no effect beside --metric ucc@k"),
         (["--metric", "ucr"], "expected pass@k or ucc@k"),
     ],

@@ -1,0 +1,101 @@
+"""`quatro eval passk` and `quatro eval ucc` (four similarities) of a graded file: the second time against the first.
+
+Processor time of the whole command, start included. Each block writes a file of its own, counts it twice and compares
+the two documents, which must be the same. With --against, the first time is also compared with that of an earlier
+commit, which is how a file too small to keep anything of it shows that it is no slower.
+
+    python benchmarks/kept_speed.py                                      # 1,547 problems of 256 samples
+    python benchmarks/kept_speed.py --problems 30 --n 8 --blocks 5 --against REVISION
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tarfile
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+import ucc_speed
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "passk": ["passk", "--json"],
+    "ucc": ["ucc", "--similarity", "tfidf,rouge-l,jaccard,edit", "--json"],
+}
+
+
+def write_graded(path: Path, problems: int, n: int, seed: int) -> None:
+    """A graded file of texts shaped like a model's solutions, of which three in ten are correct."""
+    rng = random.Random(seed)
+    with path.open("w", encoding="utf-8") as file:
+        for number, texts in enumerate(ucc_speed.workload(problems, n, seed)):
+            for index, text in enumerate(texts):
+                row = {"benchmark": "made-up", "id": f"p{number}", "sample_index": index, "completion": text}
+                file.write(json.dumps({**row, "answer": "42", "correct": rng.random() < 0.3}) + "\n")
+
+
+def run(tree: Path, command: list[str], samples: Path) -> tuple[float, bytes]:
+    """CPU seconds of `quatro eval` in ``tree``, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "quatro_cli", "eval", command[0], str(samples), *command[1:]],
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        cwd=samples.parent,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def shown(ratios: list[float]) -> str:
+    low, *_, high = sorted(ratios) if len(ratios) > 1 else (ratios[0], ratios[0])
+    return f"{sorted(ratios)[len(ratios) // 2]:6.2f} ({low:.2f}-{high:.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=ucc_speed.NUM_PROBLEMS)
+    parser.add_argument("--n", type=int, default=256, help="samples of a problem")
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--command", choices=list(COMMANDS), help="one of the two")
+    parser.add_argument("--against", metavar="REVISION", help="an earlier commit, for the first time")
+    options = parser.parse_args()
+    commands = {name: words for name, words in COMMANDS.items() if options.command in (None, name)}
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    earlier: dict[str, list[float]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "earlier"
+        if options.against:
+            git = ["git", "-C", str(ROOT), "archive", options.against]
+            with tarfile.open(fileobj=BytesIO(subprocess.run(git, check=True, capture_output=True).stdout)) as files:
+                files.extractall(tree, filter="data")
+        samples = Path(scratch) / "samples.jsonl"
+        for block in range(options.blocks):
+            for name, words in commands.items():
+                write_graded(samples, options.problems, options.n, block)
+                for file in samples.parent.glob("*.counts"):
+                    file.unlink()
+                first, document = run(ROOT, words, samples)
+                second, again = run(ROOT, words, samples)
+                assert again == document, f"{name}: the second document is another one"
+                seconds[name].append(first / second)
+                if options.against:
+                    before, old = run(tree, words, samples)
+                    assert old == document, f"{name}: {options.against} says something else"
+                    earlier[name].append(before / first)
+    print(f"{options.problems} problems x {options.n} samples, {options.blocks} blocks, CPU seconds of the command")
+    for name in commands:
+        print(f"{name:6s} first / second {shown(seconds[name])}", end="")
+        print(f"   {options.against} / first {shown(earlier[name])}" if options.against else "")
+
+
+if __name__ == "__main__":
+    main()

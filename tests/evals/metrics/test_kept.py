@@ -1,0 +1,354 @@
+"""Counts kept beside samples files: the same documents without reading, and never the counts of anything else."""
+
+import errno
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from evals.errors import DataError
+from evals.metrics import counted, counting, kept
+from evals.metrics.counted import Counted, count_samples
+from evals.metrics.passk_ucc import passk_result, ucc_result
+from evals.metrics.reference import REFERENCE
+from evals.samples.graded import Asked
+from evals.samples.graded_copies import grade_file
+from evals.samples.graders import GradingSettings
+
+FOUR = ["tfidf", "rouge-l", "jaccard", "edit"]
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+
+
+@pytest.fixture(autouse=True)
+def keeps_small_files(monkeypatch):
+    monkeypatch.setattr(kept, "LEAST_BYTES", 1)
+
+
+@pytest.fixture
+def samples(tmp_path) -> Path:
+    return write(tmp_path / "toy.jsonl")
+
+
+def write(path: Path, *, seed: int = 0, benchmarks: tuple[str, ...] = ("toy",), **more: object) -> Path:
+    """Six problems of eight samples, of which about half are correct and some equal; line ends in no newline."""
+    rng = random.Random(seed)
+    rows = [
+        {"benchmark": name, "id": f"p{problem}", "sample_index": index, "answer": "7", "correct": rng.random() < 0.5,
+         "completion": " ".join(rng.choices(WORDS, k=6)) + f" \\boxed{{{rng.randint(6, 8)}}}", **more}
+        for name in benchmarks for problem in range(6) for index in range(8)
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def ucc(*files: Path, asked: Asked | None = None, benchmarks=None, **options) -> str:
+    options = {"similarities": FOUR, "per_problem": True, **options}
+    found = count_samples(files, asked=asked, benchmarks=benchmarks)
+    result = ucc_result(found, grader=found.grader, **options)
+    found.keep()
+    return result.to_json() + json.dumps(result.warnings)
+
+
+def passk(*files: Path, asked: Asked | None = None, **options) -> str:
+    found = count_samples(files, asked=asked)
+    result = passk_result(found, grader=found.grader, **options)
+    found.keep()
+    return result.to_json() + json.dumps(result.warnings)
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list:
+    """What was read of samples so far."""
+    told: list = []
+    real = counted.grade_planned
+
+    def grade_planned(plan, **options):
+        told.append(plan.files)
+        return real(plan, **options)
+
+    monkeypatch.setattr(counted, "grade_planned", grade_planned)
+    return told
+
+
+def counts_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.counts"))
+
+
+def test_the_second_command_reads_no_samples_and_says_the_same(samples, reads):
+    cases = [(ucc, {}), (ucc, {"also": ["vendi", "distinct"], "ks": [2, 4], "ci": True}), (passk, {"also": ["maj"]})]
+    first = [command(samples, **options) for command, options in cases]
+    num_reads = len(reads)
+    assert [command(samples, **options) for command, options in cases] == first
+    assert ucc(samples, similarities=["edit", "tfidf"]) == ucc_without_keeping(samples, similarities=["edit", "tfidf"])
+    assert (num_reads, len(reads)) == (3, 3 + 1)  # the last is that without keeping
+    assert len(counts_files(samples.parent)) == 1
+
+
+def ucc_without_keeping(samples: Path, **options) -> str:
+    plan = counted.plan_reading([samples], Asked())
+    found = Counted(lambda: counted.grade_planned(plan, benchmarks=None, asked=Asked()))
+    result = ucc_result(found, grader=found.grader, per_problem=True, **options)
+    return result.to_json() + json.dumps(result.warnings)
+
+
+def test_what_is_not_kept_yet_is_added(samples, monkeypatch):
+    ucc(samples, similarities=["edit"])
+    asked_for: list = []
+    real = counting.count_clusters
+
+    def count_clusters(problems, settings_of, **options):
+        asked_for.append([setting.similarity for setting in settings_of["toy"]])
+        return real(problems, settings_of, **options)
+
+    monkeypatch.setattr(counted, "count_clusters", count_clusters)
+    both = ucc(samples, similarities=["tfidf", "edit"])
+    assert (
+        ucc(samples, similarities=["tfidf", "edit"])
+        == both
+        == ucc_without_keeping(samples, similarities=["tfidf", "edit"])
+    )
+    assert asked_for == [["tfidf"], ["tfidf", "edit"]]  # the second is that without keeping
+
+
+def test_every_part_of_a_setting_makes_other_clusters(samples):
+    cases = [
+        {"similarities": ["tfidf"]},
+        {"similarities": ["tfidf"], "thresholds": [0.5]},
+        {"similarities": ["tfidf"], "linkage": "greedy"},
+        {"similarities": ["tfidf"], "tokens": "whitespace"},
+        {"similarities": ["jaccard"], "thresholds": [0.3, 0.5, 0.9]},
+        {"similarities": ["exact"]},
+    ]
+    for case in cases * 2:
+        assert ucc(samples, **case) == ucc_without_keeping(samples, **case)
+
+
+def test_the_content_decides_whatever_size_and_time_say(samples, reads):
+    before, status = passk(samples), samples.stat()
+    content = samples.read_text(encoding="utf-8")
+    flipped = content.replace('"correct": true', '"correct": TRUE').replace('"correct": false', '"correct": true ')
+    flipped = flipped.replace('"correct": TRUE', '"correct":false')
+    assert len(flipped) == len(content)
+    samples.write_text(flipped, encoding="utf-8")
+    os.utime(samples, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert passk(samples) != before
+    samples.write_text(content, encoding="utf-8")  # another time: the same content
+    assert passk(samples) == before
+    assert passk(samples) == before
+    assert len(reads) == 3  # one document for one set of files: the flipped content took the place of the first
+
+
+def test_code_graders_and_benchmarks_are_part_of_the_key(tmp_path, reads, monkeypatch):
+    path = write(tmp_path / "two.jsonl", benchmarks=("toy", "other"))
+    whole = passk(path)
+    assert passk_of(path, ["toy"]) != whole
+    assert passk(path) == whole
+    assert len(reads) == 2
+    monkeypatch.setattr(kept, "_code", lambda: "another version")
+    assert passk(path) == whole
+    assert len(reads) == 3
+    monkeypatch.setattr(counted, "grader_of", lambda name: "countdown")
+    assert passk(path) == whole
+    assert len(reads) == 4
+
+
+def passk_of(path: Path, benchmarks: list[str]) -> str:
+    found = count_samples([path], benchmarks=benchmarks)
+    found.keep()
+    return passk_result(found).to_json()
+
+
+def test_the_code_of_every_room_of_evals_is_in_the_key(monkeypatch, tmp_path):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "text.py").write_text("a = 1\n", encoding="utf-8")
+    monkeypatch.setattr(kept, "__file__", str(tmp_path / "metrics" / "kept.py"))
+    before = kept._code.__wrapped__()
+    assert kept._code.__wrapped__() == before
+    (tmp_path / "text.py").write_text("a = 2\n", encoding="utf-8")
+    assert kept._code.__wrapped__() != before
+
+
+def test_grading_again_neither_uses_nor_keeps_counts(samples, reads):
+    stored = passk(samples)
+    again = passk(samples, asked=Asked(regrade=True))
+    assert again != stored  # the made-up grades of the rows are not those of the grader
+    assert passk(samples, asked=Asked(regrade=True)) == again
+    assert passk(samples) == stored
+    assert len(reads) == 3
+
+
+def test_grades_made_here_are_kept_with_how_they_were_made(tmp_path, reads):
+    path = write(tmp_path / "raw.jsonl", correct=None)
+    strict, last = passk(path), passk(path, asked=Asked(extraction="last-number"))
+    assert (passk(path), passk(path, asked=Asked(extraction="last-number"))) == (strict, last)
+    assert '"extraction": "last-number"' in last
+    assert len(reads) == 2
+
+
+def test_grades_that_may_differ_next_time_are_not_kept(samples, monkeypatch):
+    real = counted.grade_planned
+    monkeypatch.setattr(counted, "grade_planned", lambda plan, **how: real(plan, **how)._replace(is_lasting=False))
+    passk(samples)
+    assert not counts_files(samples.parent)
+
+
+def test_a_graded_file_graded_anew_is_counted_anew(tmp_path, reads):
+    source = write(tmp_path / "raw.jsonl", correct=None)
+    target = tmp_path / "graded" / "raw.jsonl"
+    grade_file(source, target, GradingSettings())
+    strict = passk(target)
+    assert passk(target) == strict
+    grade_file(source, target, GradingSettings(policy="simko"))
+    assert '"policy": "simko"' in passk(target)
+    (tmp_path / "graded" / "raw.grading.json").write_text("torn", encoding="utf-8")
+    assert '"policy": null' in passk(target)
+    assert len(reads) == 3
+
+
+def test_warnings_name_the_files_as_they_are_called_now(samples, monkeypatch):
+    content = samples.read_text(encoding="utf-8")
+    samples.write_text(content + '\n{"torn', encoding="utf-8")
+    assert str(samples) in passk(samples)
+    monkeypatch.chdir(samples.parent)
+    assert f'["{samples.name}:49' in passk(Path(samples.name))
+
+
+def test_counts_move_along_with_their_samples(samples, reads, tmp_path):
+    before = passk(samples)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for file in (samples, *counts_files(tmp_path)):
+        file.rename(folder / file.name)
+    assert passk(folder / samples.name) == before
+    assert len(reads) == 1
+
+
+def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch):
+    real = counted.grade_planned
+
+    def grade_planned(plan, **options):
+        found = real(plan, **options)
+        write(samples, seed=1)
+        return found
+
+    monkeypatch.setattr(counted, "grade_planned", grade_planned)
+    passk(samples)
+    assert not counts_files(samples.parent)
+
+
+def test_the_reference_neither_uses_nor_keeps_counts(samples, monkeypatch):
+    ucc(samples, similarities=["edit"])
+    backends: list = []
+    real = counting.count_clusters
+
+    def count_clusters(*arguments, backend, **options):
+        backends.append(backend)
+        return real(*arguments, backend=backend, **options)
+
+    monkeypatch.setattr(counted, "count_clusters", count_clusters)
+    for backend in ("reference", "fast", "reference"):
+        assert ucc(samples, similarities=["edit"], backend=backend) == ucc(samples, similarities=["edit"])
+    assert backends == [REFERENCE, REFERENCE]
+
+
+def test_nothing_is_kept_of_small_files(samples, monkeypatch):
+    monkeypatch.setattr(kept, "LEAST_BYTES", samples.stat().st_size + 1)
+    assert ucc(samples, similarities=["edit"]) == ucc(samples, similarities=["edit"])
+    assert not counts_files(samples.parent)
+
+
+def signed(body: object) -> bytes:
+    """A kept file with a sound checksum."""
+    line = json.dumps(body).encode("utf-8") + b"\n"
+    return kept._head(line) + b"\n" + line
+
+
+def hostile(content: bytes) -> dict[str, bytes]:
+    """What may stand in place of ``content``."""
+    body = json.loads(content.split(b"\n", 1)[1])
+    (problems,) = body["problems"]
+    clusters = problems["clusters"][0]
+
+    def with_problems(**changes: object) -> bytes:
+        return signed({**body, "problems": [{**problems, **changes}]})
+
+    def with_clusters(**changes: object) -> bytes:
+        return with_problems(clusters=[{**clusters, **changes}])
+
+    deep = b'{"key":' + b"[" * 100_000 + b"\n"
+    return {
+        "empty": b"",
+        "torn": content[: len(content) // 2],
+        "torn in its first line": content[:20],
+        "another digit": content.replace(b'"correct":[', b'"correct":[1', 1),
+        "too deep": kept._head(deep) + b"\n" + deep,
+        "no object": signed([]),
+        "no UTF-8": kept._head(b"\xff\n") + b"\n\xff\n",
+        "more correct than samples": with_problems(correct=[9] * 6),
+        "no samples": with_problems(n=[0] * 6),
+        "fewer problems": with_problems(id=["p0"]),
+        "more memory than there is": with_problems(n=[10**15] * 6, correct=[10**15] * 6, clusters=[]),
+        "more clusters than correct samples": with_clusters(sizes=[[[1, 10**15]]] * 6),
+        "sizes that are no numbers": with_clusters(sizes=[[["1", 1]]] * 6),
+        "NaN": with_clusters(vendi=[float("nan")] * 6),
+        "unknown keys": with_problems(more=1),
+        "no problems": signed({**body, "problems": []}),
+        "a benchmark twice": signed({**body, "problems": [problems, problems]}),
+        "a file that is not there": signed({**body, "files": [7]}),
+    }
+
+
+def test_hostile_and_damaged_counts_are_counted_again_and_replaced(samples, reads):
+    expected = ucc(samples)
+    (file,) = counts_files(samples.parent)
+    content = file.read_bytes()
+    cases = hostile(content)
+    for number, (name, damaged) in enumerate(cases.items(), start=1):
+        file.write_bytes(damaged)
+        assert ucc(samples) == expected, name
+        assert len(reads) == number + 1, name
+        assert file.read_bytes() == content, name
+    assert ucc(samples) == expected
+    assert len(reads) == len(cases) + 1
+
+
+@pytest.mark.parametrize("kind", ["text", "link", "folder", "pipe"])
+def test_what_is_not_ours_is_left_alone(samples, kind, caplog):
+    expected = passk(samples)
+    (file,) = counts_files(samples.parent)
+    ours = file.read_bytes()
+    file.unlink()
+    elsewhere = samples.parent / "elsewhere"
+    elsewhere.write_bytes(ours)
+    if kind == "text":
+        file.write_text("my own counts\n", encoding="utf-8")
+    elif kind == "link":
+        file.symlink_to(elsewhere)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        os.mkfifo(file)
+    assert passk(samples) == expected
+    assert f"{file} is no file of ours" in caplog.text
+    assert kind != "text" or file.read_text(encoding="utf-8") == "my own counts\n"
+    assert kind != "link" or file.is_symlink()
+    assert elsewhere.read_bytes() == ours
+
+
+@pytest.mark.parametrize(("number", "is_said"), [(errno.EROFS, False), (errno.EACCES, False), (errno.ENOSPC, True)])
+def test_a_folder_that_cannot_be_written_keeps_nothing(samples, monkeypatch, caplog, number, is_said):
+    def refuse(path, chunks):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(kept, "write_bytes", refuse)
+    assert passk(samples) == passk(samples)
+    assert ("counts are not kept" in caplog.text) is is_said
+
+
+def test_a_broken_row_is_refused_as_ever(samples):
+    passk(samples)
+    samples.write_text(samples.read_text(encoding="utf-8").replace('"p0"', "7", 1), encoding="utf-8")
+    with pytest.raises(DataError, match="id must be a string"):
+        passk(samples)
