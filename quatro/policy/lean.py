@@ -1,4 +1,4 @@
-"""Keeps transformers from importing scikit-learn and pandas, which only a kind of decoding needs that is not used."""
+"""Keeps transformers from importing scikit-learn, pandas and scipy, which only what is not used here needs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ _WANTS_SKLEARN = "transformers.generation.candidate_generator"
 
 
 def import_generation() -> None:
-    """Imports transformers' generation code as if scikit-learn were not installed: a second less of every start.
+    """Imports transformers' generation and loss code as if scikit-learn and scipy were not installed.
 
-    Only the adaptive threshold of assisted decoding would use it. Call this before a model class or `AutoTokenizer` is
-    imported.
+    Every start is more than a second shorter. Only the adaptive threshold of assisted decoding and the losses of object
+    detection would use them. Call this before a model class or `AutoTokenizer` is imported.
     """
     if _WANTS_SKLEARN in sys.modules or find_spec("torch") is None:  # without torch there are tokenizers only
         return
     import transformers.utils
 
-    known = transformers.utils.is_sklearn_available
-    transformers.utils.is_sklearn_available = lambda: False
+    known = transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available
+    transformers.utils.is_sklearn_available = transformers.utils.is_scipy_available = lambda: False
     try:
         import transformers.generation.candidate_generator
+        import transformers.loss.loss_utils
     finally:
-        transformers.utils.is_sklearn_available = known
+        transformers.utils.is_sklearn_available, transformers.utils.is_scipy_available = known

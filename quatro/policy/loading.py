@@ -22,6 +22,9 @@ EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
 # What save_pretrained writes for a tokenizer without a class of its own. AutoTokenizer would put the model type's
 # pre-tokeniser (Qwen's, say) in place of the one in tokenizer.json: other ids for the same text.
 PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# Of these models AutoTokenizer takes the class that the files name.
+QWEN_MODEL_TYPES = ("qwen2", "qwen3")
+QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
@@ -98,12 +101,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         MissingError: no such folder, no tokenizer in it, or the Hub cannot be reached and has no cached copy.
         DataError: the files are unreadable, or the tokenizer has no eos token.
     """
-    import_generation()
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
     own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
     with _wanted_by(name, own):
-        loader: Any = PreTrainedTokenizerFast if _is_plain_tokenizer(own) else AutoTokenizer
+        loader = _tokenizer_loader(own)
         tokenizer: PreTrainedTokenizerBase = _load(
             own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
         )
@@ -392,15 +392,34 @@ def _refuse_unreachable(name: str) -> None:
     )
 
 
-def _is_plain_tokenizer(name: str) -> bool:
-    file = Path(name) / "tokenizer_config.json"
-    if not file.is_file() or not (Path(name) / "tokenizer.json").is_file():
-        return False
+def _tokenizer_loader(name: str) -> Any:
+    """The class to load the tokenizer with; that of Qwen is what `AutoTokenizer` finds, without importing it."""
+    settings = _settings_in(name, "tokenizer_config.json")
+    named = settings.get("tokenizer_class") if Path(name, "tokenizer.json").is_file() else None
+    if named in PLAIN_TOKENIZER_CLASSES:
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    is_qwens = named in QWEN_TOKENIZER_CLASSES and "auto_map" not in settings
+    if is_qwens and _settings_in(name, "config.json").get("model_type") in QWEN_MODEL_TYPES:
+        from transformers import Qwen2Tokenizer
+
+        return Qwen2Tokenizer
+    import_generation()
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _settings_in(name: str, file: str) -> dict[str, Any]:
+    """The JSON document called ``file`` in the folder ``name``; empty where there is none."""
+    path = Path(name, file)
+    if not path.is_file():
+        return {}
     try:
-        settings = read_document(file, allow_non_finite=True)
+        return read_document(path, allow_non_finite=True)
     except DataError as error:
         raise DataError(f"{error}; copy the file again from where the model came") from error
-    return settings.get("tokenizer_class") in PLAIN_TOKENIZER_CLASSES
 
 
 def _load(name: str, what: str, load: Callable[[], T]) -> T:
