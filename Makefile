@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-long test-report test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate test check test-base test-slow test-long test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  the tests that take seconds each"
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
+	@echo "make test-latex   every table of \`quatro table\` through pdflatex; as root on Debian it installs TeX Live first"
 	@echo "make test-mutants  break the methods and the metrics on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
@@ -72,6 +73,15 @@ test-long: $(STAMP)
 
 test-report: $(STAMP)
 	$(BIN)/python -m pytest -m browser tests/browser
+
+# Root on Debian gets TeX Live; anyone else is told what to install.
+LATEX_PACKAGES := texlive-latex-recommended texlive-latex-extra
+test-latex: $(STAMP)
+	@command -v pdflatex >/dev/null || command -v tectonic >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && \
+	    apt-get install -q -y --no-install-recommends $(LATEX_PACKAGES); } || \
+	  { echo "no LaTeX here: apt-get install $(LATEX_PACKAGES), or put tectonic on PATH" >&2; exit 3; }
+	$(BIN)/python -m pytest -m latex
 
 test-mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py

@@ -13,6 +13,8 @@ from quatro_cli.output import output
 
 # Spellings that still work and that help does not show: shown one -> old one.
 OLD_SPELLINGS = {"--bootstrap-seed": "--seed", "--n": "--num-samples"}
+# Flags that a word may follow, which the parser takes for an argument: flag and word -> hidden flag.
+FLAGS_WITH_WORDS = {("--with-paper", "all"): "--with-paper-all"}
 
 
 class App(typer.Typer):
@@ -41,6 +43,15 @@ class App(typer.Typer):
 
 class Command(TyperCommand):
     """A command whose help says what goes where, without names of types."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Options and arguments, after a flag and its word have become one."""
+        joined: list[str] = []
+        for arg in args:
+            flag = FLAGS_WITH_WORDS.get((joined[-1], arg)) if joined else None
+            joined = [*joined[:-1], flag] if flag else [*joined, arg]
+        parsed: list[str] = super().parse_args(ctx, joined)
+        return parsed
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)

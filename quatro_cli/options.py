@@ -91,6 +91,15 @@ SweepCell = Annotated[
     typer.Option("--cell", metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False),
 ]
 
+WithPaper = Annotated[
+    bool,
+    typer.Option(
+        "--with-paper",
+        help="Add the rows that the paper publishes; `--with-paper all`: at all its benchmarks and k.",
+    ),
+]
+WholePaper = Annotated[bool, typer.Option("--with-paper-all", hidden=True)]
+
 
 def usage_error(message: str) -> Exception:
     """The UsageError to raise; `evals` is imported late, since another project's may be in its place."""

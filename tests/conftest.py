@@ -83,6 +83,25 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.line(f"{cpu_seconds() / 60:.1f} CPU minutes (user + sys) for {len(_cpu_s_of)} tests")
 
 
+@pytest.fixture
+def compile_latex(tmp_path: Path) -> Callable[[str], str]:
+    """What LaTeX says of a whole document, which must compile; under the mark `latex`, where it has to be installed."""
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
+    if shutil.which("pdflatex") is None:
+        command = ["tectonic", "--untrusted", "--keep-logs"]
+
+    def compile_latex(text: str) -> str:
+        (tmp_path / "t.tex").write_text(text, encoding="utf-8")
+        done = subprocess.run([*command, "t.tex"], cwd=tmp_path, capture_output=True, timeout=300, check=False)
+        log = tmp_path / "t.log"
+        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else done.stderr.decode()
+        assert done.returncode == 0, said[-2000:]
+        assert (tmp_path / "t.pdf").stat().st_size > 0
+        return said
+
+    return compile_latex
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded architecture with random weights, larger than usual so that it is far from uniform."""

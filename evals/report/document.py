@@ -18,6 +18,7 @@ from evals.report.problems import Json, problem_sets
 from evals.report.samples import LONGEST_NAME, capped, setting_text
 from evals.results.document import AVERAGE, Row
 from evals.similarity.setting import Setting
+from evals.tables.titles import rows_in_order, title_of
 from evals.text import visible
 from evals.training_metrics import COLUMNS, PANELS, Metric
 
@@ -70,6 +71,10 @@ def rounded(value: object) -> float | int | None:
 
 def _name(text: str) -> str:
     return capped(text, LONGEST_NAME).text
+
+
+def _benchmark(name: str) -> str:
+    return _name(title_of(name))
 
 
 def _group(name: str, runs: Sequence[ReportRun]) -> Json:
@@ -155,14 +160,14 @@ def _results(runs: Sequence[ReportRun], groups: Sequence[str]) -> list[Json]:
     for index, run in enumerate(runs):
         for samples in run.samples:
             is_alone = len({row.benchmark for row in samples.rows} - {AVERAGE}) == 1
-            for row in samples.rows:
+            for row in rows_in_order(samples.rows):
                 if row.k is None or (row.benchmark == AVERAGE and is_alone):
                     continue
                 key = (samples.sampling, row.benchmark, row.metric, setting_text(Setting.of(row)))
                 found.setdefault(key, {}).setdefault(index, []).append(row)
     results = []
     for (sampling, benchmark, metric, setting), by_run in found.items():
-        head = {"sampling": visible(sampling), "benchmark": _name(benchmark), "metric": metric, "setting": setting}
+        head = {"sampling": visible(sampling), "benchmark": _benchmark(benchmark), "metric": metric, "setting": setting}
         curves = [_result_curve(index, rows) for index, rows in by_run.items()]
         means = [
             mean
@@ -222,7 +227,7 @@ def _values_SPK(several: Iterable[ReportRun], head: Json, ks: Sequence[int]) -> 
     tables, ids = [], []
     for run in several:
         samples = next(samples for samples in run.samples if visible(samples.sampling) == head["sampling"])
-        view = next((view for view in samples.views if _name(view.benchmark) == head["benchmark"]), None)
+        view = next((view for view in samples.views if _benchmark(view.benchmark) == head["benchmark"]), None)
         if view is None:
             return None
         counts = [problem.counts for problem in view.problems]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from evals.report.model import Report
 from evals.report.samples import LONGEST_NAME, MOST_SIZES, ProblemView, Shown, Text, capped, setting_text
+from evals.tables.titles import in_order, title_of
 from evals.text import visible
 
 DEFAULT_PROBLEMS = 100
@@ -43,12 +44,14 @@ def problem_sets(report: Report, *, num_problems: int | None) -> tuple[list[Json
                 one = _Sampled(index, samples.tag, setting, by_id)
                 groups.setdefault((samples.sampling, view.benchmark), []).append(one)
     sets, notes = [], []
-    for (sampling, benchmark), members in groups.items():
+    samplings = dict.fromkeys(sampling for sampling, _ in groups)
+    keys = [(sampling, name) for sampling in samplings for name in in_order(name for _, name in groups)]
+    for sampling, benchmark, members in ((*key, groups[key]) for key in keys if key in groups):
         budget = None if num_problems is not None else ANSWER_BYTES // len(groups)
         wanted = DEFAULT_PROBLEMS if num_problems is None else num_problems
         made, remarks = _problem_set(benchmark, members, wanted, budget)
-        sets.append({"sampling": visible(sampling), "benchmark": visible(benchmark)[:LONGEST_NAME], **made})
-        notes += [f"{visible(benchmark)[:LONGEST_NAME]}, {visible(sampling)}: {remark}" for remark in remarks]
+        sets.append({"sampling": visible(sampling), "benchmark": visible(title_of(benchmark))[:LONGEST_NAME], **made})
+        notes += [f"{visible(title_of(benchmark))[:LONGEST_NAME]}, {visible(sampling)}: {remark}" for remark in remarks]
     return sets, notes
 
 

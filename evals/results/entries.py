@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,9 @@ MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
 # Metrics that count solutions, up to k or up to n; the others but entropy are shares.
 COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
 COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
+FEWEST_SEEDS = 3  # with an interval: the one of two seeds is 13 times as wide as they are apart
+# Folders of a run that hold a model and do not name it.
+_PART_OF_RUN = re.compile(r"model|checkpoints|(step|checkpoint)-\d+")
 
 
 class Key(NamedTuple):
@@ -81,7 +84,7 @@ class Entry:
         parts = [number for number in found if number is not None]
         if not parts or len(parts) < len(found):
             return None
-        misprint = next((part.misprint for part in parts if part.misprint), None)
+        misprint = "it averages one" if any(part.misprint for part in parts) else None
         return Number(sum(part.value for part in parts) / len(parts), misprint=misprint)
 
 
@@ -101,21 +104,38 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
             raise DataError(
                 f"{one.path}: it holds no {metric}, only {held or 'no row at all'}; leave it out of this table"
             )
-    entries = [_merged(label, model, group, metric) for (label, model), group in groups.items()]
-    warnings = [
-        f"{entry.label}: mean of {entry.num_results} results with this label"
-        for entry in entries
-        if entry.num_results > 1
+    names = _model_names([*(model for _, model in groups), *(head.model for head in sources.heads.values())])
+    entries = [_merged(label, names[model], group, metric) for (label, model), group in groups.items()]
+    short = []
+    for run in sources.runs if metric == ENTROPY else ():
+        number = _final_entropy(run)
+        head = sources.heads[run]
+        label = visible(run.resolve().name)
+        numbers = {Key(ENTROPY, None, None): number}
+        entries.append(Entry(label, names[head.model], numbers, is_ours=_is_ours(label, head.method)))
+        short += [f"{label} ({number.n})"] if (number.n or 0) < LAST_ITERATIONS else []
+    return entries, [f"fewer than {LAST_ITERATIONS} iterations to average: {', '.join(short)}"] if short else []
+
+
+def renamed(entries: Sequence[Entry], labels: Sequence[str] | None, models: Sequence[str] | None) -> list[Entry]:
+    """The entries with these ``labels``, one each, and ``models``: one for all, or one for each model that they have.
+
+    Raises:
+        UsageError: there are more or fewer names; those of the entries are listed.
+    """
+    held = list(dict.fromkeys(entry.model for entry in entries))
+    models = list(models) * len(held) if models is not None and len(models) == 1 else models
+    for option, given, found in (
+        ("--labels", labels, [entry.label for entry in entries]),
+        ("--models", models, [model or "model not stated" for model in held]),
+    ):
+        if given is not None and len(given) != len(found):
+            raise UsageError(f"{option}: {len(given)} names, expected {len(found)}, one for each of {', '.join(found)}")
+    named = dict(zip(held, models or held, strict=True))
+    return [
+        replace(entry, label=label, model=named[entry.model], is_ours=entry.is_ours or _is_ours(label, None))
+        for entry, label in zip(entries, map(visible, labels or [entry.label for entry in entries]), strict=True)
     ]
-    if metric == ENTROPY:
-        for run in sources.runs:
-            number, remarks = _final_entropy(run)
-            head = sources.heads[run]
-            label = visible(run.resolve().name)
-            is_ours = _is_ours(label, head.method)
-            entries.append(Entry(label, _model(head.model), {Key(ENTROPY, None, None): number}, is_ours=is_ours))
-            warnings += remarks
-    return entries, warnings
 
 
 def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
@@ -137,7 +157,7 @@ def published_entries(metric: str, *, tables: Iterable[str]) -> list[Entry]:
     ]
 
 
-def _merged(label: str, model: str | None, group: Sequence[Labelled], metric: str) -> Entry:
+def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metric: str) -> Entry:
     parts = [_numbers(one, metric) for one in group]
     holders: dict[Key, list[int]] = {}
     for position, numbers in enumerate(parts):
@@ -155,7 +175,7 @@ def _merged(label: str, model: str | None, group: Sequence[Labelled], metric: st
             if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
                 merged[key] = _mean([numbers[key] for numbers in parts])
     is_ours = _is_ours(label, group[0].result.method)
-    return Entry(visible(label), _model(model), merged, is_ours=is_ours, num_results=num_results)
+    return Entry(visible(label), model_name, merged, is_ours=is_ours, num_results=num_results)
 
 
 def _num_results(label: str, group: Sequence[Labelled], holders: Mapping[Key, Sequence[int]]) -> int:
@@ -210,6 +230,8 @@ def _mean(numbers: Sequence[Number]) -> Number:
     if len(numbers) == 1:
         return numbers[0]
     mean = mean_over_seeds([number.value for number in numbers])
+    if len(numbers) < FEWEST_SEEDS:
+        mean = mean._replace(low=None, high=None)
     return Number(mean.mean, mean.low, mean.high, min(number.n or 0 for number in numbers) or None)
 
 
@@ -232,17 +254,21 @@ def _is_ours(label: str, method: str | None) -> bool:
     return label.lower().startswith("ours") or (method or "").split(" ")[0] == "quatro"
 
 
-def _model(model: str | None) -> str | None:
-    """The paper's name for the path or Hub id of one of its models; other models as they are."""
-    if model is None:
-        return None
-    last = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+def _model_names(models: Iterable[str | None]) -> dict[str | None, str | None]:
+    """The name of each model: of its folder or on the Hub, spelled as in the paper; whole where two would share it."""
     known = {series.model.lower(): series.model for series in paper().series if series.model is not None}
-    return known.get(last.lower(), visible(model))
+    last: dict[str | None, str | None] = {}
+    for model in models:
+        parts = [part for part in re.split(r"[/\\]", model or "") if part]
+        while len(parts) > 1 and _PART_OF_RUN.fullmatch(parts[-1]):
+            parts.pop()
+        last[model] = known.get(parts[-1].lower(), visible(parts[-1])) if parts else model
+    named = list(last.values())
+    return {model: name if model is None or named.count(name) == 1 else visible(model) for model, name in last.items()}
 
 
-def _final_entropy(run: Path) -> tuple[Number, list[str]]:
-    """Mean entropy of the run's last iterations, in nats per token, and warnings."""
+def _final_entropy(run: Path) -> Number:
+    """Mean entropy of the run's last iterations, in nats per token; ``n`` counts them."""
     file = run / "metrics.jsonl"
     if not file.exists():
         raise DataError(f"{file} does not exist: the run has not begun; `quatro train {run} --resume` continues it")
@@ -256,5 +282,4 @@ def _final_entropy(run: Path) -> tuple[Number, list[str]]:
         if not (isinstance(value, (int, float)) and 0 <= value <= MOST_ENTROPY):
             raise DataError(f"{at}: {ENTROPY_METRIC} is {shown(value)}; the mean of the last iterations needs it")
         values.append(float(value))
-    few = f"{shown(run.name)}: only {len(values)} iterations to average, {LAST_ITERATIONS} are usual"
-    return Number(sum(values) / len(values)), [few] if len(values) < LAST_ITERATIONS else []
+    return Number(sum(values) / len(values), n=len(values))

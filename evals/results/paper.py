@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 BENCHMARKS = ("math500", "amc23", "aime24", "aime25", "minerva", "olympiad")  # of its average, in its order
+CODE_BENCHMARKS = ("humaneval", "humanevalplus", "mbpp", "mbppplus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """All published series. ``remarks`` by table's label say what to know before comparing with it."""
+    """All published series. ``remarks`` by table's label say what to know before comparing with it.
+
+    ``sampling`` is n, temperature and top_p of its evaluations.
+    """
 
     series: tuple[Series, ...]
     remarks: Mapping[str, tuple[str, ...]]
+    sampling: Mapping[str, float]
 
     def of(self, metric: str) -> tuple[Series, ...]:
         return tuple(series for series in self.series if series.metric == metric)
@@ -89,7 +94,7 @@ def paper() -> Paper:
     for remark in document["remarks"]:
         for table in remark["tables"]:
             remarks[table] = (*remarks.get(table, ()), remark["text"])
-    return Paper(tuple(series), MappingProxyType(remarks))
+    return Paper(tuple(series), MappingProxyType(remarks), MappingProxyType(document["sampling"]))
 
 
 def _with_tuples(found: dict[str, Any]) -> dict[str, Any]:

@@ -79,8 +79,9 @@ def read_sources(
 ) -> Sources:
     """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
 
-    ``describe`` reads a run's configuration, which this package cannot do. ``expand`` finds the labelled results of a
-    sweep and their files.
+    ``describe`` reads a run's configuration, which this package cannot do: it says the model and method of documents
+    in a run that name none. A document without a label is called like its run, or like its file, or like what tells
+    these apart. ``expand`` finds the labelled results of a sweep and their files.
 
     Raises:
         UsageError: a path stands twice.
@@ -91,8 +92,10 @@ def read_sources(
     for path in paths:
         if counts[path.resolve()] > 1:
             raise UsageError(f"{path} was given {counts[path.resolve()]} times; give it once")
+    names = _names([path for path in paths if not path.is_dir()])
+    for path in paths:
         if not path.is_dir():
-            results += _labelled(read_result(path), path.stem, path)
+            results += _labelled(_described(read_result(path), run_of(path), describe), names[path], path)
             continue
         if expand is not None and (path / "sweep.yaml").is_file():
             sweeps.append(path)
@@ -103,7 +106,7 @@ def read_sources(
         runs.append(path)
         heads[path] = describe(path) if describe is not None else RunHead()
         for file in sorted((path / "results").glob("*.json")):
-            results += _labelled(read_result(file), path.resolve().name, file)
+            results += _labelled(_described(read_result(file), path, describe), path.resolve().name, file)
     return Sources(results, runs, heads, sweeps)
 
 
@@ -130,6 +133,29 @@ def named_by_samples(sources: Sources) -> Sources:
             one = replace(one, label=method if method is not None and is_own else name_of[one.path])
         results.append(one)
     return replace(sources, results=results)
+
+
+def run_of(file: Path) -> Path | None:
+    """The run directory that ``file`` lies in, such as in its samples/TAG or results; None where there is none."""
+    return next((folder for folder in file.resolve().parents[:4] if (folder / "config.yaml").is_file()), None)
+
+
+def _names(files: Sequence[Path]) -> dict[Path, str]:
+    """What each file is called if its document has no label."""
+    runs = {file: run_of(file) for file in files}
+    of_runs = [run.name for run in runs.values() if run is not None]
+    return {
+        file: run.name if run is not None and of_runs.count(run.name) == 1 else name
+        for (file, run), name in zip(runs.items(), labels_of(files), strict=True)
+    }
+
+
+def _described(result: Result, run: Path | None, describe: Callable[[Path], RunHead] | None) -> Result:
+    """``result`` with the model and method of its run where it names none."""
+    if run is None or describe is None or (result.model is not None and result.method is not None):
+        return result
+    head = describe(run)
+    return result.model_copy(update={"model": result.model or head.model, "method": result.method or head.method})
 
 
 def _labelled(result: Result, name: str, path: Path) -> list[Labelled]:

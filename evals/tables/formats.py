@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evals.files.csv_cells import csv_text
-from evals.tables.parts import Cell, Section, Table, decimal_text
+from evals.files.csv_cells import csv_cell, csv_text
+from evals.tables.parts import Cell, Section, Table, cell_text, decimal_text
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
 
@@ -31,9 +31,9 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
             for line in section.lines:
                 record = records.setdefault((table.name, section.title, line.label), {})
                 for name, cell in zip(names, line.cells, strict=True):
-                    for suffix, value in _csv_values(cell, with_ci).items():
+                    for suffix, value in _csv_values(cell, with_ci, digits).items():
                         columns[name + suffix] = None
-                        record[name + suffix] = "" if value is None else decimal_text(value, digits)
+                        record[name + suffix] = value
     stub = tables[0].stub or "Metric"
     kind = "Dataset" if stub != "Dataset" else "Setting"
     stream = io.StringIO()
@@ -46,11 +46,14 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
     return stream.getvalue()
 
 
-def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, float | None]:
-    """Suffix of the column -> value."""
-    values = {"": cell.value if cell else None}
+def _csv_values(cell: Cell | None, with_ci: bool, digits: int) -> dict[str, str]:
+    """Suffix of the column -> what stands there."""
+    values = {
+        "": "" if cell is None else csv_cell(cell.text) if cell.value is None else decimal_text(cell.value, digits)
+    }
     if with_ci:
-        values |= {" ci_low": cell.low if cell else None, " ci_high": cell.high if cell else None}
+        ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
+        values |= {suffix: "" if end is None else decimal_text(end, digits) for suffix, end in ends.items()}
     return values
 
 
@@ -84,11 +87,12 @@ def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, 
         for line in section.lines:
             lead = [*([section.title] if titled else []), line.label]
             rows.append([*map(markdown_text, lead), *(_markdown_cell(cell, digits, with_ci) for cell in line.cells)])
-    num_texts = len(head) - len(sections[0].columns)
+    num_stubs = len(head) - len(sections[0].columns)
+    sides = ["<"] * num_stubs + ["<" if column.is_text else ">" for column in sections[0].columns]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
-    rule = ["-" * width if i < num_texts else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    rule = ["-" * width if side == "<" else "-" * (width - 1) + ":" for width, side in zip(widths, sides, strict=True)]
     lines = [
-        "| " + " | ".join(f"{text:{'<' if i < num_texts else '>'}{widths[i]}}" for i, text in enumerate(row)) + " |"
+        "| " + " | ".join(f"{text:{sides[i]}{widths[i]}}" for i, text in enumerate(row)) + " |"
         for row in (rows[0], rule, *rows[1:])
     ]
     return "\n".join(lines)
@@ -97,7 +101,7 @@ def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, 
 def _markdown_cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
     if cell is None:
         return "-"
-    text = decimal_text(cell.value, digits)
+    text = markdown_text(cell_text(cell, digits))
     text = f"**{text}**" if cell.is_best else text
     text += "†" if cell.is_misprint else ""
     if with_ci and cell.low is not None and cell.high is not None:
@@ -140,7 +144,7 @@ def _cell_document(cell: Cell | None, digits: int, with_ci: bool) -> dict[str, A
         return None
     document: dict[str, Any] = {
         "value": cell.value,
-        "text": decimal_text(cell.value, digits),
+        "text": cell_text(cell, digits),
         "is_best": cell.is_best,
         "is_misprint": cell.is_misprint,
     }

@@ -1,150 +1,204 @@
-"""Tables as LaTeX. They need booktabs; rows are shaded if colortbl (or xcolor[table]) is loaded.
+"""Tables as LaTeX floats. They need booktabs, and use graphicx, rotating and colortbl where these are loaded.
 
-Every text is untrusted: it can neither run a command nor break the table, whatever the engine and font encoding.
+How a table is set follows from its width: in a column, across the page, as blocks below one another, or turned.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from evals.tables.parts import Cell, Column, Line, Section, Table, decimal_text
+from evals.tables.latex_text import latex_text
+from evals.tables.parts import Cell, Column, Line, Section, Table, cell_text, decimal_text
 
-# TeX cannot set a line wider than 5.7 m, and nobody wants to read one.
-LONGEST_TEXT = 80
 SHADE = "[gray]{0.92}"
+# Each is left as it is where a package or another table has defined it.
 PREAMBLE = """\
-% In the preamble: \\usepackage{booktabs} and, for shaded rows, \\usepackage{colortbl}
-\\providecommand{\\rowcolor}[2][]{}\\providecommand{\\cellcolor}[2][]{}
+% In the preamble: \\usepackage{booktabs,graphicx,rotating,colortbl}
+\\providecommand{\\rowcolor}[2][]{}\\providecommand{\\cellcolor}[2][]{}\\providecommand{\\resizebox}[3]{#3}
+\\providecommand{\\fittoline}[1]{{\\sbox0{#1}\\ifdim\\wd0>\\linewidth\\resizebox{\\linewidth}{!}{\\usebox0}\\else\\usebox0\\fi}}
+\\makeatletter\\@ifundefined{sidewaystable*}{\\newenvironment{sidewaystable*}{\\begin{table*}}{\\end{table*}}}{}\\makeatother
 """
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
-    '"': r"{''}",
-    "`": r"{`}",
-    "'": r"{'}",
-    # After \\ or a rule these would start an optional argument or the starred form.
-    "[": r"{[}",
-    "]": r"{]}",
-    "*": r"{*}",
-}
-_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER ([A-Z]+)")
-# Greek letters that TeX has a macro for: no omicron, and no capitals that look like Latin ones.
-_SMALL = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi"
-_CAPITALS = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-_GREEK_MACROS = {*_SMALL.split(" "), "omega", *_CAPITALS.split(" ")}
-_MATHS = {
-    "±": r"\pm",
-    "×": r"\times",
-    "÷": r"\div",
-    "·": r"\cdot",
-    "≤": r"\leq",
-    "≥": r"\geq",
-    "≠": r"\neq",
-    "≈": r"\approx",
-    "−": "-",
-    "∞": r"\infty",
-    "→": r"\to",
-    "°": r"{}^\circ",
-    "µ": r"\mu",
-    "†": r"{}^\dagger",
-}
-# Further characters that LaTeX's UTF-8 has in every font encoding: letters with one of these accents, and these.
-_ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
-_TEXT = "ßæÆøØłŁœŒ–—‘’“”…"
-_DELTA = re.compile(r"(?:\bdelta|δ) ?= ?([0-9][0-9.]*(?:e[-+]?[0-9]+)?)\b")
-
-
-def latex_text(text: str) -> str:
-    """``text`` on one line, in UTF-8 that any engine prints with the default fonts; `delta=0.01` becomes mathematics.
-
-    What has no such form is spelled `[U+4E2D]`. A long text loses its middle.
-    """
-    text = unicodedata.normalize("NFC", " ".join(text.split()))
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[: LONGEST_TEXT - 23]}...{text[-20:]}"
-    parts = _DELTA.split(text.replace(">=", "≥").replace("<=", "≤"))  # text, number, text, number, ..., text
-    shown = (rf"$\delta={part}$" if i % 2 else "".join(map(_character, part)) for i, part in enumerate(parts))
-    return re.sub("-(?=-)", "-{}", "".join(shown))  # two hyphens are two hyphens, not a dash
-
-
-def _character(character: str) -> str:
-    if character in _SPECIAL:
-        return _SPECIAL[character]
-    if " " <= character <= "~":
-        return character
-    if character in _MATHS:
-        return f"${_MATHS[character]}$"
-    if character in _TEXT or _is_accented(character):
-        return character
-    greek = _GREEK.fullmatch(unicodedata.name(character, ""))
-    if greek is not None:
-        name = greek[2].replace("LAMDA", "LAMBDA").lower()
-        name = name if greek[1] == "SMALL" else name.capitalize()
-        if name in _GREEK_MACROS:
-            return f"$\\{name}$"
-    return f"{{[}}U+{ord(character):04X}{{]}}"
-
-
-def _is_accented(character: str) -> bool:
-    """Whether it is a letter of Latin-1 or Latin Extended-A that is made of an ASCII letter and an accent."""
-    letter, *accents = list(unicodedata.normalize("NFD", character))
-    return character < "\u0180" and letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS
+# Points: the paper's column, its page, and the page turned. A text of 7 points may shrink to 5 before a table is set
+# in another way.
+COLUMN_PT, PAGE_PT, TURNED_PT, LEAST_SCALE = 235, 487, 640, 0.72
+CHARACTER_PT, GAP_PT, SMALL_OVER_SCRIPT = 3.9, 6.0, 9 / 7
+MOST_LINES = 76  # of a float, in \scriptsize
 
 
 def to_latex(tables: Sequence[Table], *, digits: int, with_ci: bool, standalone: bool = False) -> str:
-    """Floats to paste or \\input into a paper; with ``standalone`` a document that is as wide as its widest table."""
-    floats = "\n".join(_float(table, digits, with_ci) for table in tables)
+    """Floats to paste or \\input into a paper; with ``standalone`` a document.
+
+    Neighbouring tables with the same ``plate`` share a float, two side by side.
+    """
+    writer = _Writer(digits, with_ci)
+    floats: list[str] = []
+    for plate, group in groupby(tables, key=lambda table: table.plate):
+        members = list(group)
+        floats += writer.plates(members) if plate and len(members) > 1 else map(writer.alone, members)
+    body = PREAMBLE + "\n".join(floats)
     if not standalone:
-        return PREAMBLE + floats
-    columns = max(len(section.columns) for table in tables for section in table.sections)
-    width_cm = min(500, max(21, 8 + columns * (3.6 if with_ci else 1.7)))
+        return body
     return (
-        "\\documentclass{article}\n"
-        f"\\usepackage[paperwidth={width_cm:g}cm,paperheight=29.7cm,margin=1cm]{{geometry}}\n"
-        "\\usepackage{booktabs,colortbl}\n\\pagestyle{empty}\n\\begin{document}\n"
-        f"{floats}\\end{{document}}\n"
+        "\\documentclass{article}\n\\usepackage[a4paper,margin=2cm]{geometry}\n"
+        "\\usepackage{booktabs,graphicx,rotating,colortbl}\n\\pagestyle{empty}\n"
+        f"\\begin{{document}}\n{body}\\end{{document}}\n"
     )
 
 
-def _float(table: Table, digits: int, with_ci: bool) -> str:
-    num_columns = max(len(section.columns) for section in table.sections)
-    environment = "table*" if num_columns > 12 else "table"
-    same_columns = len({section.columns for section in table.sections}) == 1
-    lines = [
-        f"\\begin{{{environment}}}[ht]",
-        "\\centering\\setlength{\\belowcaptionskip}{4pt}",
-        f"\\caption{{{_title(table.title)}}}",
-        "\\scriptsize\\setlength{\\tabcolsep}{3pt}",
-        f"\\begin{{tabular}}{{l*{{{num_columns}}}{{r}}}}",
-        "\\toprule",
-    ]
-    if same_columns:
-        lines += _head(table.stub, table.sections[0].columns)
-    for position, section in enumerate(table.sections):
-        title = f"\\multicolumn{{{num_columns + 1}}}{{c}}{{\\textbf{{{latex_text(section.title)}}}}} \\\\"
-        if same_columns:
-            lines += ["\\midrule", title, "\\midrule"] if section.title else ["\\midrule"]
+class _Writer:
+    def __init__(self, digits: int, with_ci: bool) -> None:
+        self.digits, self.with_ci = digits, with_ci
+        self.names: Counter[str] = Counter()
+
+    def alone(self, table: Table) -> str:
+        """One table as a float."""
+        width = self.width_pt(table)
+        blocks = [table]
+        size = "\\small" if width * SMALL_OVER_SCRIPT <= COLUMN_PT else "\\scriptsize"
+        if width <= COLUMN_PT / LEAST_SCALE:
+            environment = "table"
+        elif width <= PAGE_PT / LEAST_SCALE:
+            environment = "table*"
         else:
-            lines += ["\\midrule"] if position else []
-            lines += [title, "\\midrule", *_head(table.stub, section.columns), "\\midrule"]
-        lines += [_line(line, section, digits, with_ci) for line in section.lines]
-    lines += ["\\bottomrule", "\\end{tabular}"]
-    lines += [f"\\par\\smallskip {_note(note)}" for note in table.notes]
-    return "\n".join([*lines, f"\\end{{{environment}}}", ""])
+            environment, blocks = "table*", self._stacked(table, PAGE_PT)
+            if any(self.width_pt(block) > PAGE_PT / LEAST_SCALE for block in blocks):
+                environment, blocks = "sidewaystable*", self._stacked(table, TURNED_PT)
+        parts = [f"{size}\\setlength{{\\tabcolsep}}{{3pt}}"]
+        parts.append(self._fitted(blocks))
+        return self._float(environment, table.title, table.name, [*parts, *_notes(table.notes)])
+
+    def plates(self, tables: Sequence[Table]) -> Iterator[str]:
+        """Several tables in as few floats as they need, two side by side where they are narrow enough."""
+        half = PAGE_PT * 0.48
+        abreast = 2 if all(self.width_pt(table) <= half / LEAST_SCALE for table in tables) else 1
+        share = "0.48" if abreast == 2 else "1"
+        rows = [tables[i : i + abreast] for i in range(0, len(tables), abreast)]
+        floats: list[list[Sequence[Table]]] = [[]]
+        for row in rows:
+            tallest = sum(max(map(_num_lines, one)) for one in (*floats[-1], row))
+            if floats[-1] and tallest > MOST_LINES:
+                floats.append([])
+            floats[-1].append(row)
+        for position, some in enumerate(floats):
+            parts = []
+            for row in some:
+                boxes = [
+                    f"\\begin{{minipage}}[t]{{{share}\\textwidth}}\\centering\\textbf{{{latex_text(table.name)}}}"
+                    f"\\\\[2pt]\n\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n{self._fitted([table])}\n\\end{{minipage}}"
+                    for table in row
+                ]
+                parts.append("\\hfill\n".join(boxes) + "\n\\par\\vspace{1.5ex}")
+            notes = dict.fromkeys(note for row in some for table in row for note in table.notes)
+            yield self._float("table*", tables[0].plate, tables[0].plate, [*parts, *_notes([*notes])], part=position)
+
+    def _float(self, environment: str, title: str, name: str, parts: Sequence[str], *, part: int = 0) -> str:
+        """A float with its caption and label. A further ``part`` has the number of the first."""
+        slug = "-".join(re.findall("[a-z0-9]+", name.lower()))[:60] or "table"
+        self.names[slug] += not part
+        slug += f"-{self.names[slug]}" if self.names[slug] > 1 else ""
+        caption = f"\\caption{{{_title(title)}}}\\label{{tab:{slug}}}"
+        if part:
+            caption = f"\\addtocounter{{table}}{{-1}}\\caption{{{_title(title)} (continued)}}"
+        lines = [f"\\begin{{{environment}}}[htp]", "\\centering\\setlength{\\belowcaptionskip}{4pt}", caption]
+        return "\n".join([*lines, *parts, f"\\end{{{environment}}}", ""])
+
+    def width_pt(self, table: Table) -> float:
+        """About how wide the table is in \\scriptsize."""
+        places: dict[int, int] = {}
+        stub = len(table.stub)
+        for section in table.sections:
+            for place, column in enumerate(section.columns):
+                texts = [column.name, *(self._plain(line.cells[place]) for line in section.lines)]
+                places[place] = max(places.get(place, 0), *(len(text.replace("delta=", "d=")) for text in texts))
+            stub = max(stub, *(len(line.label.replace("delta=", "d=")) for line in section.lines))
+        return CHARACTER_PT * (stub + sum(places.values())) + GAP_PT * (1 + len(places))
+
+    def _plain(self, cell: Cell | None) -> str:
+        text = cell_text(cell, self.digits)
+        has_interval = self.with_ci and cell is not None and cell.low is not None
+        return text + "0" * (2 * len(text) if has_interval else 0)
+
+    def _stacked(self, table: Table, limit_pt: float) -> list[Table]:
+        """The table in blocks of whole groups of columns, as many in each as ``limit_pt`` is wide."""
+        columns = table.sections[0].columns
+        if len({section.columns for section in table.sections}) > 1 or not columns[0].group:
+            return [table]
+        blocks: list[Table] = []
+        chosen: list[int] = []
+        for _, places in groupby(range(len(columns)), key=lambda place: columns[place].group):
+            wider = [*chosen, *places]
+            if chosen and self.width_pt(_with_columns(table, wider)) > limit_pt:
+                blocks.append(_with_columns(table, chosen))
+                wider = wider[len(chosen) :]
+            chosen = wider
+        return [*blocks, _with_columns(table, chosen)]
+
+    def _fitted(self, blocks: Sequence[Table]) -> str:
+        """The blocks below one another, all at the same scale."""
+        tabulars = list(map(self._tabular, blocks))
+        if len(tabulars) > 1:
+            stack = "\\\\[8pt]\n".join(tabulars)
+            tabulars = [f"\\begin{{tabular}}{{@{{}}l@{{}}}}\n{stack}\n\\end{{tabular}}"]
+        return f"\\fittoline{{%\n{tabulars[0]}}}"
+
+    def _tabular(self, table: Table) -> str:
+        widest = max((section.columns for section in table.sections), key=len)
+        same_columns = len({section.columns for section in table.sections}) == 1
+        alignment = "".join("l" if column.is_text else "r" for column in widest)
+        lines = [f"\\begin{{tabular}}{{l{alignment}}}", "\\toprule"]
+        if same_columns:
+            lines += _head(table.stub, table.sections[0].columns)
+        for position, section in enumerate(table.sections):
+            title = f"\\multicolumn{{{len(widest) + 1}}}{{c}}{{\\textbf{{{latex_text(section.title)}}}}} \\\\"
+            if same_columns:
+                lines += ["\\midrule", title, "\\midrule"] if section.title else ["\\midrule"]
+            else:
+                lines += ["\\midrule"] if position else []
+                lines += [title, "\\midrule", *_head(table.stub, section.columns), "\\midrule"]
+            lines += [self._line(line) for line in section.lines]
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+    def _line(self, line: Line) -> str:
+        shade = f"\\rowcolor{SHADE} " if line.is_ours else ""
+        return shade + " & ".join([latex_text(line.label), *map(self._cell, line.cells)]) + " \\\\"
+
+    def _cell(self, cell: Cell | None) -> str:
+        if cell is None:
+            return "--"
+        text = latex_text(cell.text) if cell.value is None else cell_text(cell, self.digits).replace("-", "$-$")
+        text = f"\\textbf{{{text}}}" if cell.is_best else text
+        text += "$^\\dagger$" if cell.is_misprint else ""
+        if self.with_ci and cell.low is not None and cell.high is not None:
+            text += f" {{\\tiny [{decimal_text(cell.low, self.digits)}, {decimal_text(cell.high, self.digits)}]}}"
+        return f"\\cellcolor{SHADE} {text}" if cell.is_ours else text
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    if not notes:
+        return []
+    shown = "\\par\n".join(" ".join(latex_text(word) for word in note.split()) for note in notes)
+    return [f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\scriptsize\\raggedright\n{shown}\n\\end{{minipage}}"]
+
+
+def _num_lines(table: Table) -> int:
+    """About how many lines the table takes in \\scriptsize, with its heading."""
+    return 4 + sum(len(section.lines) + (2 if section.title else 1) for section in table.sections)
+
+
+def _with_columns(table: Table, places: Sequence[int]) -> Table:
+    sections = tuple(
+        Section(
+            section.title,
+            tuple(section.columns[place] for place in places),
+            tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in section.lines),
+        )
+        for section in table.sections
+    )
+    return replace(table, sections=sections)
 
 
 def _head(stub: str, columns: Sequence[Column]) -> list[str]:
@@ -158,33 +212,12 @@ def _head(stub: str, columns: Sequence[Column]) -> list[str]:
             else:
                 spans.append((column.group, position, position))
         cells = [f"\\multicolumn{{{last - first + 1}}}{{c}}{{{_title(group)}}}" for group, first, last in spans]
-        rules = [f"\\cmidrule(lr){{{first}-{last}}}" for _, first, last in spans]
+        rules = [f"\\cmidrule(lr){{{first}-{last}}}" for group, first, last in spans if group]
         lines += [" & ".join(["", *cells]) + " \\\\", "".join(rules)]
     return [*lines, " & ".join([latex_text(stub), *(latex_text(column.name) for column in columns)]) + " \\\\"]
-
-
-def _line(line: Line, section: Section, digits: int, with_ci: bool) -> str:
-    cells = [_cell(cell, digits, with_ci) for cell in line.cells]
-    shade = f"\\rowcolor{SHADE} " if line.is_ours else ""
-    return shade + " & ".join([latex_text(line.label), *cells]) + " \\\\"
-
-
-def _cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
-    if cell is None:
-        return "--"
-    text = decimal_text(cell.value, digits)
-    text = f"\\textbf{{{text}}}" if cell.is_best else text
-    text += "$^\\dagger$" if cell.is_misprint else ""
-    if with_ci and cell.low is not None and cell.high is not None:
-        text += f" {{\\tiny [{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}]}}"
-    return f"\\cellcolor{SHADE} {text}" if cell.is_ours else text
 
 
 def _title(text: str) -> str:
     """Our own titles, with `@k` and `k = 32` as mathematics."""
     escaped = " ".join(latex_text(word) for word in text.split())
     return re.sub(r"\b([kn]) = (\d+)", r"$\1=\2$", re.sub(r"@k\b", "@$k$", escaped))
-
-
-def _note(text: str) -> str:
-    return " ".join(latex_text(word) for word in text.split())

@@ -6,7 +6,8 @@ UCC@k as a count, entropy in nats per token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 from evals.benchmarks.catalogue import grader_of
@@ -14,11 +15,10 @@ from evals.errors import DataError, UsageError
 from evals.files.metric_rows import LAST_ITERATIONS
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
-from evals.results.entries import ENTROPY, Entry, Number
+from evals.results.entries import ENTROPY, FEWEST_SEEDS, Entry, Number
 from evals.results.paper import BENCHMARKS, paper
 from evals.tables.metric_tables import flips_tables, metric_tables
 from evals.tables.parts import (
-    CODE,
     Cell,
     Column,
     Line,
@@ -31,8 +31,8 @@ from evals.tables.parts import (
     ks_of,
     method_table,
     misprint_note,
-    title_of,
 )
+from evals.tables.titles import in_order, title_of
 
 Layout = Literal["average", "benchmarks", "ucc", "entropy", "code", "flips", "metric"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -50,15 +50,25 @@ PAPER_TABLES: Mapping[Layout, tuple[str, ...]] = {
 
 
 def build_tables(
-    layout: Layout, own: Sequence[Entry], published: Sequence[Entry] = (), *, metric: str, style: Style
+    layout: Layout,
+    own: Sequence[Entry],
+    published: Sequence[Entry] = (),
+    *,
+    metric: str,
+    style: Style,
+    whole_paper: bool = False,
 ) -> list[Table]:
-    """The tables of ``layout``. Published rows come first, limited to the models and benchmarks of one's own.
+    """The tables of ``layout``. Published rows come first.
+
+    Of them only one's own models, benchmarks and k are shown, or with ``whole_paper`` all that the paper has of one's
+    own models.
 
     Raises:
         UsageError: a k of ``style`` is in no entry, or the layout is `code` and a benchmark is not.
         DataError: no entry has a number for this layout.
     """
-    entries = [*_comparable(own, published, metric), *own]
+    beside = _of_own_models(own, published) if whole_paper else _comparable(own, published, metric)
+    entries = [*beside, *own]
     builders: Mapping[Layout, Callable[[Sequence[Entry], str, Style], list[Table]]] = {
         "average": _average,
         "benchmarks": _benchmarks,
@@ -71,32 +81,48 @@ def build_tables(
     tables = builders[layout](entries, metric, style)
     if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
         raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
-    return tables
+    notes = (*_seeds_note(own), *(["The paper has no such numbers."] if published and not beside else []))
+    return [replace(table, notes=(*table.notes, *notes)) for table in tables]
+
+
+def _seeds_note(entries: Sequence[Entry]) -> Iterator[str]:
+    """How many results each mean is of, where there are means."""
+    means = [entry for entry in entries if entry.num_results > 1]
+    if not means:
+        return
+    is_same = len({entry.num_results for entry in entries}) == 1
+    listed = ", ".join(f"{entry.label} ({entry.num_results})" for entry in means)
+    words = f"of {means[0].num_results} seeds" if is_same else f"of several seeds: {listed}"
+    has_few = min(entry.num_results for entry in means) < FEWEST_SEEDS
+    interval = f"an interval needs {FEWEST_SEEDS}" if has_few else "intervals are Student t over the seeds"
+    yield f"Means {words}; {interval}."
+
+
+def _of_own_models(own: Sequence[Entry], published: Sequence[Entry]) -> list[Entry]:
+    """Published entries of one's own models, or all of them if no model is in common."""
+    models = {entry.model for entry in own} & {entry.model for entry in published}
+    return [entry for entry in published if entry.model is None or not models or entry.model in models]
 
 
 def _comparable(own: Sequence[Entry], published: Sequence[Entry], metric: str) -> list[Entry]:
-    """Published entries of one's own models and benchmarks, or all of them if nothing is in common."""
-    models = {entry.model for entry in own} & {entry.model for entry in published}
-    kept = [entry for entry in published if entry.model is None or not models or entry.model in models]
+    """Published entries of one's own models, with the numbers at one's own benchmarks and k."""
+    kept = _of_own_models(own, published)
     names = {name for entry in own for name in entry.benchmarks(metric)}
     common = names & {name for entry in kept for name in entry.benchmarks(metric)}
-    if not common:
-        return kept
-    return [
-        Entry(
-            entry.label,
-            entry.model,
-            {key: number for key, number in entry.numbers.items() if key.benchmark in (*common, None, AVERAGE)},
-            is_ours=entry.is_ours,
-            is_published=True,
+    ks = {key.k for entry in own for key in entry.numbers if key.metric == metric}
+    held = (*common, None, *([AVERAGE] if common or not names else []))
+    found = [
+        replace(
+            entry, numbers={key: one for key, one in entry.numbers.items() if key.benchmark in held and key.k in ks}
         )
         for entry in kept
     ]
+    return [entry for entry in found if entry.numbers]
 
 
 def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     ks = ks_of(entries, metric, style)
-    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
+    names = in_order(name for entry in entries for name in entry.benchmarks(metric))
     complete = set(BENCHMARKS) <= set(names)
 
     def average(entry: Entry, k: int | None) -> Number | None:
@@ -109,7 +135,7 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     for entry in entries:
         missing = [name for name in names if name not in entry.benchmarks(metric)]
         if missing and entry.benchmarks(metric):
-            found = ", ".join(map(title_of, entry.benchmarks(metric)))
+            found = ", ".join(map(title_of, in_order(entry.benchmarks(metric))))
             notes.append(f"{entry.label}: the mean is over {found} only and cannot be compared with the others.")
     over = f" over {', '.join(map(title_of, names))}" if names else ""
     title = f"Average {_metric_title(metric)} (%){over}"
@@ -118,7 +144,8 @@ def _average(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
 
 def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
     ks = ks_of(entries, metric, style)
-    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
+    names = in_order(name for entry in entries for name in entry.benchmarks(metric))
+    plate = f"{_metric_title(metric)} (%) on {len(names)} benchmarks"
     return [
         method_table(
             f"{_metric_title(metric)} (%) on {title_of(name)}",
@@ -128,6 +155,7 @@ def _benchmarks(entries: Sequence[Entry], metric: str, style: Style) -> list[Tab
             lambda entry, k, name=name: entry.number(metric, name, k),  # type: ignore[misc]
             style,
             [],
+            plate=plate,
         )
         for name in names
     ]
@@ -152,23 +180,24 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
     own = [entry for entry in entries if not entry.is_published]
     elsewhere = {name for entry in own for name in entry.benchmarks(metric)}
     elsewhere -= {key.benchmark for entry in own for key in entry.numbers if key.setting == setting and key.benchmark}
-    rows = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric) if name not in elsewhere))
+    rows = in_order(name for entry in entries for name in entry.benchmarks(metric) if name not in elsewhere)
     rows += [AVERAGE] if style.with_average or not rows else []
 
     def number(entry: Entry, name: str, k: int) -> Number | None:
         return entry.average(metric, k, setting) if name == AVERAGE else entry.number(metric, name, k, setting)
 
     shown = [entry for entry in entries if any(number(entry, name, k) for name in rows for k in ks)]
-    names = column_names(shown)
-    columns = tuple(Column(name, f"k = {k}") for k in ks for name in names)
+    shown_at = {k: [entry for entry in shown if any(number(entry, name, k) for name in rows)] for k in ks}
+    names = {id(entry): name for entry, name in zip(shown, column_names(shown), strict=True)}
+    columns = tuple(Column(names[id(entry)], f"k = {k}") for k in ks for entry in shown_at[k])
     lines, notes, sizes = [], [], set()
     for name in rows:
         cells: list[Cell | None] = []
         for k in ks:
-            numbers = [number(entry, name, k) for entry in shown]
-            found = cells_of(numbers, style.digits, ours=[entry.is_ours for entry in shown])
+            numbers = [number(entry, name, k) for entry in shown_at[k]]
+            found = cells_of(numbers, style.digits, ours=[entry.is_ours for entry in shown_at[k]])
             cells += found
-            for entry, one in zip(shown, numbers, strict=True):
+            for entry, one in zip(shown_at[k], numbers, strict=True):
                 if is_wrong(one):
                     notes.append(misprint_note(f"{entry.label}, {title_of(name)}, k = {k}", one))
                 if one is not None and one.n is not None:
@@ -205,7 +234,10 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
 
 
 # The columns of the paper's table.
-_CODE_KS = {name: (1, 8, 16) if name.startswith("mbpp") else (1, 4, 8, 16, 32, 64) for name in CODE}
+_CODE_KS = {
+    **dict.fromkeys(("humaneval", "humanevalplus"), (1, 4, 8, 16, 32, 64)),
+    **dict.fromkeys(("mbpp", "mbppplus"), (1, 8, 16)),
+}
 
 
 def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
@@ -216,8 +248,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
             f"--layout code is for code benchmarks, and the results hold {shown(other[0])}; leave it out, or choose "
             "--layout average or benchmarks"
         )
-    names = list(dict.fromkeys(name for entry in entries for name in entry.benchmarks(metric)))
-    names.sort(key=lambda name: list(CODE).index(name) if name in CODE else len(CODE))
+    names = in_order(name for entry in entries for name in entry.benchmarks(metric))
     blocks = [[name] for name in names if name != "mbppplus" or "mbpp" not in names]
     blocks = [["mbpp", "mbppplus"] if block == ["mbpp"] and "mbppplus" in names else block for block in blocks]
     labels = column_names(entries)

@@ -9,6 +9,7 @@ from pathlib import Path
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
 from evals.results.entries import Entry, setting_of
+from evals.results.labels import labels_of
 from evals.tables.parts import (
     Cell,
     Column,
@@ -20,8 +21,8 @@ from evals.tables.parts import (
     column_names,
     ks_of,
     method_table,
-    title_of,
 )
+from evals.tables.titles import in_order, rows_in_order, title_of
 from evals.text import visible
 
 TITLES = {
@@ -50,7 +51,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
     ks = ks_of(entries, metric, style)
     keys = [key for entry in entries for key in entry.numbers]
     tables = []
-    for name in dict.fromkeys(key.benchmark for key in keys):
+    for name in in_order(key.benchmark for key in keys if key.benchmark is not None):
         buckets = dict.fromkeys(key.setting for key in keys if key.benchmark == name)
         places = [(k, bucket) for k in ks for bucket in buckets]
         columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
@@ -60,7 +61,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         ]
         rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
         lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
-        place = title_of(name or "")
+        place = title_of(name)
         title = f"flip@k (%) on {place}, by the base's share of correct samples"
         tables.append(Table(title, place, "Method", "", "percent", (Section("", columns, lines),)))
     return tables
@@ -72,11 +73,12 @@ def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[T
     tables: list[Table] = []
     for setting in dict.fromkeys(key.setting for key in keys):
         held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
-        found = dict.fromkeys(key.benchmark for key in keys if key.setting == setting and key.benchmark)
+        found = in_order(key.benchmark for key in keys if key.setting == setting and key.benchmark)
         # The average of one benchmark is that benchmark.
         names = [name for name in found if name != AVERAGE or len(found) != 2]
         if any(key.k is not None for key in keys):
-            tables += [_over_k(held, metric, name, setting, style) for name in names]
+            plate = f"{_title(metric)} on {len(names)} benchmarks" + (f" ({setting})" if setting else "")
+            tables += [replace(_over_k(held, metric, name, setting, style), plate=plate) for name in names]
         else:
             tables.append(_without_k(held, metric, names, setting, style))
     return tables
@@ -113,12 +115,12 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
 
 def comparison_table(comparison: Comparison) -> list[Table]:
     """A table for each metric and setting: benchmarks and ks down; A, B, difference and p across."""
-    sides = [Path(comparison.a).stem, Path(comparison.b).stem]
-    if sides[0] == sides[1]:
-        sides = [comparison.a, comparison.b]
+    sides = [comparison.a, comparison.b]
+    if len(set(sides)) == 2:
+        sides = labels_of([Path(side) for side in sides])
     columns = tuple(Column(visible(name)) for name in (*sides, "difference", "p"))
     groups: dict[tuple[str, str], list[DifferenceRow]] = {}
-    for row in comparison.rows:
+    for row in rows_in_order(comparison.rows):
         groups.setdefault((row.metric, setting_of(row)), []).append(row)
     tables = []
     for (metric, setting), rows in groups.items():

@@ -6,21 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from evals.benchmarks.catalogue import registry
 from evals.errors import UsageError
-from evals.results.document import AVERAGE
 from evals.results.entries import Entry, Number
-
-# What the paper calls them; `mbpp` stands beside `mbppplus`.
-CODE = {"humaneval": "HumanEval", "humanevalplus": "HumanEval+", "mbpp": "MBPP", "mbppplus": "MBPP+"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's name. Neighbours with the same ``group`` stand under one heading."""
+    """A column's name. Neighbours with the same ``group`` stand under one heading. Words are set at the left."""
 
     name: str
     group: str = ""
+    is_text: bool = False
 
     @property
     def full_name(self) -> str:
@@ -29,14 +25,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value in the unit that is shown. A misprint is never the best."""
+    """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best."""
 
-    value: float
+    value: float | None
     low: float | None = None
     high: float | None = None
     is_best: bool = False
     is_ours: bool = False
     is_misprint: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. ``name`` is unique in a document; ``stub`` and ``section_kind`` head the labels and section titles."""
+    """A table. ``name`` is unique in a document; ``stub`` and ``section_kind`` head the labels and section titles.
+
+    On paper, neighbouring tables with the same ``plate`` share a float, whose title it is.
+    """
 
     title: str
     name: str
@@ -68,6 +68,7 @@ class Table:
     unit: str
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
+    plate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,11 @@ def decimal_text(value: float, digits: int) -> str:
     return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
 
 
-def title_of(benchmark: str) -> str:
-    """The name for people: the registry's title, the paper's name of a code benchmark, else the name itself."""
-    known = registry().get(benchmark)
-    if benchmark == AVERAGE:
-        return "Average"
-    return known.title if known is not None else CODE.get(benchmark, benchmark)
+def cell_text(cell: Cell | None, digits: int) -> str:
+    """What stands in the cell, without its marks; `-` where nothing is known."""
+    if cell is None:
+        return "-"
+    return cell.text if cell.value is None else decimal_text(cell.value, digits)
 
 
 def method_table(
@@ -106,6 +106,7 @@ def method_table(
     notes: Sequence[str],
     *,
     is_share: bool = True,
+    plate: str = "",
 ) -> Table:
     """Methods x k, in a section for each model. The best of each column is that of its section."""
     ks = [k for k in ks if any(number_of(entry, k) for entry in entries)]
@@ -130,7 +131,7 @@ def method_table(
         if lines:
             sections.append(Section(heading, columns, tuple(lines)))
     unit = "percent" if is_share else "count"
-    return Table(title, name, "Method", "Model", unit, tuple(sections), tuple(all_notes))
+    return Table(title, name, "Method", "Model", unit, tuple(sections), tuple(all_notes), plate)
 
 
 def cells_of(

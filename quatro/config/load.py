@@ -269,7 +269,7 @@ _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 def _origins(
     config: Config, raw: Mapping[str, Any], locations: Locations, preset_origins: Mapping[str, str]
 ) -> dict[str, str]:
-    defaults = dict(leaves(_defaults(Config)))
+    defaults = dict(leaves(defaults_of(Config)))
     origins = {}
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
@@ -287,7 +287,8 @@ def _origins(
     return origins
 
 
-def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Field -> default, of the fields that have one."""
     return {
         key: field.get_default(call_default_factory=True, validated_data={})
         for key, field in model.model_fields.items()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evals.results.document import Result, Row
+from evals.tables.titles import rows_in_order, title_of
 from evals.text import visible
 from quatro.export.card_text import number, plain, scalar, table
 
@@ -19,7 +20,7 @@ def _shown(results: FoundResults) -> Iterator[tuple[str, Result, Row]]:
     """Pass@k and UCC@k of each benchmark, and their average where there are several; with where they were found."""
     for place, result in results:
         is_one = len({row.benchmark for row in result.rows} - {"average"}) == 1
-        for row in result.rows:
+        for row in rows_in_order(result.rows):
             if row.metric in ("pass@k", "ucc@k") and not (is_one and row.benchmark == "average"):
                 yield place, result, row
 
@@ -32,7 +33,7 @@ def model_index(results: FoundResults) -> list[EvalResult]:
         EvalResult(
             task_type="text-generation",
             dataset_type=visible(row.benchmark, keep=""),
-            dataset_name=visible(row.benchmark, keep=""),
+            dataset_name=visible(title_of(row.benchmark), keep=""),
             metric_type=f"{row.metric.removesuffix('k')}{row.k}",
             metric_name=_title(row),
             metric_value=float(_value(row, row.value)),
@@ -63,7 +64,7 @@ def results_section(results: FoundResults) -> str:
 def _row(place: str, result: Result, row: Row) -> list[str]:
     interval = "-" if row.ci_low is None else f"{_value(row, row.ci_low)} to {_value(row, row.ci_high)}"
     settings = _settings(result, row)
-    cells = [_title(row), row.benchmark, _value(row, row.value), interval]
+    cells = [_title(row), title_of(row.benchmark), _value(row, row.value), interval]
     cells += [str(settings["problems"]), str(settings["samples"])]
     cells += [number(settings["temperature"]), number(settings["top_p"]), settings["clustering"] or "-", place]
     return [plain(cell) for cell in cells]

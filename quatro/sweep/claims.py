@@ -20,7 +20,7 @@ from evals.estimators import Floats
 from evals.intervals import mean_over_seeds_and_problems
 from evals.results.document import AVERAGE
 from evals.results.paper import BENCHMARKS, Series, paper
-from evals.tables.parts import title_of
+from evals.tables.titles import title_of
 from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.tag import Tag

@@ -29,6 +29,7 @@ from evals.files.whole import write_text
 from evals.metrics.flips import DEFAULT_K
 from evals.results.document import Result, Row
 from evals.results.entries import ENTROPY, Entry, own_entries, published_entries
+from evals.results.paper import CODE_BENCHMARKS
 from evals.results.reading import Sources, read_sources
 from evals.samples.graded import read_graded
 from evals.studies.heatmap import heatmap_of
@@ -36,7 +37,7 @@ from evals.studies.similarity import similarity_result
 from evals.tables.formats import to_csv, to_markdown
 from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
-from evals.tables.parts import CODE, Style, Table
+from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.series import read_settings
@@ -159,7 +160,9 @@ _TABLES = (
 
 
 def _tables(kind: _TableKind, found: _Sources) -> list[Table]:
-    if (kind.layout == "code") != any(name in CODE for name in found.sources.benchmarks) and kind.metric != ENTROPY:
+    if (kind.layout == "code") != any(
+        name in CODE_BENCHMARKS for name in found.sources.benchmarks
+    ) and kind.metric != ENTROPY:
         what = "benchmark of code" if kind.layout == "code" else "benchmark of mathematics"
         raise DataError(f"no {what} was measured; `quatro sweep ... --eval NAME` does")
     published = published_entries(kind.metric, tables=PAPER_TABLES[kind.layout]) if found.with_paper else []

@@ -15,6 +15,7 @@ from evals.errors import DataError, UsageError
 from evals.files.metric_rows import last_mean
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
+from evals.results.labels import labels_of
 from quatro.config import load_config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import read_points
@@ -86,7 +87,7 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
     """Pass@k, UCC@k and final entropy of every finished run, and of the untrained models, first in each cell.
 
     ``top_p`` None is the only one that was measured; ``cell`` None is all of them. The model stands as a heading, with
-    the cell where there are several.
+    the cell where it has several.
 
     Raises:
         UsageError: nothing was measured at ``top_p``, or at several of which none is chosen; an unknown cell.
@@ -97,9 +98,10 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
     found: list[SweptResult] = []
     trained = []
     headings_with_base = set()
+    cells_of = _cells_of_models(runs)
     for run in runs:
         config = load_config(run.folder)
-        heading = f"{config.model}, {run.cell}" if run.cell else config.model
+        heading = f"{config.model}, {run.cell}" if len(cells_of[config.model]) > 1 else config.model
         if heading not in headings_with_base:
             headings_with_base.add(heading)
             base = base_folder(folder, config.model, config.rollout.max_new_tokens)
@@ -108,6 +110,41 @@ def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | No
         found += _measured(run.folder, tag, label, heading)
         trained.append((run, label, heading))
     return found + _final_entropies(trained)
+
+
+def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str, list[Path]]:
+    """Run directories by label: a run goes by its name, the runs of a sweep by their settings, with all seeds.
+
+    Raises:
+        UsageError: two labels are the same, or a sweep has no such ``cell``.
+        DataError: a path is neither a run nor a sweep, or no run of a sweep is done.
+    """
+    found: dict[str, list[Path]] = {}
+    for path, name in zip(paths, labels_of(paths), strict=True):
+        if is_sweep(path):
+            own: dict[str, list[Path]] = {}
+            runs = chosen_runs(path, cell)
+            has_cells = len({run.cell for run in runs}) > 1
+            for run in runs:
+                label = label_of(run.settings, method=load_config(run.folder).method.name)
+                own.setdefault(f"{label}, {run.cell}" if has_cells else label, []).append(run.folder)
+        elif (path / "config.yaml").is_file():
+            own = {name: [path]}
+        else:
+            raise DataError(f"{path} is neither a run nor a sweep; `quatro runs list` shows the runs")
+        twice = found.keys() & own.keys()
+        if twice:
+            raise UsageError(f"two of the paths hold {min(twice)!r}; give each a table of its own")
+        found |= own
+    return found
+
+
+def _cells_of_models(runs: Sequence[SweptRun]) -> dict[str, set[str]]:
+    """The cells of each model that the runs began from."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        found.setdefault(load_config(run.folder).model, set()).add(run.cell)
+    return found
 
 
 def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
@@ -169,14 +206,16 @@ def _measured(run: Path, tag: Tag, label: str, heading: str) -> list[SweptResult
 
 def _final_entropies(runs: Sequence[tuple[SweptRun, str, str]]) -> list[SweptResult]:
     """Of runs with their labels and headings. Where it is unknown of one seed, it is of the setting."""
-    found, unknown = [], set()
+    found, unknown, files = [], set(), []
     for run, label, heading in runs:
         file = run.folder / "metrics.jsonl"
         value = last_mean(list(read_metrics(run.folder)), _ENTROPY_METRIC)
         if value is None:
             unknown.add((label, heading))
-            logger.warning("%s: no mean of %s over its last iterations: one lacks it", file, _ENTROPY_METRIC)
+            files.append(str(file))
             continue
         row = Row(metric=ENTROPY, benchmark="training", k=None, value=value, num_problems=0, n=0)
         found.append(SweptResult(Result(metric=ENTROPY, label=label, model=heading, rows=[row]), file))
+    if files:
+        logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]

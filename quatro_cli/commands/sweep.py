@@ -249,8 +249,7 @@ def _evaluation(
     config: str, plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
 ) -> SweepEvaluation | None:
     """What the options say, and where they say nothing the sweep file."""
-    from evals.results.paper import BENCHMARKS
-    from evals.tables.parts import CODE
+    from evals.results.paper import BENCHMARKS, CODE_BENCHMARKS
     from quatro.sweep import SweepEvaluation, find_sweep, read_evaluation
 
     path = find_sweep(config)
@@ -264,7 +263,7 @@ def _evaluation(
         return None
     if names == ["all"]:
         is_code = [point.config.reward.name == "code" for point in plan.points]
-        names = [*(() if all(is_code) else BENCHMARKS), *(CODE if any(is_code) else ())]
+        names = [*(() if all(is_code) else BENCHMARKS), *(CODE_BENCHMARKS if any(is_code) else ())]
     return SweepEvaluation(
         tuple(names),
         n if n is not None else in_file.get("n", 256),

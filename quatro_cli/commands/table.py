@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import SweepCell, SweepTopP, expander, numbers, usage_error
+from quatro_cli.options import SweepCell, SweepTopP, WholePaper, WithPaper, expander, names, numbers, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Layout(StrEnum):
     code = "code"
     flips = "flips"
     metric = "metric"
+    settings = "settings"
+    cost = "cost"
     tidy = "tidy"
 
 
@@ -52,7 +54,7 @@ LayoutOption = Annotated[
     typer.Option(
         "--layout",
         metavar="NAME",
-        help="average, benchmarks, ucc, entropy, code, flips, metric or tidy. Default: what suits the metric.",
+        help="average, benchmarks, ucc, entropy, code, flips, metric, settings, cost, tidy.",
         show_default=False,
     ),
 ]
@@ -70,14 +72,11 @@ def table(
     layout: LayoutOption = None,
     metric: Annotated[
         str | None,
-        typer.Option(
-            "--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the one that the files are about."
-        ),
+        typer.Option("--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the files' own."),
     ] = None,
-    average: Annotated[
-        bool, typer.Option("--average", help="Show the mean over benchmarks; for UCC@k as a further row.")
-    ] = False,
-    with_paper: Annotated[bool, typer.Option("--with-paper", help="Add the rows that the paper publishes.")] = False,
+    average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
+    with_paper: WithPaper = False,
+    whole_paper: WholePaper = False,
     format: Annotated[
         Format | None,
         typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json; tidy: csv, parquet."),
@@ -88,6 +87,16 @@ def table(
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that are in the files.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in their order.", show_default=False),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            "--models", metavar="NAME[,NAME]", help="Name of the model; of several, in their order.", show_default=False
+        ),
+    ] = None,
     top_p: SweepTopP = None,
     cell: SweepCell = None,
     out: Annotated[
@@ -96,25 +105,33 @@ def table(
 ) -> None:
     """Print result files as a table in the paper's layout.
 
-    Pass@k is in percent, UCC@k a count, and the best of each column is bold. A row is named by the --label of
-    `quatro eval`, else by its file. Files with the same label are seeds: their mean is shown, with a Student t
-    interval. LaTeX shades labels that begin with `Ours` and runs of the method quatro. --layout tidy writes the rows
-    of the files as they are; for runs it writes their metrics, one row an iteration.
+    Pass@k is in percent, UCC@k a count, the best of each column bold. Files with the same label are seeds: their mean
+    is shown, of three or more with a Student t interval. LaTeX shades labels that begin with `Ours`. --layout settings
+    and cost are about runs and sweeps; tidy writes the rows of files, or the metrics of runs.
 
     \b
     Examples:
       quatro table grpo.json ours.json --average --with-paper
       quatro table ucc-*.json --k 32,64,128,256 --format latex -o ucc.tex
-      quatro table runs/quickstart-* --layout entropy
-      quatro table ucc-*.json --metric ucr --ci
-      quatro table ucc-*.json --layout tidy -o ucc.parquet
-      quatro table sweeps/paper-small --cell S1 --top-p 0.7 --layout ucc
+      quatro table sweeps/paper-small --layout settings
     """
     from evals.results.reading import read_sources
     from evals.tables.metric_tables import comparison_table
 
-    chosen_by = {"--metric": metric, "--average": average, "--with-paper": with_paper, "--k": k}
+    asked = _Asked(
+        ks=numbers(k, "--k", int),
+        average=average,
+        with_paper=with_paper or whole_paper,
+        whole_paper=whole_paper,
+        ci=ci,
+        digits=digits,
+        labels=names(labels, "--labels"),
+        models=names(models, "--models"),
+    )
+    chosen_by = {"--metric": metric, "--average": average, "--with-paper": asked.with_paper, "--k": k}
+    chosen_by["--models"] = models
     if layout is Layout.tidy:
+        chosen_by["--labels"] = labels
         _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")
         _write_tidy(paths, format, out, expand=expander(paths, top_p, cell))
         return
@@ -123,46 +140,75 @@ def table(
     format = format or Format.markdown
     if standalone and format is not Format.latex:
         raise usage_error(f"--standalone is for --format latex, found {format.value}")
-    ks = numbers(k, "--k", int)
+    if layout in (Layout.settings, Layout.cost):
+        _refuse({**chosen_by, "--ci": ci, "--top-p": top_p}, f"the layout {layout.value}")
+        tables = _tables_of_runs(paths, layout, cell, asked.labels)
+        _finish(format, layout.value, tables, digits, ci=False, standalone=standalone, out=out)
+        return
     comparison = _comparison(paths)
     if comparison is not None:
-        _refuse({"--layout": layout, **chosen_by}, "what `quatro eval compare` wrote")
+        _refuse({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, cell))
-    chosen, tables = _tables(
-        sources, layout, metric, ks=ks, average=average, with_paper=with_paper, ci=ci, digits=digits
-    )
+    chosen, tables = _tables(sources, layout, metric, asked)
     _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
 
 
-def _tables(
-    sources: Sources,
-    layout: Layout | None,
-    metric: str | None,
-    *,
-    ks: list[int] | None,
-    average: bool,
-    with_paper: bool,
-    ci: bool,
-    digits: int,
-) -> tuple[str, list[Table]]:
+class _Asked(NamedTuple):
+    """What options say of the numbers shown and of their names."""
+
+    ks: list[int] | None
+    average: bool
+    with_paper: bool
+    whole_paper: bool
+    ci: bool
+    digits: int
+    labels: list[str] | None
+    models: list[str] | None
+
+
+def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
+    """The hyper-parameters of runs and sweeps, or what training them cost."""
+    from evals.tables.cost import cost_table
+    from evals.tables.settings import Setting, settings_tables
+    from quatro.config import load_config
+    from quatro.config.hyperparameters import hyperparameters
+    from quatro.sweep import is_sweep, labelled_runs
+
+    if cell is not None and not any(is_sweep(path) for path in paths):
+        raise usage_error("--cell: none of the paths is a sweep (a folder with sweep.yaml); leave it out")
+    runs = labelled_runs(paths, cell=cell)
+    if labels is not None and len(labels) != len(runs):
+        raise usage_error(f"--labels: {len(labels)} names, expected {len(runs)}, one for each of {', '.join(runs)}")
+    runs = dict(zip(labels or runs, runs.values(), strict=True))
+    if layout is Layout.cost:
+        return [cost_table(runs)]
+    configs = {label: [load_config(folder) for folder in folders] for label, folders in runs.items()}
+    return settings_tables({label: [Setting(*one) for one in hyperparameters(c)] for label, c in configs.items()})
+
+
+def _tables(sources: Sources, layout: Layout | None, metric: str | None, asked: _Asked) -> tuple[str, list[Table]]:
     """The layout, as asked for or as it suits the metric, and its tables."""
-    from evals.results.entries import own_entries, published_entries
+    from evals.results.entries import own_entries, published_entries, renamed
     from evals.tables.layouts import PAPER_TABLES, build_tables
     from evals.tables.parts import Style
 
-    chosen, metric = _layout(sources, layout, metric, average=average)
-    if with_paper and not PAPER_TABLES[chosen]:
+    chosen, metric = _layout(sources, layout, metric, average=asked.average)
+    if asked.with_paper and not PAPER_TABLES[chosen]:
         raise usage_error(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
-    if ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
-        raise usage_error("--ci: no file has intervals; `quatro eval passk FILE --ci -o RESULT.json` makes them")
-    published = published_entries(metric, tables=PAPER_TABLES[chosen]) if with_paper else []
-    if ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
+    own = renamed(own, asked.labels, asked.models)
+    if asked.ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
+        raise usage_error(
+            "--ci: no file has intervals, and no mean is of three seeds; `quatro eval passk FILE --ci -o RESULT.json` "
+            "makes intervals over problems"
+        )
+    published = published_entries(metric, tables=PAPER_TABLES[chosen]) if asked.with_paper else []
+    if asked.ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
         raise usage_error(f"--k: {metric} has no k")
-    style = Style(digits=digits, ks=ks, with_average=average)
-    tables = build_tables(chosen, own, published, metric=metric, style=style)
+    style = Style(digits=asked.digits, ks=asked.ks, with_average=asked.average)
+    tables = build_tables(chosen, own, published, metric=metric, style=style, whole_paper=asked.whole_paper)
     output.warn(*warnings)
     return chosen, tables
 
@@ -240,7 +286,7 @@ def _comparison(paths: list[Path]) -> Comparison | None:
 
 def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, average: bool) -> tuple[LayoutName, str]:
     """The layout and metric asked for, or what the files' own metric and benchmarks call for."""
-    from evals.tables.parts import CODE
+    from evals.benchmarks.catalogue import grader_of
 
     if wanted is not None and wanted is not Layout.metric:
         if average and wanted not in (Layout.average, Layout.ucc):
@@ -263,7 +309,7 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
     if wanted is Layout.metric:
         return "metric", metric
     if metric == "pass@k":
-        is_code = sources.benchmarks and set(sources.benchmarks) <= set(CODE)
+        is_code = sources.benchmarks and {grader_of(name) for name in sources.benchmarks} == {"code"}
         return "average" if average else "code" if is_code else "benchmarks", metric
     layouts: dict[str, LayoutName] = {"ucc@k": "ucc", "entropy": "entropy", "flip@k": "flips"}
     return layouts.get(metric, "metric"), metric

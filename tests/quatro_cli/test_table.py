@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +78,24 @@ def test_with_paper_puts_published_rows_beside_ones_own(two):
     document = json.loads(text(two[0], "--average", "--with-paper", "--format", "json", "--k", "1,8"))
     rows = [row for section in document["tables"][0]["sections"] for row in section["rows"]]
     assert {"grpo", "GSPO (paper)", "Ours delta=0.1 (paper)"} <= {row["label"] for row in rows}
+
+
+def test_with_paper_all_shows_the_whole_paper(two):
+    narrow, wide = (text(*two, *options, "--format", "csv") for options in (["--with-paper"], ["--with-paper", "all"]))
+    assert "OlympiadBench" not in narrow
+    assert narrow.splitlines()[0] == "Dataset,Model,Method,1,8"
+    assert "OlympiadBench" in wide
+    assert wide.splitlines()[0] == "Dataset,Model,Method,1,2,4,8,16,32,64,128,256"
+    assert wide == text("--with-paper", "all", *two, "--format", "csv")
+
+
+def test_rows_and_models_have_the_names_that_options_give(two):
+    found = list(csv.DictReader(io.StringIO(text(*two, "--labels", "GRPO,Mine", "--format", "csv"))))
+    assert [row["Method"] for row in found] == ["GRPO", "Mine"] * 2
+    assert "**Pass@k" in text(*two, "--models", "Qwen")
+    result = run(*two, "--labels", "GRPO")
+    assert result.exit_code == 2
+    assert "expected 2, one for each of grpo, Ours delta=0.01" in result.stderr
 
 
 def test_the_metric_chooses_the_layout(result_file, two):
@@ -196,14 +213,17 @@ def test_tidy_rows_of_runs_are_their_metrics(tmp_path, two):
 
 def test_files_given_a_label_twice_are_averaged_and_said_to_be(result_file):
     paths = [result_file(f"s{i}", {("a", 1): value}, label="M", seed=i) for i, value in enumerate((0.25, 0.75))]
-    result = run(*paths, "--ci")
+    assert "no mean is of three seeds" in run(*paths, "--ci").stderr
+    result = run(*paths)
     assert result.exit_code == 0
     assert "50.00" in result.stdout
-    assert "M: mean of 2 results with this label" in result.stderr
+    assert "Means of 2 seeds; an interval needs 3." in result.stdout
+    csv_result = run(*paths, "--format", "csv")
+    assert "Means of 2 seeds; an interval needs 3." in csv_result.stderr
 
 
-def check_formats(path, folder):
-    """Every format of a hostile result: no escape sequence, no formula, and a document that compiles."""
+def check_formats(path):
+    """Every format of a hostile result: no escape sequence, and no formula."""
     for name in ("csv", "markdown", "json", "latex"):
         result = run(path, "--format", name)
         assert result.exit_code == 0, result.stderr
@@ -211,11 +231,6 @@ def check_formats(path, folder):
         assert "Traceback" not in result.stderr
     for cells in csv.reader(io.StringIO(text(path, "--format", "csv"))):
         assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
-    if shutil.which("pdflatex") is not None:
-        assert run(path, "--format", "latex", "--standalone", "-o", folder / "t.tex").exit_code == 0
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout[-2000:]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -228,7 +243,7 @@ def test_hostile_labels_benchmarks_and_ids_come_through(tmp_path, name):
     samples.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = tmp_path / "R.json"
     assert runner.invoke(app, ["eval", "passk", str(samples), "--label", name, "-o", str(out)]).exit_code == 0
-    check_formats(out, tmp_path)
+    check_formats(out)
 
 
 HOSTILE_FILES = sorted(Path(os.environ.get("QUATRO_BAD_INPUTS", "nowhere")).rglob("hostile_*.jsonl"))
@@ -240,8 +255,7 @@ def test_hostile_samples_files_come_through(tmp_path, file):
     out = tmp_path / "R.json"
     arguments = ["eval", "passk", str(file), "--per-problem", "-o", str(out)]
     assert runner.invoke(app, arguments).exit_code == 0
-    check_formats(out, tmp_path)
-    assert {path.suffix for path in tmp_path.iterdir()} <= {".json", ".tex", ".pdf", ".aux", ".log"}
+    check_formats(out)
 
 
 def test_it_works_without_torch(two):

@@ -1,8 +1,6 @@
 """`quatro table` takes every document that `quatro eval` writes, in every format."""
 
 import json
-import shutil
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -71,23 +69,6 @@ def test_every_document_and_metric_has_a_table(documents, name):
     assert all(one["sections"] and one["sections"][0]["rows"] for one in found["tables"])
     assert table(*asked, "--format", "csv").count("\n") >= 2
     assert "\\toprule" in table(*asked, "--format", "latex")
-
-
-def test_all_of_them_compile(documents, tmp_path):
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    floats = []
-    for name in NAMES:
-        document, _, metric = name.partition(" ")
-        asked = [documents[document], *(["--metric", metric] if metric else [])]
-        floats.append(table(*asked, "--format", "latex"))
-    head = "\\documentclass{article}\n\\usepackage[paperwidth=60cm,paperheight=120cm]{geometry}\n"
-    head += "\\usepackage{booktabs,colortbl}\n\\begin{document}\n"
-    body = "\\clearpage\n".join(floats)
-    (tmp_path / "t.tex").write_text(f"{head}{body}\\end{{document}}\n", encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "t.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
-    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_flips_stand_by_bucket(documents):

@@ -81,10 +81,11 @@ def flips(
 def _show(result: Result) -> None:
     from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
     from evals.results.document import AVERAGE
+    from evals.tables.titles import in_order, title_of
     from quatro_cli.commands.eval.tables import number_cell
 
     rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}
-    names = list(dict.fromkeys(row.benchmark for row in result.rows))
+    names = in_order(row.benchmark for row in result.rows)
     if len(names) == 2:  # the average of one benchmark is that benchmark
         names.remove(AVERAGE)
     ks = list(dict.fromkeys(row.k for row in result.rows if row.metric == FLIP_AT_K))
@@ -98,7 +99,7 @@ def _show(result: Result) -> None:
             unsolved = None if bucket != BUCKETS[0].name else first.num_problems if first else 0
             body.append(
                 [
-                    name,
+                    title_of(name),
                     bucket,
                     bounds,
                     held,

@@ -85,13 +85,15 @@ def similarity(
     say_and_write(result, json=json, out=out)
     if json:
         return
+    from evals.tables.titles import rows_in_order, title_of
+
     body = []
-    for row in result.rows:
+    for row in rows_in_order(result.rows):
         extra = row.model_extra or {}
         quantiles = [f"{extra['quantiles'][p]:.3f}" for p in ("0.05", "0.25", "0.5", "0.75", "0.95")]
         pairs = f"{extra['num_pairs']} of {extra['num_pairs_total']}"
         equal = f"{100 * extra['equal_share']:.1f}"
-        body.append([row.benchmark, row.similarity, row.num_problems, row.n, pairs, *quantiles, equal])
+        body.append([title_of(row.benchmark), row.similarity, row.num_problems, row.n, pairs, *quantiles, equal])
     columns = ["benchmark", "similarity", "problems", "n", "pairs", "5 %", "25 %", "median", "75 %", "95 %", "1.0, %"]
     output.table("Similarity of two correct answers to a problem", columns, body)
 
@@ -199,11 +201,12 @@ def _setting(
 def _show_sides(result: Result) -> None:
     from evals.results.document import AVERAGE
     from evals.similarity.setting import Setting
+    from evals.tables.titles import rows_in_order, title_of
     from quatro_cli.commands.eval.tables import number_cell
 
     tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
     num_benchmarks = len({row.benchmark for row in result.rows} - {AVERAGE})
-    for row in result.rows:
+    for row in rows_in_order(result.rows):
         if row.benchmark == AVERAGE and num_benchmarks == 1:
             continue
         title = str(Setting.of(row))
@@ -216,7 +219,7 @@ def _show_sides(result: Result) -> None:
             extra = ucr.model_extra or {}
             drawn = [extra["temperature"], extra["top_p"]]
             shown = [number_cell(cells[metric]) for metric in ("pass@k", "ucr", "num_clusters", "effective_number")]
-            body.append([label, *drawn, benchmark, ucr.num_problems, ucr.n, *shown])
+            body.append([label, *drawn, title_of(benchmark), ucr.num_problems, ucr.n, *shown])
         columns = ["samples", "T", "top_p", "benchmark", "problems", "n", "pass@1 %", "UCR", "clusters", "effective"]
         output.table(f"Side by side, {title}", columns, body)
 
@@ -225,8 +228,9 @@ def _show_bias(rows: list[Row]) -> None:
     from evals.results.document import AVERAGE
     from evals.similarity.setting import Setting
     from evals.studies.partition_bias import RECLUSTERED
+    from evals.tables.titles import in_order, title_of
 
-    names = list(dict.fromkeys(row.benchmark for row in rows))
+    names = in_order(row.benchmark for row in rows)
     if len(names) == 2:  # the average of one benchmark is that benchmark
         names.remove(AVERAGE)
     ks = list(dict.fromkeys(row.k for row in rows))
@@ -235,5 +239,7 @@ def _show_bias(rows: list[Row]) -> None:
     for name in names:
         for metric, shown in (("ucc@k", "clusters of all n"), (RECLUSTERED, "k clustered afresh")):
             found = [value[metric, name, k] for k in ks]
-            body.append([name, found[0].num_problems, found[0].n, shown, *(f"{row.value:.2f}" for row in found)])
+            body.append(
+                [title_of(name), found[0].num_problems, found[0].n, shown, *(f"{row.value:.2f}" for row in found)]
+            )
     output.table(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)

@@ -25,24 +25,27 @@ _HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effecti
 
 def show_rows(rows: Iterable[Row]) -> None:
     """A table for each group of rows that belong side by side: benchmarks down, k across."""
+    from evals.tables.titles import rows_in_order, title_of
+
     tables: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in rows_in_order(rows):
         tables.setdefault(_title(row), []).append(row)
     for title, group in tables.items():
         _show(title, group)
         for row in group:
             share = row.share_of_all_solutions
             if row.metric == "ucr" and share is not None:
-                output.data(
-                    f"{visible(row.benchmark)}: {100 * share:.1f} % of a problem's distinct solutions found, on average"
-                )
+                found = f"{100 * share:.1f} % of a problem's distinct solutions found, on average"
+                output.data(f"{visible(title_of(row.benchmark))}: {found}")
 
 
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
+    from evals.tables.titles import rows_in_order, title_of
+
     output.info(f"A: {comparison.a}\nB: {comparison.b}")
     tables: dict[str, list[DifferenceRow]] = {}
-    for row in comparison.rows:
+    for row in rows_in_order(comparison.rows):
         tables.setdefault(_title(row), []).append(row)
     for title, rows in tables.items():
         columns = ["benchmark", "problems", "n", "metric", "A", "B", "B - A", "95 % interval", "p"]
@@ -53,7 +56,7 @@ def show_comparison(comparison: Comparison) -> None:
                 _scaled(value, row.metric, sign="+") for value in (row.difference, row.ci_low, row.ci_high)
             )
             name = _HEADS[row.metric] if row.k is None else f"k={row.k}"
-            head = [row.benchmark, row.num_problems, row.n, name]
+            head = [title_of(row.benchmark), row.num_problems, row.n, name]
             body.append([*head, a, b, difference, f"{low} to {high}", f"{row.p:.4f}"])
         output.table(title, columns, body)
 
@@ -93,6 +96,7 @@ def _title(row: Row | DifferenceRow) -> str:
 
 def _show(title: str, rows: list[Row]) -> None:
     from evals.results.document import AVERAGE
+    from evals.tables.titles import title_of
 
     columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
     by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
@@ -106,7 +110,7 @@ def _show(title: str, rows: list[Row]) -> None:
     for name, cells in by_benchmark.items():
         first = next(iter(cells.values()))
         shown = [number_cell(cells[column]) if column in cells else None for column in columns]
-        body.append([name, first.num_problems, first.n, *shown])
+        body.append([title_of(name), first.num_problems, first.n, *shown])
     output.table(title, head, body)
 
 

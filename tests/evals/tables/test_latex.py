@@ -1,12 +1,11 @@
 """LaTeX that compiles, whatever a label holds."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 
-from evals.tables.latex import latex_text, to_latex
+from evals.tables.latex import to_latex
+from evals.tables.latex_text import latex_text
 from evals.tables.parts import Cell, Column, Line, Section, Table
 
 HOSTILE = [
@@ -96,28 +95,80 @@ def test_groups_span_their_columns():
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
 
 
-def compile_latex(text, folder):
-    """pdflatex's log; the file must be a whole document."""
-    if shutil.which("pdflatex") is None:
-        pytest.skip("pdflatex is not installed")
-    (folder / "t.tex").write_text(text, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "t.tex"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
-    log = result.stdout.decode("utf-8", "replace")
-    assert result.returncode == 0, log[-2000:]
-    assert (folder / "t.pdf").stat().st_size > 0
-    return log
+def wide(num_columns, *, groups=1, num_lines=2, plate="", name="name"):
+    columns = tuple(
+        Column(f"Method {i}", f"k = {2**group}" if groups > 1 else "")
+        for group in range(groups)
+        for i in range(num_columns)
+    )
+    lines = tuple(Line(f"Row {i}", tuple(Cell(12.34) for _ in columns)) for i in range(num_lines))
+    return Table("Title", name, "Dataset", "", "percent", (Section("", columns, lines),), plate=plate)
 
 
-@pytest.mark.parametrize("packages", ["booktabs", "booktabs,colortbl"])
-def test_a_pasted_table_compiles_with_hostile_texts_and_accented_names(tmp_path, packages):
+@pytest.mark.parametrize(
+    ("num_columns", "groups", "environment", "num_blocks"),
+    [(3, 1, "table", 1), (10, 1, "table*", 1), (5, 3, "table*", 1), (9, 4, "table*", 4), (24, 1, "sidewaystable*", 1)],
+)
+def test_a_table_is_set_as_its_width_demands(num_columns, groups, environment, num_blocks):
+    """In a column, across the page, in blocks of whole groups, or turned; and nothing is wider than its line."""
+    text = to_latex([wide(num_columns, groups=groups)], digits=2, with_ci=False)
+    assert f"\\begin{{{environment}}}[htp]" in text
+    assert text.count("\\begin{tabular}{l") == num_blocks
+    assert text.count("\n\\fittoline{%") == 1, "all blocks at the same scale"
+    assert text.count("12.34") == 2 * num_columns * groups
+
+
+def test_a_narrow_table_is_larger():
+    assert "\\small\\setlength" in to_latex([wide(2)], digits=2, with_ci=False)
+    assert "\\scriptsize\\setlength" in to_latex([wide(6)], digits=2, with_ci=False)
+
+
+def test_tables_of_a_plate_share_a_float_two_side_by_side_as_far_as_a_page_goes():
+    six = [wide(3, num_lines=12, plate="Pass@k on 6 benchmarks", name=f"B{i}") for i in range(6)]
+    text = to_latex([*six, wide(3)], digits=2, with_ci=False)
+    assert text.count("\\begin{table*}[htp]") == 1
+    assert text.count("\\begin{minipage}[t]{0.48\\textwidth}") == 6
+    assert text.count("\\hfill") == 3
+    assert re.findall(r"\\textbf{(B\d)}", text) == [f"B{i}" for i in range(6)]
+    assert text.count("\\begin{table}[htp]") == 1, "a table without a plate is a float of its own"
+    long = [wide(3, num_lines=30, plate="Pass@k on 6 benchmarks", name=f"B{i}") for i in range(6)]
+    text = to_latex(long, digits=2, with_ci=False)
+    assert text.count("\\begin{table*}[htp]") == 2
+    assert "\\addtocounter{table}{-1}\\caption{Pass@$k$ on 6 benchmarks (continued)}" in text
+
+
+def test_tables_of_one_name_have_labels_of_their_own():
+    text = to_latex([wide(2), wide(2)], digits=2, with_ci=False)
+    assert re.findall(r"\\label{(.*?)}", text) == ["tab:name", "tab:name-2"]
+
+
+def test_words_in_cells_are_escaped_and_stand_at_the_left():
+    section = Section(
+        "", (Column("Value", is_text=True), Column("n")), (Line("lr", (Cell(None, text="1_0%"), Cell(-1.5))),)
+    )
+    text = to_latex([Table("T", "t", "Setting", "", "", (section,))], digits=1, with_ci=False)
+    assert "\\begin{tabular}{llr}" in text
+    assert "lr & 1\\_0\\% & $-$1.5 \\\\" in text
+
+
+@pytest.mark.latex
+@pytest.mark.parametrize("packages", ["booktabs", "booktabs,colortbl", "booktabs,graphicx,rotating,colortbl"])
+def test_a_pasted_table_compiles_with_hostile_texts_and_accented_names(compile_latex, packages):
     names = [*(ACCENTED[i : i + 40] for i in range(0, len(ACCENTED), 40)), TYPOGRAPHIC, *HOSTILE]
-    body = to_latex([table(names, title=" ".join(names))], digits=2, with_ci=True)
-    head = f"\\documentclass{{article}}\\usepackage{{{packages}}}\\begin{{document}}\n"
-    compile_latex(f"{head}{body}\\end{{document}}\n", tmp_path)
+    tables = [table(names, title=" ".join(names)), table(names, title="", columns=TWO_COLUMNS * 8)]
+    body = to_latex(tables, digits=2, with_ci=True)
+    compile_latex(f"\\documentclass{{article}}\\usepackage{{{packages}}}\\begin{{document}}\n{body}\\end{{document}}\n")
 
 
-def test_a_standalone_document_compiles_and_nothing_sticks_out(tmp_path):
-    columns = [Column(f"Method {i}", f"k = {k}") for k in (32, 64, 128, 256) for i in range(5)]
-    text = to_latex([table(["MATH500", "AIME24"], columns=columns)], digits=2, with_ci=False, standalone=True)
-    assert "Overfull" not in compile_latex(text, tmp_path)
+@pytest.mark.latex
+@pytest.mark.parametrize("has_two_columns", [False, True])
+def test_nothing_is_wider_than_its_line(compile_latex, has_two_columns):
+    shapes = [(3, 1), (10, 1), (5, 3), (9, 4), (24, 1), (40, 2)]
+    tables = [wide(num_columns, groups=groups) for num_columns, groups in shapes]
+    tables += [wide(9, num_lines=12, plate="P", name=f"B{i}") for i in range(6)]
+    text = to_latex(tables, digits=2, with_ci=False, standalone=True)
+    if has_two_columns:
+        text = text.replace("\\documentclass{article}", "\\documentclass[twocolumn]{article}")
+    log = compile_latex(text)
+    assert "Overfull" not in log
+    assert "Float too large" not in log

@@ -10,9 +10,9 @@ import pytest
 from evals.errors import DataError, UsageError
 from evals.files.csv_cells import csv_text
 from evals.intervals import mean_over_seeds
-from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries
+from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries, renamed
 from evals.results.paper import paper
-from evals.results.reading import read_sources
+from evals.results.reading import RunHead, read_sources
 from evals.tables.formats import markdown_text, to_csv, to_json, to_markdown
 from evals.tables.layouts import PAPER_TABLES, build_tables
 from evals.tables.parts import Style, decimal_text
@@ -41,10 +41,10 @@ def write(tmp_path):
     return write
 
 
-def tables(layout, paths, *, metric="pass@k", with_paper=False, **style):
+def tables(layout, paths, *, metric="pass@k", with_paper=False, whole_paper=False, **style):
     own, _ = own_entries(read_sources(paths), metric)
-    published = published_entries(metric, tables=PAPER_TABLES[layout]) if with_paper else []
-    return build_tables(layout, own, published, metric=metric, style=Style(**style))
+    published = published_entries(metric, tables=PAPER_TABLES[layout]) if with_paper or whole_paper else []
+    return build_tables(layout, own, published, metric=metric, style=Style(**style), whole_paper=whole_paper)
 
 
 def records(text):
@@ -188,7 +188,7 @@ def test_the_ucc_average_row_is_the_mean_over_its_benchmarks(write):
 def test_code_has_a_block_a_benchmark_and_mbpp_beside_its_plus(write):
     values = {"mbppplus": 0.1, "humaneval": 0.2, "mbpp": 0.3, "humanevalplus": 0.4}
     path = write("Ours", [row(name, k, value) for name, value in values.items() for k in (1, 8)])
-    (table,) = tables("code", [path], with_paper=True)
+    (table,) = tables("code", [path], whole_paper=True)
     assert [section.title for section in table.sections] == ["HumanEval", "HumanEval+", "MBPP / MBPP+"]
     last = table.sections[-1]
     assert [column.full_name for column in last.columns] == [f"{b} {k}" for b in ("MBPP", "MBPP+") for k in (1, 8, 16)]
@@ -198,6 +198,10 @@ def test_code_has_a_block_a_benchmark_and_mbpp_beside_its_plus(write):
         "Ours (paper)": [6.19, 33.77, 49.47, 5.39, 29.52, 43.39],
         "Ours": [30, 30, None, 10, 10, None],
     }
+    (table,) = tables("code", [path], with_paper=True)
+    assert [column.full_name for column in table.sections[-1].columns] == [
+        f"{b} {k}" for b in ("MBPP", "MBPP+") for k in (1, 8)
+    ]
 
 
 def test_code_has_the_ks_of_the_paper_where_there_are_any(write):
@@ -251,8 +255,9 @@ def test_a_torn_last_line_does_not_count_and_a_null_one_is_refused(make_run):
 
 
 def test_a_short_run_is_warned_of(make_run):
-    _, warnings = own_entries(read_sources([make_run("r", [0.5] * 3)]), "entropy")
-    assert warnings == ["'r': only 3 iterations to average, 10 are usual"]
+    runs = [make_run(name, [0.5] * num) for name, num in (("r", 3), ("s", 10), ("t", 9))]
+    _, warnings = own_entries(read_sources(runs), "entropy")
+    assert warnings == ["fewer than 10 iterations to average: r (3), t (9)"]
 
 
 def test_files_of_one_label_complete_one_another(write):
@@ -264,18 +269,114 @@ def test_files_of_one_label_complete_one_another(write):
 def test_seeds_of_one_label_are_averaged(write):
     values = (0.1, 0.2, 0.6)
     paths = [write(str(i), [row("a", 1, value)], label="M", seed=i) for i, value in enumerate(values)]
-    entries, warnings = own_entries(read_sources(paths), "pass@k")
+    entries, _ = own_entries(read_sources(paths), "pass@k")
     number = entries[0].number("pass@k", "a", 1)
     std = math.sqrt(sum((value - 0.3) ** 2 for value in values) / 2)
     half = 4.302653 * std / math.sqrt(3)  # t(.975, 2) from a printed table
     assert (number.value, number.low, number.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half), rel=1e-6)
-    assert warnings == ["M: mean of 3 results with this label"]
+    (table,) = tables("benchmarks", paths)
+    assert table.notes == ("Means of 3 seeds; intervals are Student t over the seeds.",)
 
 
-def test_equal_names_of_different_files_are_not_averaged(write):
+def test_two_seeds_have_a_mean_without_an_interval_and_one_note_says_so(write):
+    paths = [write(f"m{i}", [row(b, 1, 0.2 * i) for b in ("a", "b")], label="M") for i in (1, 2)]
+    paths += [write("base", [row(b, 1, 0.5) for b in ("a", "b")], label="Base")]
+    entries, warnings = own_entries(read_sources(paths), "pass@k")
+    number = entries[0].number("pass@k", "a", 1)
+    assert (number.value, number.low, number.high) == (pytest.approx(0.3), None, None)
+    assert warnings == []
+    first, second = tables("benchmarks", paths)
+    assert first.notes == second.notes == ("Means of several seeds: M (2); an interval needs 3.",)
+
+
+def test_files_without_a_label_are_called_by_what_tells_them_apart_or_like_their_run(write, tmp_path):
     paths = [write("one/passk", [row("a", 1, 0.2)]), write("two/passk", [row("a", 1, 0.4)])]
-    with pytest.raises(UsageError, match=r"both hold pass@1 of 'a'.*--label"):
-        tables("benchmarks", paths)
+    (table,) = tables("benchmarks", paths)
+    assert [line.label for line in table.sections[0].lines] == ["one", "two"]
+    (tmp_path / "one" / "config.yaml").write_text("model: embedded:countdown\n", encoding="utf-8")
+    deep = write("one/samples/T1-p1/passk", [row("a", 1, 0.3)])
+    (table,) = tables("benchmarks", [deep])
+    assert [line.label for line in table.sections[0].lines] == ["one"]
+
+
+def test_a_document_that_names_no_model_or_method_has_those_of_its_run(write, tmp_path):
+    path = write("r/samples/T1-p1/passk", [row("a", 1, 0.2)], method="quatro")
+    (tmp_path / "r" / "config.yaml").write_text("", encoding="utf-8")
+    sources = read_sources([path], describe=lambda run: RunHead(model=f"models/of-{run.name}", method="gspo"))
+    (entry,), _ = own_entries(sources, "pass@k")
+    assert (entry.label, entry.model, entry.is_ours) == ("r", "of-r", True)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("/data/models/My-Model/", "My-Model"),
+        ("org/qwen2.5-math-7b", "Qwen2.5-Math-7B"),
+        ("runs/mine/checkpoints/step-000100/model", "mine"),
+        ("embedded:countdown", "embedded:countdown"),
+        ("/data/Qwen2.5-Math-1.5B, S1", "Qwen2.5-Math-1.5B, S1"),
+    ],
+)
+def test_a_model_goes_by_the_name_of_its_folder(write, model, name):
+    entries, _ = own_entries(read_sources([write("x", [row("a", 1, 0.2)], model=model)]), "pass@k")
+    assert entries[0].model == name
+
+
+def test_two_models_in_folders_of_one_name_keep_their_paths(write):
+    paths = [write(name, [row("a", 1, 0.2)], model=f"/{name}/tuned") for name in ("x", "y")]
+    entries, _ = own_entries(read_sources(paths), "pass@k")
+    assert [entry.model for entry in entries] == ["/x/tuned", "/y/tuned"]
+
+
+def test_rows_and_models_can_be_renamed(write):
+    paths = [write(name, [row("a", 1, 0.2)], model=model) for name, model in (("x", "m"), ("y", "m"), ("z", "n"))]
+    entries, _ = own_entries(read_sources(paths), "pass@k")
+    new = renamed(entries, ["GSPO", "Ours delta=0.1", "B"], ["One", "Two"])
+    assert [(one.label, one.model, one.is_ours) for one in new] == [
+        ("GSPO", "One", False),
+        ("Ours delta=0.1", "One", True),
+        ("B", "Two", False),
+    ]
+    assert [one.model for one in renamed(entries, None, ["One"])] == ["One"] * 3
+    with pytest.raises(UsageError, match="--labels: 2 names, expected 3, one for each of x, y, z"):
+        renamed(entries, ["a", "b"], None)
+    with pytest.raises(UsageError, match="--models: 3 names, expected 2, one for each of m, n"):
+        renamed(entries, None, ["a", "b", "c"])
+
+
+def test_of_the_paper_only_ones_own_benchmarks_and_ks_are_shown_unless_all_are_asked_for(write):
+    path = write("x", [row("amc23", k, 0.5) for k in (1, 8)], model="Qwen2.5-Math-1.5B")
+    (table,) = tables("benchmarks", [path], with_paper=True)
+    assert [column.name for column in table.sections[0].columns] == ["1", "8"]
+    found = tables("benchmarks", [path], whole_paper=True)
+    assert [one.name for one in found] == ["MATH500", "AMC23", "AIME24", "AIME25", "MinervaMath", "OlympiadBench"]
+    assert [column.name for column in found[1].sections[0].columns] == [
+        "1",
+        "2",
+        "4",
+        "8",
+        "16",
+        "32",
+        "64",
+        "128",
+        "256",
+    ]
+    assert {section.title for one in found for section in one.sections} == {"Qwen2.5-Math-1.5B"}
+
+
+@pytest.mark.parametrize("layout", ["benchmarks", "average"])
+def test_beside_a_benchmark_that_is_not_in_the_paper_a_note_says_so(write, layout):
+    (table,) = tables(layout, [write("x", [row("countdown", 1, 0.5)])], with_paper=True)
+    assert [line.label for section in table.sections for line in section.lines] == ["x"]
+    assert table.notes == ("The paper has no such numbers.",)
+
+
+def test_a_method_without_a_number_at_a_k_has_no_column_there(write):
+    path = write("x", [ucc_row("math500", k, 0.5) for k in (4, 8)])
+    _, table = [None, *tables("ucc", [path], metric="ucc@k", whole_paper=True)][-2:]
+    names = [column.full_name for column in table.sections[0].columns]
+    assert names[0] == "k = 4 x"
+    assert "k = 8 GRPO (paper)" in names
 
 
 def test_seeds_that_do_not_match_are_refused(write):

@@ -1,5 +1,7 @@
 """A sweep as rows of tables and curves: the paper's labels, means over seeds, one cell and one top_p at a time."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -15,6 +17,7 @@ from quatro.sweep import (
     SweepPlan,
     flip_results,
     labelled_results,
+    labelled_runs,
     plan_sweep,
     read_sweep,
     temperature_results,
@@ -93,7 +96,7 @@ def test_seeds_of_a_setting_become_one_row_with_an_interval(sweep):
     ]
     number = entries[1].number("pass@k", "countdown", 1)
     assert number.value == pytest.approx((10 / 24 + 12 / 24) / 2)
-    assert number.low < 10 / 24 < 12 / 24 < number.high  # Student's t with one degree of freedom
+    assert (number.low, number.high) == (None, None)  # of two seeds
     entropies, _ = own_entries(sources, "entropy")
     assert [entry.number("entropy", None, None).value for entry in entropies] == [2.0] * 3  # seeds 0 and 2: 1 and 3
 
@@ -112,7 +115,9 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
     folder = make_sweep(tmp_path / "s", SweepPlan("s", points, 0), tags=("T1-p1", "T1-p0.7"))
     found = labelled_results(folder, top_p=0.7)
     assert {one.result.model for one in found} == {"embedded:countdown, A", "embedded:countdown, B"}
-    assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown, B"}
+    assert {one.result.model for one in labelled_results(folder, top_p=1, cell="B")} == {"embedded:countdown"}
+    assert [*labelled_runs([folder])] == ["Ours delta=0.1, A", "Ours delta=0.1, B"]
+    assert [*labelled_runs([folder], cell="B")] == ["Ours delta=0.1"]
     with pytest.raises(UsageError, match="known: A, B"):
         labelled_results(folder, top_p=1, cell="C")
     with pytest.raises(UsageError, match=r"measured at top_p 0\.7, 1; choose one with --top-p"):
@@ -121,6 +126,44 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
         labelled_results(folder, top_p=0.5)
     with pytest.raises(UsageError, match="choose with --cell"):
         flip_results(folder, top_p=1, cell=None)
+
+
+def test_a_lone_cell_is_no_heading(tmp_path):
+    cell = Cell("quickstart", (Axis("method.delta", ("0.1",)),), name="main")
+    folder = make_sweep(tmp_path / "s", SweepPlan("s", tuple(plan_cell(cell)[0]), 0))
+    assert {one.result.model for one in labelled_results(folder)} == {"embedded:countdown"}
+    assert [*labelled_runs([folder])] == ["Ours delta=0.1"]
+
+
+def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with_its_seeds(sweep):
+    for run in (sweep / "runs").iterdir():
+        row = {"step": 1, "perf/step_s": 2.0, "perf/generate_s": 1.5, "tokens": 100, "rollouts": 8}
+        (run / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+
+    def table(*options):
+        result = runner.invoke(app, ["table", str(sweep), *options])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    settings = list(csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv"))))
+    by_name = {row["Hyper-parameter"]: row for row in settings}
+    assert by_name["delta"]["Ours delta=0.01"] == "0.01"
+    assert by_name["delta"]["GSPO"] == ""
+    assert by_name["Seed"]["All runs"] == "0, 2"
+    cost = list(csv.DictReader(io.StringIO(table("--layout", "cost", "--format", "csv", "--labels", "A,B,C"))))
+    assert [row["Run"] for row in cost] == ["A", "B", "C"]
+    assert {row["Time, % generate"] for row in cost} == {"75.00"}
+    for option, said in (("--average", "no effect on the layout cost"), ("--labels=A", "expected 3, one for each of")):
+        result = runner.invoke(app, ["table", str(sweep), "--layout", "cost", option])
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_a_sweep_has_its_base_as_a_row_in_every_layout_of_samples(sweep):
+    for layout in ("benchmarks", "average", "ucc"):
+        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "csv"])
+        assert result.exit_code == 0, result.output
+        assert "Base" in result.stdout
 
 
 def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
