@@ -39,6 +39,35 @@ def show_rows(rows: Iterable[Row]) -> None:
                 output.data(f"{visible(title_of(row.benchmark))}: {found}")
 
 
+def show_sensitivity(rows: Sequence[Row]) -> None:
+    """UCC under other clusterings of the same samples: thresholds across, the preset's own cell has a star.
+
+    Of several benchmarks the mean is shown.
+    """
+    from evals.results.document import AVERAGE
+    from evals.similarity.setting import Setting
+    from evals.studies.sensitivity import PAPER, THRESHOLDS
+    from evals.tables.titles import title_of
+
+    names = {row.benchmark for row in rows} - {AVERAGE}
+    name = AVERAGE if len(names) > 1 else min(names)
+    value = {Setting.of(row): row.value for row in rows if row.benchmark == name}
+    body = []
+    for linkage, tokens in dict.fromkeys((row.linkage, row.tokens) for row in rows):
+        cells = []
+        for threshold in THRESHOLDS:
+            setting = Setting(PAPER.similarity, threshold, linkage or "", tokens or "")
+            text = f"{value[setting]:.2f}"
+            cells.append(f"{text} *" if setting == PAPER else f"{text}  ")
+        body.append([linkage, tokens, *cells])
+    output.info(
+        "The paper states neither threshold, linkage nor tokens; * is our reading of it. What the "
+        "same samples would give otherwise:"
+    )
+    title = f"UCC@{rows[0].k} of {visible(title_of(name))} by {PAPER.similarity}, by threshold"
+    output.table(title, ["linkage", "tokens", *(f">= {threshold:g}" for threshold in THRESHOLDS)], body)
+
+
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
     from evals.tables.titles import rows_in_order, title_of

@@ -30,11 +30,13 @@ from quatro_cli.commands.eval.options import (
     check_out,
     clustering,
     counted_samples,
+    graded_samples,
     progress,
     refuse_beside,
     say_and_write,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, usage_error
+from quatro_cli.output import output
 
 AlsoClustered = Annotated[
     str | None,
@@ -42,7 +44,11 @@ AlsoClustered = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option("--backend", metavar="NAME", help="fast, or reference (scikit-learn, rouge_score; slow)."),
+    typer.Option("--backend", metavar="NAME", help="fast (default), or reference (slow).", show_default=False),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="paper: the paper's clustering, as we read it."),
 ]
 
 
@@ -55,6 +61,7 @@ def ucc(
     linkage: Linkage = "components",
     tokens: Tokens = None,
     also: AlsoClustered = None,
+    preset: Preset = None,
     backend: Backend = "fast",
     jobs: Jobs = None,
     ci: Interval = False,
@@ -78,17 +85,19 @@ def ucc(
 
     \b
     Examples:
-      quatro eval ucc samples/math500.jsonl --k 16,256 --ci
+      quatro eval ucc samples/math500.jsonl --preset paper --k 16,256 --ci
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
     from evals.metrics.beside import check_beside_ucc
     from evals.metrics.counting import backend_named
     from evals.metrics.passk_ucc import ucc_result
-    from quatro_cli.commands.eval.tables import show_rows
+    from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
     grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
-    unused = {"also": also, "ci": ci, "per_problem": per_problem, "label": label}
+    unused = {"also": also, "ci": ci, "per_problem": per_problem, "label": label, "preset": preset}
+    if preset is not None:
+        same = _of_preset(preset, same)
     if show is not None:
         refuse_beside("--show", compare=sides, k=k, **unused, out=out)
         clusters(files, benchmarks, id=show, json=json, **same, **grading)
@@ -98,7 +107,7 @@ def ucc(
         a, b = sides
         compare(a, b, benchmarks, metric="ucc@k", k=k, jobs=jobs, seed=seed, json=json, out=out, **same, **grading)
         return
-    how = clustering(similarity, threshold, linkage, tokens)
+    how = clustering(**same)
     further = names(also, "--also") or []
     check_beside_ucc(further, how["similarities"])
     backend_named(backend)
@@ -121,6 +130,27 @@ def ucc(
             **about,
         )
     counted.keep()
+    if preset is not None:
+        from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
+
+        samples, _ = graded_samples(files, benchmarks, asked=asked)
+        with progress("clustering otherwise") as tell:
+            others = sensitivity_rows(samples, ks=ks, jobs=jobs, on_progress=tell)
+        result = result.model_copy(update={"preset": preset, "sensitivity": others})
+        output.warn(*sampling_warnings(result))
     say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)
+    if preset is not None and not json:
+        show_sensitivity(others)
+
+
+def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the clustering as ``preset`` has them; raises UsageError where they were given, too."""
+    from evals.studies.sensitivity import PRESETS
+
+    if preset not in PRESETS:
+        raise usage_error(f"--preset {preset!r}: expected {' or '.join(PRESETS)}")
+    refuse_beside("--preset", **{**given, "linkage": given["linkage"] != "components"})
+    setting = PRESETS[preset]
+    return {**setting._asdict(), "threshold": f"{setting.threshold:g}"}
