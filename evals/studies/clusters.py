@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from evals.errors import UsageError
 from evals.metrics.counting import clustering_settings, labels_by_setting, solutions
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.setting import Setting
@@ -21,7 +23,10 @@ class Cluster(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """The clusters of one problem's correct completions under one setting, largest first."""
+    """The clusters of one problem's correct completions under one setting, largest first.
+
+    ``prompt`` is None where the samples do not hold it.
+    """
 
     benchmark: str
     id: str
@@ -29,6 +34,8 @@ class Clusters(NamedTuple):
     correct: int
     setting: Setting
     clusters: list[Cluster]
+    prompt: str | None = None
+    answer: str | int | float | None = None
 
     def document(self, *, largest: int) -> dict[str, Any]:
         """Plain JSON values: all sizes, and descriptions of the ``largest`` clusters."""
@@ -67,6 +74,42 @@ def clusters_of_problem(
     ]
 
 
+def random_clusters(
+    samples: Samples,
+    num_problems: int,
+    *,
+    seed: int = 0,
+    similarities: Sequence[str] | None = None,
+    thresholds: Sequence[float] | None = None,
+    linkage: str = "components",
+    tokens: str | None = None,
+) -> list[Clusters]:
+    """The clusters of ``num_problems`` problems, drawn by ``seed`` from those with at least two under every setting.
+
+    Settings are those of `ucc_result`.
+
+    Raises:
+        UsageError: there are fewer such problems, or as `ucc_result`.
+        DataError: a sample has no grade.
+    """
+    found: list[Clusters] = []
+    problems = samples.graded()
+    num_found = 0
+    for problem in random.Random(seed).sample(problems, len(problems)):
+        settings = clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
+        several = clusters_of(problem, settings) if problem.correct > 1 else []
+        if not several or any(len(one.clusters) < 2 for one in several):
+            continue
+        found += several
+        num_found += 1
+        if num_found == num_problems:
+            return found
+    raise UsageError(
+        f"--random {num_problems}: of {len(problems)} problems only {num_found} have two clusters of correct answers; "
+        "ask for fewer, or cluster more finely with a higher --threshold"
+    )
+
+
 def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clusters]:
     """The clusters of a problem's correct completions under each of ``settings``, which have the same tokens."""
     unique = solutions(problem, settings[0].tokens)
@@ -80,5 +123,6 @@ def clusters_of(problem: GradedProblem, settings: Sequence[Setting]) -> list[Clu
             text, times = texts.most_common(1)[0]
             clusters.append(Cluster(texts.total(), len(texts), times, text))
         clusters.sort(key=lambda cluster: -cluster.size)
-        described.append(Clusters(problem.benchmark, problem.id, problem.n, problem.correct, setting, clusters))
+        head = (problem.benchmark, problem.id, problem.n, problem.correct)
+        described.append(Clusters(*head, setting, clusters, problem.prompt, problem.answer))
     return described

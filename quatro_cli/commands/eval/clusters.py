@@ -1,12 +1,17 @@
-"""`quatro eval clusters`: what the clusters of one problem look like."""
+"""`quatro eval clusters`: what the clusters of one problem, or of some drawn at random, look like."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from quatro_cli.commands.eval.options import (
     Extraction,
     Files,
     Grader,
-    Id,
     Linkage,
     Policy,
     Regrade,
@@ -17,14 +22,35 @@ from quatro_cli.commands.eval.options import (
     clustering,
     graded_samples,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, usage_error
 from quatro_cli.output import output
+
+
+class Format(StrEnum):
+    """The formats of `quatro eval clusters`."""
+
+    text = "text"
+    latex = "latex"
 
 
 def clusters(
     files: Files,
     benchmarks: Benchmarks,
-    id: Id,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The problem.")] = None,
+    num_random: Annotated[
+        int | None,
+        typer.Option("--random", metavar="N", min=1, help="Draw N problems with at least two clusters instead."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of --random.")] = 0,
+    format: Annotated[
+        Format, typer.Option("--format", metavar="NAME", help="text, or latex: boxes for a paper.")
+    ] = Format.text,
+    label: Annotated[
+        str, typer.Option("--label", metavar="NAME", help="Whose answers they are, for the boxes.", show_default=False)
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")
+    ] = None,
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
@@ -36,22 +62,48 @@ def clusters(
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
 ) -> None:
-    """Show the largest clusters of one problem, with a text each.
+    """Show the largest clusters of a problem, with a text each.
 
-    The text shown is the one that occurs most often in its cluster. Only the samples of this problem are graded.
+    The text shown is the one that occurs most often in its cluster. With --id only the samples of this problem are
+    graded. --format latex writes boxes: the question with its answer, and three clusters. What models wrote is escaped.
 
     \b
     Examples:
       quatro eval clusters samples/math500.jsonl --id test/algebra/12
-      quatro eval clusters ours.jsonl --id 60 --similarity tfidf,rouge-l --threshold 0.8
+      quatro eval clusters ours.jsonl --random 3 --seed 1 --format latex --label Ours -o examples.tex
     """
-    from evals.studies.clusters import clusters_of_problem
-    from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, show_clusters
+    from evals.studies.clusters import clusters_of_problem, random_clusters
+    from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, clusters_as_boxes, show_clusters
 
+    if (id is None) == (num_random is None):
+        raise usage_error("name a problem with --id, or draw some with --random N")
+    _refuse(num_random, seed, format, label, out, json=json)
     how = clustering(similarity, threshold, linkage, tokens)
     samples, _ = graded_samples(files, benchmarks, asked=asked_for(policy, extraction, grader, regrade=regrade), id=id)
-    found = clusters_of_problem(samples, id, **how)
+    if id is not None:
+        found = clusters_of_problem(samples, id, **how)
+    else:
+        assert num_random is not None
+        found = random_clusters(samples, num_random, seed=seed, **how)
     if json:
         output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
-    else:
+    elif format is Format.text:
         show_clusters(found)
+    elif out is None:
+        output.data(clusters_as_boxes(found, label))
+    else:
+        from evals.files.whole import write_whole
+
+        write_whole(out, [clusters_as_boxes(found, label).encode("utf-8")])
+        output.info(f"written: {out}")
+
+
+def _refuse(num_random: int | None, seed: int, format: Format, label: str, out: Path | None, *, json: bool) -> None:
+    """Raises UsageError for an option that would be ignored."""
+    if seed and num_random is None:
+        raise usage_error("--seed has no effect without --random; leave it out")
+    for option, value in (("--label", label), ("-o", out)):
+        if value and format is not Format.latex:
+            raise usage_error(f"{option} is for --format latex; add it, or leave {option} out")
+    if json and format is Format.latex:
+        raise usage_error("--json and --format latex exclude one another; leave one of them out")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evals.studies.clusters import Clusters
 
 LARGEST_CLUSTERS = 5
+CLUSTERS_IN_BOX = 3
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
 
@@ -103,6 +104,30 @@ def show_clusters(found: Sequence[Clusters]) -> None:
             sizes = ", ".join(str(cluster.size) for cluster in one.clusters[LARGEST_CLUSTERS:][:20])
             lines.append(f"\nand {len(one.clusters) - LARGEST_CLUSTERS} more cluster(s), of size {sizes}")
         output.data("\n".join(visible(line, keep="\n\t") for line in lines) + "\n")
+
+
+def clusters_as_boxes(found: Sequence[Clusters], label: str) -> str:
+    """LaTeX boxes like the paper's: question and answer of each problem, then texts of its largest clusters."""
+    from evals.tables.boxes import Box, Text, boxes_to_latex
+    from evals.tables.titles import title_of
+
+    boxes: list[Box] = []
+    shown: tuple[object, ...] = ()
+    for one in found:
+        question = Text("Question", one.prompt if one.prompt is not None else f"(not in the samples) {one.id}")
+        truth = [] if one.answer is None else [Text("Ground truth", str(one.answer))]
+        truth += [Text("Clusters", f"by {one.setting.words('≥')}")]
+        head = Box(f"{title_of(one.benchmark)}, problem {one.id}", "gray", [question, *truth])
+        boxes += [head] if shown != (one.benchmark, one.id, one.setting) else []
+        shown = (one.benchmark, one.id, one.setting)
+        texts = [
+            Text(f"Cluster {rank}: {cluster.size} sample{'s' if cluster.size > 1 else ''}", cluster.text)
+            for rank, cluster in enumerate(one.clusters[:CLUSTERS_IN_BOX], start=1)
+        ]
+        whose = f"Responses{f' of {label}' if label else ''}"
+        counted = f"{one.correct} of {one.n} correct, {len(one.clusters)} clusters"
+        boxes.append(Box(f"{whose}: {counted}", "blue", texts))
+    return boxes_to_latex(boxes)
 
 
 def _excerpt(text: str) -> list[str]:
