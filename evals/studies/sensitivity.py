@@ -28,7 +28,7 @@ def sensitivity_rows(
     samples: Samples,
     *,
     ks: Sequence[int] | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """UCC at the largest of ``ks`` by TF-IDF at every threshold, linkage and kind of tokens; the averages come last.

@@ -101,9 +101,7 @@ Tokens = Annotated[
     str | None,
     typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code."),
 ]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes to use. Default: one a usable core.")
-]
+Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: one a usable core.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
 
 

@@ -84,7 +84,7 @@ def test_a_renamed_variable_is_seen(similarity):
         heatmap_of(samples(texts), "p", similarity=similarity) for texts in (PLAIN, [PLAIN[0], *renamed[1:], PLAIN[1]])
     )
     assert result.setting.tokens == changed.setting.tokens == "code"
-    assert len(set(changed.similarity_CC.ravel())) > len(set(result.similarity_CC.ravel())) or similarity == "exact"
+    assert len(set(changed.similarity_AA.ravel())) > len(set(result.similarity_AA.ravel())) or similarity == "exact"
     if similarity == "exact":
         assert len(changed.sizes) == len(result.sizes) + 1
 
