@@ -167,7 +167,11 @@ class PolicyConfig(Block):
         "local", description="local: each process holds the whole model; deepspeed: ZeRO shards under torchrun"
     )
     zero_stage: int = Field(
-        2, ge=1, le=3, description="ZeRO shards the optimiser (1), gradients too (2), and weights too (3)"
+        1,
+        ge=1,
+        le=3,
+        description="ZeRO shards the optimiser (1), gradients too (2), and weights too (3). With 1 the ranks exchange "
+        "gradients once for each optimiser step; with 2 and 3 after each micro-batch, for less memory",
     )
     offload_optimizer: bool = Field(
         False, description="keep DeepSpeed's optimiser in CPU memory: less memory on the device, slower steps"

@@ -118,7 +118,7 @@ class Policy(ABC):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight under its Hugging Face name, an adapter merged in, for engines that hold a copy.
 
-        All ranks must call it.
+        All ranks must call it and take every weight: where the weights are sharded, each is gathered as it is taken.
         """
 
     @abstractmethod

@@ -39,6 +39,9 @@ T = TypeVar("T")
 # Under ZeRO-3 smaller tensors (norms, biases) stay whole on every rank: fetching them costs more than they take.
 WHOLE_ELEMENTS = 100_000
 FILLED_SHARE = 0.9  # of the free memory: the rest is for fragmentation, and for what collectives and kernels take
+# DeepSpeed's optimisers call a rank's master weights by one of these names: under stage 3, under stage 1 in bfloat16,
+# and otherwise.
+MASTERS = ("fp32_partitioned_groups_flat", "fp32_groups_flat_partition", "single_partition_of_fp32_groups")
 
 
 def require(device: torch.device) -> None:
@@ -200,8 +203,8 @@ class DeepSpeedPolicy(Policy):
             gathered.__exit__(None, None, None)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        with self._whole(list(self.model.parameters())):
-            yield from all_weights(self.model, self.lora)
+        """Under ZeRO-3 each weight is gathered when it is asked for; what an engine keeps of it stays as it is."""
+        return all_weights(self.model, self.lora, self._whole)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         """In the format of the computation: bfloat16 where that is bfloat16."""
@@ -220,8 +223,8 @@ class DeepSpeedPolicy(Policy):
     @property
     def _masters(self) -> list[Tensor]:
         """This rank's part of the weights in float32, flat: what the optimiser steps on."""
-        name = "fp32_partitioned_groups_flat" if self.stage == 3 else "single_partition_of_fp32_groups"
-        masters: list[Tensor] = getattr(self.engine.optimizer, name)
+        optimizer = self.engine.optimizer
+        masters: list[Tensor] = next(getattr(optimizer, name) for name in MASTERS if hasattr(optimizer, name))
         return masters
 
     def optimizer_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -298,7 +301,10 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,  # rows are ours to count
         "gradient_accumulation_steps": 1,
-        # As many backward passes as there are micro-batches; a call of `step` ends the minibatch.
+        # As many backward passes as there are micro-batches; a call of `step` ends the minibatch. There stage 1
+        # exchanges gradients. Stages 2 and 3 keep shards of them and so exchange them in every backward pass.
+        # DeepSpeed's `coalesce_grad_reduction` would put that off, and then each rank holds them whole as in stage 1,
+        # in bfloat16 where that is the format of the weights: sums of many micro-batches would be rounded.
         "managed_gradient_accumulation": False,
         "gradient_clipping": config.optimizer.max_grad_norm,
         "zero_allow_untested_optimizer": True,
@@ -314,7 +320,8 @@ def _initialize(module: _Computation, optimizer: _CarefulAdamW, config: Config) 
     if config.policy.offload_optimizer:
         settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     if config.dtype == "bfloat16":
-        settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
+        # Under stage 1 a weight's bfloat16 gradient goes into the float32 sum as soon as it is there.
+        settings["bf16"] = {"enabled": True, "check_grad_overflow": True, "immediate_grad_update": True}
         settings["data_types"] = {"grad_accum_dtype": "fp32"}
         settings["communication_data_type"] = "fp32"
     # What DeepSpeed says while starting goes to stdout, which is for data.

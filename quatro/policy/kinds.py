@@ -137,6 +137,6 @@ class DeepSpeed(PolicyKind):
             "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
             "reference": computed if has_copy else 0,
             "casts": 0,
-            # All weights at once, while they are sent to an engine or saved.
+            # All weights at once, while they are saved; engines are sent one after the other.
             "snapshots": computed - computed // num_ranks if stage == 3 else 0,
         }

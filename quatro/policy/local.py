@@ -134,11 +134,20 @@ class LocalPolicy(Policy):
         self.schedule._last_lr = lrs
 
 
-def all_weights(model: Any, adapter: LoraConfig | None) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of ``model`` under its Hugging Face name; an adapter is added in."""
+def all_weights(
+    model: Any, adapter: LoraConfig | None, whole: lora.Whole = lora.in_one_piece
+) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of ``model`` under its Hugging Face name; an adapter is added in.
+
+    Inside ``whole(parameters)`` these are whole; it is entered for one weight after the other.
+    """
     if adapter is not None:
-        return lora.merged_weights(model)
-    return ((name, parameter.detach()) for name, parameter in model.named_parameters())
+        yield from lora.merged_weights(model, whole)
+        return
+    for name, parameter in model.named_parameters():
+        with whole([parameter]):
+            weight = parameter.detach()
+        yield name, weight
 
 
 def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | None = None) -> None:

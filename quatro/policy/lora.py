@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # peft's name of a model's first adapter
 PREFIX = "base_model.model."  # peft's names begin with the wrapper that it puts around a model
+
+Whole = Callable[[list[Tensor]], AbstractContextManager[None]]  # inside, the weights it was given are whole
+
+
+def in_one_piece(weights: list[Tensor]) -> AbstractContextManager[None]:
+    """`Whole` of a process that holds the whole model: nothing to do."""
+    return nullcontext()
 
 
 def attach(model: Any, settings: LoraConfig, *, seed: int, frozen_dtype: torch.dtype | None = None) -> None:
@@ -123,22 +130,27 @@ def switched_off(model: Any) -> Iterator[None]:
 
 
 @torch.no_grad()
-def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+def merged_weights(model: Any, whole: Whole = in_one_piece) -> Iterator[tuple[str, Tensor]]:
     """Every weight of the model with the adapter added in, under the names it has without one.
 
-    Merged in float32, one layer at a time: nothing but that layer is held twice.
+    Merged in float32, one layer at a time: nothing but that layer is held twice, or ``whole``.
     """
     adapted = dict(_named_layers(model))
     for name, parameter in model.named_parameters():
         owner, _, last = name.rpartition(".")
         outer, _, inner = owner.rpartition(".")
         if inner == "base_layer" and outer in adapted:
-            weight = parameter.detach()
-            if last == "weight":
-                weight = weight.float() + adapted[outer].get_delta_weight(NAME).float()
+            layer = adapted[outer]
+            change = [layer.lora_A[NAME].weight, layer.lora_B[NAME].weight] if last == "weight" else []
+            with whole([parameter, *change]):
+                weight = parameter.detach()
+                if change:
+                    weight = weight.float() + layer.get_delta_weight(NAME).float()
             yield f"{outer}.{last}", weight
         elif not parameter.requires_grad:
-            yield name, parameter.detach()
+            with whole([parameter]):
+                weight = parameter.detach()
+            yield name, weight
 
 
 def unadapted_copy(model: Any) -> Any:

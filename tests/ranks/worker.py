@@ -1,15 +1,17 @@
 """One rank of a launch in which several runs are trained one after another: `worker.py JOBS.json`.
 
-A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf", "free_bytes"}; `stop_in`
-and `oom_in` ask one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call", "count"}.
-`deaf`: the first rank listens to no signal. `free_bytes`: what DeepSpeed's policy is told of the free memory, by rank.
-What DeepSpeed keeps whole under ZeRO-3 because it is small is sharded all the same: models of tests are small. Ends as
-`quatro` does: a message and an exit code.
+A job is {"path", "settings", "method", "resume", "stop_after", "stop_in", "oom_in", "deaf", "free_bytes", "watch"};
+`stop_in` and `oom_in` ask one rank to stop, or leave it without memory, at the Nth call of a method: {"rank", "call",
+"count"}. `deaf`: the first rank listens to no signal. `free_bytes`: what DeepSpeed's policy is told of the free memory,
+by rank. `watch`: a file for what the first rank exchanged (see `Traffic`). What DeepSpeed keeps whole under ZeRO-3
+because it is small is sharded all the same: models of tests are small. Ends as `quatro` does: a message and an exit
+code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import signal
 import sys
@@ -37,7 +39,84 @@ deepspeed.WHOLE_ELEMENTS = 0
 
 
 UNLIMITED = (1 << 50, 1 << 50)
-CALLS = {"update": (Policy, "update"), "forward": (Policy, "forward"), "generate": (TransformersEngine, "_draw")}
+CALLS = {
+    "update": (Policy, "update"),
+    "forward": (Policy, "forward"),
+    "generate": (TransformersEngine, "_draw"),
+    "whole": (deepspeed.DeepSpeedPolicy, "_whole"),
+}
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
+NO_GRADIENT = 64  # elements; norms and flags are smaller
+
+
+class Traffic:
+    """What DeepSpeed exchanges while it is watched, and how much of the model is whole at once.
+
+    ``updates`` has for each optimiser step the backward passes, the reductions of gradients and their elements.
+    ``whole_bytes`` is the most of weights that was gathered while an engine was sent them, ``largest_bytes`` that of
+    the largest weight, and ``model_bytes`` that of all.
+    """
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, int]] = []
+        self.whole_bytes = self.largest_bytes = self.model_bytes = 0
+        self._sent: Any = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        from deepspeed import zero
+        from deepspeed.comm.torch import TorchBackend
+
+        owners: list[tuple[Any, str, Callable[..., Any]]] = [
+            (Policy, "update", self.update),
+            (deepspeed.DeepSpeedPolicy, "_backward", self.backward),
+            (deepspeed.DeepSpeedPolicy, "named_weights", self.named_weights),
+            (zero.GatheredParameters, "__enter__", self.gather),
+            *((TorchBackend, name, self.reduce) for name in REDUCTIONS),
+        ]
+        with contextlib.ExitStack() as patches:
+            for owner, name, watch in owners:
+                original = getattr(owner, name)
+                watching = functools.partialmethod(_watched, watch, original)
+                patches.enter_context(mock.patch.object(owner, name, watching))
+            yield
+
+    def update(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.updates.append({"backward": 0, "reductions": 0, "elements": 0})
+        return original(*arguments, **options)
+
+    def backward(self, original: Callable[..., Any], *arguments: Any) -> Any:
+        self.updates[-1]["backward"] += 1
+        return original(*arguments)
+
+    def reduce(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        sizes = [value.numel() for value in (*arguments, *options.values()) if isinstance(value, torch.Tensor)]
+        if self.updates and max(sizes) > NO_GRADIENT:
+            self.updates[-1]["reductions"] += 1
+            self.updates[-1]["elements"] += max(sizes)
+        return original(*arguments, **options)
+
+    def named_weights(self, original: Callable[..., Any], policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        self._sent = policy.model
+        sizes = [weight.element_size() * getattr(weight, "ds_numel", 0) for weight in policy.model.parameters()]
+        self.largest_bytes, self.model_bytes = max(sizes), sum(sizes)
+        yield from original(policy)
+        self._sent = None
+
+    def gather(self, original: Callable[..., Any], gathered: Any) -> None:
+        original(gathered)
+        if self._sent is not None:
+            whole = [weight for weight in self._sent.parameters() if weight.numel() == weight.ds_numel]
+            self.whole_bytes = max(self.whole_bytes, sum(weight.nbytes for weight in whole))
+
+    def save(self, path: str) -> None:
+        Path(path).write_text(json.dumps({**vars(self), "_sent": None}), encoding="utf-8")
+
+
+def _watched(
+    first: Any, watch: Callable[..., Any], original: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
+    return watch(original, first, *arguments, **options)
 
 
 @contextlib.contextmanager
@@ -78,7 +157,9 @@ def work(job: Mapping[str, Any], world: World) -> None:
     def end_of_memory() -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
+    traffic = Traffic()
     with (
+        traffic.watched() if "watch" in job else contextlib.nullcontext(),
         at_call(job.get("stop_in"), world.rank, lambda: stop.request(signal.SIGTERM)),
         at_call(job.get("oom_in"), world.rank, end_of_memory),
         mock.patch.object(deepspeed, "free_bytes", return_value=job.get("free_bytes", UNLIMITED)[world.rank]),
@@ -90,6 +171,8 @@ def work(job: Mapping[str, Any], world: World) -> None:
         else:
             world.barrier("the run directory")
             train(config, FollowedRun(path, config), stop=stop, world=world)
+    if "watch" in job and world.is_first:
+        traffic.save(job["watch"])
     assert is_deaf or stop.requested == (last is not None or "stop_in" in job)
 
 

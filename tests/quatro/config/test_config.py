@@ -107,7 +107,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "entropy_coefficient": 0.0,
         "policy": {
             "kind": "local",
-            "zero_stage": 2,
+            "zero_stage": 1,
             "offload_optimizer": False,
             "gradient_checkpointing": False,
             "lora": None,
