@@ -25,7 +25,7 @@ NO_RAY = (
 )
 
 
-def on_cpu(command: VerlCommand, num_slots: int) -> list[str]:
+def on_cpu(command: VerlCommand, num_slots: int, save_every: int) -> list[str]:
     """The command with what differs on a CPU, and as few processes as can be."""
     changed = {
         "actor_rollout_ref.rollout.name": "transformers",
@@ -39,7 +39,7 @@ def on_cpu(command: VerlCommand, num_slots: int) -> list[str]:
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 1000,
         "trainer.device": "cpu",
-        "trainer.save_freq": -1,
+        "trainer.save_freq": save_every,
         "+ray_kwargs.ray_init.num_gpus": num_slots,
         "ray_kwargs.ray_init.num_cpus": 16,
         "+ray_kwargs.ray_init.include_dashboard": False,
@@ -62,15 +62,18 @@ def environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
     }
 
 
-def train(config: Config, folder: Path, num_slots: int, **more: str) -> list[dict[str, float]]:
+def train(
+    config: Config, folder: Path, num_slots: int, *, save_every: int = -1, **more: str
+) -> list[dict[str, float]]:
     """The metrics of each iteration of ``config`` on verl's own trainer, with as many workers and rollout servers.
 
+    Checkpoints lie in ``folder``/runs/verl/test; -1 saves none. ``more`` are environment variables.
     After `TIME_LIMIT_S` the command and everything that it has started is killed. If Ray does not start, the test is
     skipped.
     """
     write_prompts(config, folder / "prompts.parquet")
     printed = verl_command(config, name="test", prompts="prompts.parquet", gpus_per_node=num_slots)
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *on_cpu(printed, num_slots)]
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *on_cpu(printed, num_slots, save_every)]
     log = folder / "verl.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(command, cwd=folder, env=environment(folder, more), stdout=stream, stderr=stream)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,14 @@ import pytest
 pytestmark = pytest.mark.verl_ray
 pytest.importorskip("verl")
 
+import torch  # noqa: E402
 from ray_run import train, write_problems  # noqa: E402
 
 from quatro.config import load_config  # noqa: E402
+from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
+
+
+STEPS, LR = 2, 1e-3
 
 
 def config_of(policy_folder: Path, problems: Path):
@@ -22,13 +29,13 @@ def config_of(policy_folder: Path, problems: Path):
         "data.template": "chat",
         "data.max_prompt_tokens": 48,
         "dtype": "float32",
-        "steps": 2,
+        "steps": STEPS,
         "prompts_per_step": 4,
         "minibatch_prompts": 2,
         "rollouts_per_prompt": 4,
         "rollout.max_new_tokens": 12,
         "microbatch_tokens": 240,
-        "optimizer.lr": 1e-3,
+        "optimizer.lr": LR,
         "method.delta": 0.05,
         "kl.beta": 0.0,
         "reward": "shares_reward:digits",
@@ -38,10 +45,14 @@ def config_of(policy_folder: Path, problems: Path):
 
 
 @pytest.fixture(scope="module")
-def metrics(policy_folder, tmp_path_factory) -> list[dict[str, float]]:
-    folder = tmp_path_factory.mktemp("verl")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("verl")
+
+
+@pytest.fixture(scope="module")
+def metrics(policy_folder, folder) -> list[dict[str, float]]:
     write_problems(folder / "problems.jsonl", 32)
-    return train(config_of(policy_folder, folder / "problems.jsonl"), folder, num_slots=2)
+    return train(config_of(policy_folder, folder / "problems.jsonl"), folder, num_slots=2, save_every=STEPS)
 
 
 def test_two_iterations_of_two_optimiser_steps_run(metrics):
@@ -64,3 +75,22 @@ def test_our_metrics_are_in_verls_log(metrics):
         assert row["dual/lam_mean"] > 0
         assert row["actor/log_ratio/min"] <= row["actor/log_ratio/max"]
         assert row["actor/kl/new_old"] >= 0
+
+
+def test_verls_merger_makes_a_folder_that_we_load(metrics, policy_folder, folder):
+    """The two workers' shards become one model: the one that training began with, moved by its optimiser steps."""
+    saved, merged = folder / f"runs/verl/test/global_step_{STEPS}/actor", folder / "merged"
+    assert len(list(saved.glob("model_world_size_2_rank_*.pt"))) == 2
+    arguments = ["--backend", "fsdp", "--local_dir", str(saved), "--target_dir", str(merged)]
+    subprocess.run([sys.executable, "-m", "verl.model_merger", "merge", *arguments], check=True, timeout=300)
+    assert load_tokenizer(str(merged)).get_vocab() == load_tokenizer(str(policy_folder)).get_vocab()
+    before, after = (
+        dict(load_model(str(place), torch.float32, "cpu").named_parameters()) for place in (policy_folder, merged)
+    )
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        gap = (after[name] - weight).detach().abs()
+        # Two minibatches an iteration; a step of Adam moves a weight by about lr, and the merger writes bfloat16.
+        assert bool((gap <= 2.0 * LR * 2 * STEPS + 2.0**-8 * weight.detach().abs()).all()), name
+        # In bfloat16 the scales of layer norms, which are 2, cannot move by so little.
+        assert name.endswith("norm.weight") or float(gap.max()) > 0.5 * LR, name
