@@ -15,8 +15,9 @@ from quatro.policy import embedded, lora
 from quatro.policy.adapters import base_of
 from quatro.policy.base import Policy
 from quatro.policy.digest import model_digest
+from quatro.policy.facts import context_limit
 from quatro.policy.kinds import PolicyKind
-from quatro.policy.loading import context_limit, load_model, load_tokenizer
+from quatro.policy.loading import load_model, load_tokenizer
 from quatro.processes.stop import StopCheck, StopRequest
 from quatro.processes.world import World
 from quatro.registry import ENGINES, POLICIES

@@ -81,7 +81,7 @@ class Prepared:
         return self._tokenized(self.evaluated, grader_of(self.evaluated[0].benchmark))
 
     def _tokenized(self, problems: list[Problem], reward: RewardConfig | str) -> PromptSet:
-        from quatro.policy.loading import context_limit
+        from quatro.policy.facts import context_limit
 
         limit = context_limit(self.shape)
         found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit)

@@ -22,8 +22,8 @@ from evals.errors import DivergedError
 from quatro import ops
 from quatro.config import Config
 from quatro.policy import lora
+from quatro.policy.facts import enable_checkpointing, has_plain_head
 from quatro.policy.head import response_logp
-from quatro.policy.loading import enable_checkpointing, has_plain_head
 from quatro.policy.microbatch import MicrobatchSize
 from quatro.policy.rows import Rows, collate
 from quatro.processes.world import World, merge

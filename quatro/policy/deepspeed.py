@@ -27,9 +27,9 @@ from quatro.config import Config, packages
 from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step, below
 from quatro.policy.device import free_bytes
+from quatro.policy.facts import cast_weights
 from quatro.policy.footprint import footprint, number_bytes
 from quatro.policy.kinds import DeepSpeed
-from quatro.policy.loading import cast_weights
 from quatro.policy.local import all_weights, save_folder
 from quatro.policy.rows import Rows
 from quatro.processes.world import World

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from quatro.config import Config
-from quatro.policy.loading import LOGIT_SCALES
+from quatro.policy.facts import LOGIT_SCALES
 
 if TYPE_CHECKING:
     import torch

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, MissingError
 from evals.files.strict_json import read_document
 from quatro.config import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
+from quatro.policy.facts import cast_weights
 from quatro.policy.lean import import_generation
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-# Stop tokens of the Qwen family that a tokenizer or generation config may leave out.
-EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
 # What save_pretrained writes for a tokenizer without a class of its own. AutoTokenizer would put the model type's
 # pre-tokeniser (Qwen's, say) in place of the one in tokenizer.json: other ids for the same text.
 PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -27,19 +26,6 @@ QWEN_MODEL_TYPES = ("qwen2", "qwen3")
 QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
-
-# Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
-LOGIT_SCALES = (
-    "final_logit_softcapping",
-    "logit_softcapping",
-    "logits_soft_cap",
-    "logit_scale",
-    "logits_scale",
-    "logits_scaling",
-    "lm_head_multiplier",
-    "logits_multiplier",
-    "dim_model_base",
-)
 
 T = TypeVar("T")
 
@@ -201,101 +187,6 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
                 f"the adapter in {name} changes {layer}, whose weight is input embedding and head at once, so it "
                 "cannot be merged; train one that leaves it out"
             )
-
-
-def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -> Any:
-    """``model`` with its floating-point parameters, or those that need no gradient, in ``dtype``; buffers stay.
-
-    So do `from_pretrained` and DeepSpeed: rotary frequencies in bfloat16 would make another model.
-    """
-    for parameter in model.parameters():
-        if parameter.is_floating_point() and not (only_frozen and parameter.requires_grad):
-            parameter.data = parameter.data.to(dtype)
-    return model
-
-
-def cast_products(model: Any, dtype: torch.dtype) -> Any:
-    """``model`` with the weights of its linear layers in ``dtype``, save one that is the embedding as well.
-
-    Autocast casts these weights anyway, so under it no number changes. It casts neither norms nor embeddings: in
-    bfloat16 they would bring what flows between the layers to bfloat16 too.
-    """
-    import torch
-
-    looked_up = model.get_input_embeddings().weight
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            for parameter in module.parameters(recurse=False):
-                if parameter is not looked_up:
-                    parameter.data = parameter.data.to(dtype)
-    return model
-
-
-def has_plain_head(model: Any) -> bool:
-    """Whether logits are the output embedding of the base model's last hidden state, and nothing else.
-
-    This holds for most models; some scale or cap their logits. If it holds, only the positions that matter need to
-    reach the vocabulary. One forward pass over a few tokens finds out.
-    """
-    import torch
-
-    if not hasattr(model, "base_model") or model.get_output_embeddings() is None:
-        return False
-    device = next(model.parameters()).device
-    ids = torch.arange(min(8, model.get_input_embeddings().num_embeddings), device=device)[None]
-    with torch.no_grad():
-        whole = model(input_ids=ids, use_cache=False).logits
-        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        short = model.get_output_embeddings()(hidden)
-    return whole.shape == short.shape and torch.allclose(whole, short, rtol=1e-3, atol=1e-4)
-
-
-def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
-    """Turns on gradient checkpointing; returns the layers that do it wherever their own `training` is True.
-
-    Raises:
-        UsageError: the model has no such layers.
-    """
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not model.supports_gradient_checkpointing or not layers:
-        raise UsageError(
-            f"model type {model.config.model_type!r} has no layers that can be computed again; "
-            "set policy.gradient_checkpointing=false and lower microbatch_tokens"
-        )
-    # Nothing random happens in a policy's forward pass, so there is no state of a generator to keep.
-    model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
-    model.disable_input_require_grads()  # only the reentrant kind needs inputs with a gradient
-    return layers
-
-
-def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    """Ids that end a response, ascending: every eos of tokenizer, config and generation config, and Qwen's two.
-
-    Ids outside the model's vocabulary are left out: it cannot draw them.
-    """
-    vocabulary = tokenizer.get_vocab()
-    ids = {tokenizer.eos_token_id, *(vocabulary.get(token) for token in EXTRA_STOP_TOKENS)}
-    for source in (model.config, getattr(model, "generation_config", None)):
-        eos = getattr(source, "eos_token_id", None)
-        ids.update(eos if isinstance(eos, list | tuple) else [eos])
-    size = model.get_input_embeddings().num_embeddings
-    return tuple(sorted(i for i in ids if i is not None and 0 <= i < size))
-
-
-def context_limit(model: Any) -> int | None:
-    """How many tokens of prompt and response together ``model`` (or a model configuration) was built for.
-
-    None if the configuration names no limit.
-    """
-    config = getattr(model, "config", model)
-    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        limit = getattr(text_config, name, None)
-        if isinstance(limit, int) and limit > 0:
-            return limit
-    return None
 
 
 def require_model(name: str) -> None:

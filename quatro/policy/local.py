@@ -16,7 +16,7 @@ from quatro.config import Config
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
 from quatro.policy.base import Forward, Objective, Policy, Step, Update
-from quatro.policy.loading import cast_products
+from quatro.policy.facts import cast_products
 from quatro.processes.world import World
 
 __all__ = ["Forward", "LocalPolicy", "Objective", "Snapshot", "Update"]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from evals.errors import DataError, DivergedError, UsageError
 from quatro.policy.adapters import ADAPTER_CONFIG
-from quatro.policy.loading import cast_weights
+from quatro.policy.facts import cast_weights
 
 if TYPE_CHECKING:
     from quatro.config.blocks import LoraConfig

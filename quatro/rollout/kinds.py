@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from evals.samples.reading import read_samples
 from quatro.config import packages
-from quatro.policy.loading import context_limit, load_model, load_shape, stop_ids
+from quatro.policy.facts import context_limit, stop_ids
+from quatro.policy.loading import load_model, load_shape
 from quatro.rollout.engine import Engine, EngineKind, Recipe
 from quatro.rollout.limits import check_temperature
 

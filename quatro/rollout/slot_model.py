@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evals.errors import UsageError
-from quatro.policy.loading import has_plain_head
+from quatro.policy.facts import has_plain_head
 from quatro.rollout.attention import attending_up_to
 from quatro.rollout.kv_cache import Ints, PreallocatedCache
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import UsageError
-from quatro.policy.loading import context_limit
+from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Reporter, Request
 from quatro.rollout.engine import Engine, RolloutProgress
 from quatro.rollout.limits import response_limits

@@ -92,7 +92,8 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
         What `open_sampler` raises, and DataError: a prompt leaves no room for a response in the model's context.
     """
     from quatro.policy.device import find_device
-    from quatro.policy.loading import context_limit, load_model_config, load_tokenizer
+    from quatro.policy.facts import context_limit
+    from quatro.policy.loading import load_model_config, load_tokenizer
 
     weights = resolve_model(plan.model.name)
     tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))

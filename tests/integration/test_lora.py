@@ -15,7 +15,8 @@ from evals.errors import DataError, MissingError
 from evals.files.whole import write_json
 from quatro.config import load_config
 from quatro.export.folder import SPARE_BYTES, export_model
-from quatro.policy.loading import load_model, load_tokenizer, stop_ids
+from quatro.policy.facts import stop_ids
+from quatro.policy.loading import load_model, load_tokenizer
 from quatro.processes.stop import StopRequest
 from quatro.rollout.transformers import TransformersEngine
 from quatro.runs import checkpoint

@@ -62,9 +62,7 @@ def environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
     }
 
 
-def train(
-    config: Config, folder: Path, num_slots: int, *, save_every: int = -1, **more: str
-) -> list[dict[str, float]]:
+def train(config: Config, folder: Path, num_slots: int, *, save_every: int = -1, **more: str) -> list[dict[str, float]]:
     """The metrics of each iteration of ``config`` on verl's own trainer, with as many workers and rollout servers.
 
     Checkpoints lie in ``folder``/runs/verl/test; -1 saves none. ``more`` are environment variables.

@@ -18,7 +18,6 @@ from ray_run import train, write_problems  # noqa: E402
 from quatro.config import load_config  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
 
-
 STEPS, LR = 2, 1e-3
 
 

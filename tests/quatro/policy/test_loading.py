@@ -16,15 +16,8 @@ from transformers import (
 )
 
 from evals.errors import DataError, MissingError, UsageError
-from quatro.policy.loading import (
-    _tokenizer_loader,
-    cast_weights,
-    context_limit,
-    load_model,
-    load_model_config,
-    load_tokenizer,
-    stop_ids,
-)
+from quatro.policy.facts import cast_weights, context_limit, stop_ids
+from quatro.policy.loading import _tokenizer_loader, load_model, load_model_config, load_tokenizer
 
 WORDS = ("<pad>", "<eos>", "ab", "a", "b", " ", "<|im_end|>")
 

@@ -9,7 +9,8 @@ import torch
 
 from quatro.loop.objective import make_objective
 from quatro.methods import METHODS
-from quatro.policy.loading import has_plain_head, load_model
+from quatro.policy.facts import has_plain_head
+from quatro.policy.loading import load_model
 from quatro.policy.local import LocalPolicy
 
 

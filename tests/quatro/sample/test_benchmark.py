@@ -126,7 +126,8 @@ def test_the_file_is_the_same_bytes_wherever_it_was_interrupted_and_however_it_w
 
 
 def test_a_real_model_draws_the_same_bytes_in_one_call_and_in_many(tmp_path, tiny_folder, monkeypatch):
-    from quatro.policy.loading import load_model, load_tokenizer, stop_ids
+    from quatro.policy.facts import stop_ids
+    from quatro.policy.loading import load_model, load_tokenizer
     from quatro.rollout.transformers import TransformersEngine
 
     torch = pytest.importorskip("torch")

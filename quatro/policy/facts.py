@@ -1,0 +1,122 @@
+"""What a loaded model or its configuration says: stop tokens, context, head; and in which formats its weights are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+# Stop tokens of the Qwen family that a tokenizer or generation config may leave out.
+EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
+
+# Where the configurations of Gemma, Cohere, Granite, Falcon-H1, MiniCPM and their like say what happens to logits.
+LOGIT_SCALES = (
+    "final_logit_softcapping",
+    "logit_softcapping",
+    "logits_soft_cap",
+    "logit_scale",
+    "logits_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "logits_multiplier",
+    "dim_model_base",
+)
+
+
+def cast_weights(model: Any, dtype: torch.dtype, *, only_frozen: bool = False) -> Any:
+    """``model`` with its floating-point parameters, or those that need no gradient, in ``dtype``; buffers stay.
+
+    So do `from_pretrained` and DeepSpeed: rotary frequencies in bfloat16 would make another model.
+    """
+    for parameter in model.parameters():
+        if parameter.is_floating_point() and not (only_frozen and parameter.requires_grad):
+            parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def cast_products(model: Any, dtype: torch.dtype) -> Any:
+    """``model`` with the weights of its linear layers in ``dtype``, save one that is the embedding as well.
+
+    Autocast casts these weights anyway, so under it no number changes. It casts neither norms nor embeddings: in
+    bfloat16 they would bring what flows between the layers to bfloat16 too.
+    """
+    import torch
+
+    looked_up = model.get_input_embeddings().weight
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            for parameter in module.parameters(recurse=False):
+                if parameter is not looked_up:
+                    parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def has_plain_head(model: Any) -> bool:
+    """Whether logits are the output embedding of the base model's last hidden state, and nothing else.
+
+    This holds for most models; some scale or cap their logits. If it holds, only the positions that matter need to
+    reach the vocabulary. One forward pass over a few tokens finds out.
+    """
+    import torch
+
+    if not hasattr(model, "base_model") or model.get_output_embeddings() is None:
+        return False
+    device = next(model.parameters()).device
+    ids = torch.arange(min(8, model.get_input_embeddings().num_embeddings), device=device)[None]
+    with torch.no_grad():
+        whole = model(input_ids=ids, use_cache=False).logits
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        short = model.get_output_embeddings()(hidden)
+    return whole.shape == short.shape and torch.allclose(whole, short, rtol=1e-3, atol=1e-4)
+
+
+def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
+    """Turns on gradient checkpointing; returns the layers that do it wherever their own `training` is True.
+
+    Raises:
+        UsageError: the model has no such layers.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not model.supports_gradient_checkpointing or not layers:
+        raise UsageError(
+            f"model type {model.config.model_type!r} has no layers that can be computed again; "
+            "set policy.gradient_checkpointing=false and lower microbatch_tokens"
+        )
+    # Nothing random happens in a policy's forward pass, so there is no state of a generator to keep.
+    model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    model.disable_input_require_grads()  # only the reentrant kind needs inputs with a gradient
+    return layers
+
+
+def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """Ids that end a response, ascending: every eos of tokenizer, config and generation config, and Qwen's two.
+
+    Ids outside the model's vocabulary are left out: it cannot draw them.
+    """
+    vocabulary = tokenizer.get_vocab()
+    ids = {tokenizer.eos_token_id, *(vocabulary.get(token) for token in EXTRA_STOP_TOKENS)}
+    for source in (model.config, getattr(model, "generation_config", None)):
+        eos = getattr(source, "eos_token_id", None)
+        ids.update(eos if isinstance(eos, list | tuple) else [eos])
+    size = model.get_input_embeddings().num_embeddings
+    return tuple(sorted(i for i in ids if i is not None and 0 <= i < size))
+
+
+def context_limit(model: Any) -> int | None:
+    """How many tokens of prompt and response together ``model`` (or a model configuration) was built for.
+
+    None if the configuration names no limit.
+    """
+    config = getattr(model, "config", model)
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        limit = getattr(text_config, name, None)
+        if isinstance(limit, int) and limit > 0:
+            return limit
+    return None
