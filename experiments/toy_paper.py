@@ -41,7 +41,7 @@ from quatro.rollout.streams import sample_seed, uniforms
 from quatro.sample.benchmark import sample_benchmark
 from quatro.sample.settings import Source
 from quatro.sweep import SweepEvaluation, load_sweep, run_sweep
-from quatro.sweep.paper import NOTES
+from quatro.sweep.paper_page import NOTES
 from quatro.types import Prompt, Rollout, Sampling
 
 SWEEP = Path(__file__).with_suffix(".yaml")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 from evals.benchmarks import codegrammar, countdown
 from evals.benchmarks.catalogue import grader_of, registry
@@ -100,25 +101,9 @@ def draw_samples(
             answers of a server are none.
     """
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
-    plan = plan_samples(
-        model,
-        benchmarks,
-        n=n,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_tokens=max_tokens,
-        stop=stop,
-        preset=preset,
-        template=template,
-        seed=seed,
-        tag=tag,
-        out=out,
-        engine=engine,
-        gpus=gpus,
-        grade=grade,
-        endpoint=endpoint,
-    )
+    drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
+    drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
+    plan = plan_samples(model, benchmarks, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint)
     return draw_planned(plan, progress=progress)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,13 +43,13 @@ from quatro.runs.series import read_settings
 from quatro.runs.tag import Tag
 from quatro.sweep.claims import write_claims
 from quatro.sweep.counts import flip_results, temperature_results
+from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import base_folder, chosen_runs, chosen_top_p, label_of, labelled_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
-NOTES = "notes.md"  # in the sweep's folder: what its page says first
 DIGITS = 2
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
 MOST_BARS = 12  # labels of a figure of bars (evals/figures/method_looks.py)
@@ -58,35 +57,6 @@ MOST_HISTOGRAMS = 4
 MAX_PAIRS = 200  # of answers compared of each problem
 
 Tell = Callable[[str], None]  # what is made next
-
-
-class Made(NamedTuple):
-    """A table or figure of the page: its file name without ending, title, and the paper's label for it, if any."""
-
-    name: str
-    title: str
-    label: str
-    tables: Sequence[Table] = ()
-    notes: Sequence[str] = ()
-
-
-class Missing(NamedTuple):
-    """What could not be made, and why."""
-
-    title: str
-    label: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class PaperPage:
-    """What `write_paper` has written into ``out``."""
-
-    out: Path
-    tables: list[Made] = field(default_factory=list)
-    figures: list[Made] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 class _Sources:
@@ -310,13 +280,13 @@ def write_paper(
         page.figures.append(Made(figure.name, figure.title, figure.label, notes=drawn.notes))
         _save(drawn.figure, out / "figures", figure.name)
     page.warnings.extend(dict.fromkeys(found.warnings))
-    _write(out / "paper.tex", _document(page))
+    _write(out / "paper.tex", document(page))
     _say(tell, "claims")
     (out / "claims.md").unlink(missing_ok=True)
     claims = write_claims(found.runs, found.top_p, found.models)
     if claims is not None:
         _write(out / "claims.md", claims)
-    _write(out / "README.md", _readme(page, found))
+    _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, top_p=found.top_p))
     return page
 
 
@@ -344,59 +314,3 @@ def _remove(folder: Path, name: str, endings: Sequence[str]) -> None:
 
 def _one_line(error: QuatroError) -> str:
     return " ".join(visible(str(error)).split())
-
-
-def _document(page: PaperPage) -> str:
-    lines = [
-        r"\documentclass{article}",
-        r"\usepackage[margin=2cm]{geometry}",
-        r"\usepackage{booktabs,graphicx,rotating}",
-        r"\usepackage[table]{xcolor}",
-        r"\begin{document}",
-        *(rf"\input{{tables/{made.name}.tex}}" + "\n\\clearpage" for made in page.tables),
-        *(
-            "\\begin{figure}[p]\\centering\n"
-            rf"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
-            f"\n\\caption{{{made.title}}}\n\\end{{figure}}"
-            for made in page.figures
-        ),
-        r"\end{document}",
-    ]
-    return "\n".join(lines)
-
-
-def _readme(page: PaperPage, found: _Sources) -> str:
-    notes = found.folder / NOTES
-    lines = [
-        f"# {visible(found.folder.resolve().name)}",
-        "",
-        *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
-        f"{len(found.runs)} finished runs of {', '.join(map(visible, found.models))}, measured at temperature 1 and "
-        f"top_p {found.top_p:g}. Every table is in [tables](tables) as LaTeX, CSV and Markdown, every figure in "
-        "[figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all of them.",
-        "",
-        *(
-            ["[claims.md](claims.md) says which of the paper's numbers and orders it agrees with.", ""]
-            if (page.out / "claims.md").is_file()
-            else []
-        ),
-        *_missing_lines(page),
-    ]
-    for made in page.tables:
-        text = (page.out / "tables" / f"{made.name}.md").read_text(encoding="utf-8")
-        lines += [f"## {made.title}{_of_paper(made.label)}", "", text, ""]
-    for made in page.figures:
-        lines += [f"## {made.title}{_of_paper(made.label)}", "", f"![{made.title}](figures/{made.name}.png)", ""]
-        lines += [f"{note}\n" for note in made.notes]
-    return "\n".join(lines)
-
-
-def _of_paper(label: str) -> str:
-    return f" ({label})" if label else ""
-
-
-def _missing_lines(page: PaperPage) -> list[str]:
-    if not page.missing:
-        return ["Nothing of the paper's is missing.", ""]
-    rows = [f"- {one.title}{_of_paper(one.label)}: {one.reason}" for one in page.missing]
-    return ["## What is missing", "", *rows, ""]

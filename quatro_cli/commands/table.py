@@ -59,16 +59,33 @@ LayoutOption = Annotated[
     ),
 ]
 
+Labels = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in their order.", show_default=False),
+]
+Models = Annotated[
+    str | None,
+    typer.Option(
+        "--models", metavar="NAME[,NAME]", help="Name of the model; of several, in their order.", show_default=False
+    ),
+]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json; tidy: csv, parquet."),
+]
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RESULT|RUN|SWEEP",
+        help="Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps.",
+        autocompletion=completion.runs,
+    ),
+]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")]
+
 
 def table(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RESULT|RUN|SWEEP",
-            help="Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps.",
-            autocompletion=completion.runs,
-        ),
-    ],
+    paths: Paths,
     layout: LayoutOption = None,
     metric: Annotated[
         str | None,
@@ -77,31 +94,18 @@ def table(
     average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,
     whole_paper: WholePaper = False,
-    format: Annotated[
-        Format | None,
-        typer.Option("--format", metavar="NAME", help="markdown (default), latex, csv, json; tidy: csv, parquet."),
-    ] = None,
+    format: FormatOption = None,
     digits: Annotated[
         int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
     ] = 2,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that are in the files.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
-    labels: Annotated[
-        str | None,
-        typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in their order.", show_default=False),
-    ] = None,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            "--models", metavar="NAME[,NAME]", help="Name of the model; of several, in their order.", show_default=False
-        ),
-    ] = None,
+    labels: Labels = None,
+    models: Models = None,
     top_p: SweepTopP = None,
     cell: SweepCell = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")
-    ] = None,
+    out: Out = None,
 ) -> None:
     """Print result files as a table in the paper's layout.
 

@@ -17,7 +17,8 @@ import pytest
 from evals.results.paper import BENCHMARKS
 from experiments.toy_paper import LEVELS, SWEEP, chance, expected, problems_of
 from quatro.sweep import SweepEvaluation, SweepPlan, load_sweep, run_sweep
-from quatro.sweep.paper import NOTES, write_paper
+from quatro.sweep.paper import write_paper
+from quatro.sweep.paper_page import NOTES
 
 N, NUM_PROBLEMS = 16, 5
 
