@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from evals.errors import DataError, QuatroError
-from evals.figures.curves import curve_panels, curves_figure
+from evals.figures.curves import curve_panels, curves_figure, published_beside
 from evals.figures.delta_lambda import delta_lambda_figure
 from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
@@ -44,7 +44,15 @@ from quatro.runs.tag import Tag
 from quatro.sweep.claims import write_claims
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
-from quatro.sweep.results import base_folder, chosen_runs, chosen_top_p, label_of, labelled_results
+from quatro.sweep.results import (
+    base_folder,
+    chosen_runs,
+    chosen_top_p,
+    label_of,
+    labelled_results,
+    labelled_runs,
+    run_tables,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,29 +124,36 @@ class _TableKind(NamedTuple):
     name: str
     title: str
     label: str
-    layout: Layout
-    metric: str
+    make: Callable[[_Sources], list[Table]]
+
+
+def _of_layout(layout: Layout, metric: str) -> Callable[[_Sources], list[Table]]:
+    def make(found: _Sources) -> list[Table]:
+        published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
+        return build_tables(layout, found.entries(metric), published, metric=metric, style=Style(digits=DIGITS))
+
+    return make
+
+
+def _code(found: _Sources) -> list[Table]:
+    if not any(name in CODE_BENCHMARKS for name in found.sources.benchmarks):
+        raise DataError("no benchmark of code was measured; `quatro sweep ... --eval humaneval,mbpp` does")
+    return _of_layout("code", "pass@k")(found)
+
+
+def _of_runs(layout: Literal["settings", "cost"]) -> Callable[[_Sources], list[Table]]:
+    return lambda found: run_tables(layout, labelled_runs([found.folder], cell=found.cell))
 
 
 _TABLES = (
-    _TableKind("average-passk", "Average Pass@k", "tab:avg_passk", "average", "pass@k"),
-    _TableKind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", "benchmarks", "pass@k"),
-    _TableKind("ucc", "UCC@k", "tab:ucc_all", "ucc", "ucc@k"),
-    _TableKind("entropy", "Final policy entropy", "tab:final_entropy", "entropy", "entropy"),
-    _TableKind("code", "Code generation", "tab:code_generation", "code", "pass@k"),
+    _TableKind("average-passk", "Average Pass@k", "tab:avg_passk", _of_layout("average", "pass@k")),
+    _TableKind("passk", "Pass@k of each benchmark", "tab:appendix_passk_all", _of_layout("benchmarks", "pass@k")),
+    _TableKind("ucc", "UCC@k", "tab:ucc_all", _of_layout("ucc", "ucc@k")),
+    _TableKind("entropy", "Final policy entropy", "tab:final_entropy", _of_layout("entropy", ENTROPY)),
+    _TableKind("code", "Code generation", "tab:code_generation", _code),
+    _TableKind("settings", "Hyper-parameters", "tab:hyperparams", _of_runs("settings")),
+    _TableKind("cost", "What training took", "", _of_runs("cost")),
 )
-
-
-def _tables(kind: _TableKind, found: _Sources) -> list[Table]:
-    if (kind.layout == "code") != any(
-        name in CODE_BENCHMARKS for name in found.sources.benchmarks
-    ) and kind.metric != ENTROPY:
-        what = "benchmark of code" if kind.layout == "code" else "benchmark of mathematics"
-        raise DataError(f"no {what} was measured; `quatro sweep ... --eval NAME` does")
-    published = published_entries(kind.metric, tables=PAPER_TABLES[kind.layout]) if found.with_paper else []
-    return build_tables(
-        kind.layout, found.entries(kind.metric), published, metric=kind.metric, style=Style(digits=DIGITS)
-    )
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
@@ -152,7 +167,12 @@ class _FigureKind(NamedTuple):
 
 
 def _curves(metric: str) -> Callable[[_Sources], Drawn]:
-    return lambda found: Drawn(curves_figure(curve_panels(found.entries(metric), metric)), [])
+    def draw(found: _Sources) -> Drawn:
+        entries = found.entries(metric)
+        published, notes = published_beside(metric, entries) if found.with_paper else ([], [])
+        return Drawn(curves_figure(curve_panels(entries, metric, published=published)), notes)
+
+    return draw
 
 
 def _of_settings(figure_of: Callable[[Sequence[RunSetting]], Drawn]) -> Callable[[_Sources], Drawn]:
@@ -257,7 +277,7 @@ def write_paper(
         _say(tell, table.title)
         _remove(out / "tables", table.name, ("tex", "csv", "md"))
         try:
-            tables = _tables(table, found)
+            tables = table.make(found)
         except QuatroError as error:
             page.missing.append(Missing(table.title, table.label, _one_line(error)))
             continue

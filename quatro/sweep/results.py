@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.metric_rows import last_mean
@@ -24,6 +24,9 @@ from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS
+
+if TYPE_CHECKING:
+    from evals.tables.parts import Table
 
 logger = logging.getLogger(__name__)
 
@@ -219,3 +222,20 @@ def _final_entropies(runs: Sequence[tuple[SweptRun, str, str]]) -> list[SweptRes
     if files:
         logger.warning("no mean of %s over the last iterations, which lack it: %s", _ENTROPY_METRIC, ", ".join(files))
     return [one for one in found if (one.result.label, one.result.model) not in unknown]
+
+
+def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[Path]]) -> list[Table]:
+    """The hyper-parameters of runs by label (each with all seeds), or what training them cost.
+
+    Raises:
+        UsageError: a configuration cannot be read.
+        DataError: a metrics.jsonl is broken, or has no iteration.
+    """
+    from evals.tables.cost import cost_table
+    from evals.tables.settings import Setting, settings_tables
+    from quatro.config.hyperparameters import hyperparameters
+
+    if layout == "cost":
+        return [cost_table(runs)]
+    configs = {label: [load_config(folder) for folder in folders] for label, folders in runs.items()}
+    return settings_tables({label: [Setting(*one) for one in hyperparameters(c)] for label, c in configs.items()})

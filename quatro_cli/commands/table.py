@@ -174,11 +174,7 @@ class _Asked(NamedTuple):
 
 def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
     """The hyper-parameters of runs and sweeps, or what training them cost."""
-    from evals.tables.cost import cost_table
-    from evals.tables.settings import Setting, settings_tables
-    from quatro.config import load_config
-    from quatro.config.hyperparameters import hyperparameters
-    from quatro.sweep import is_sweep, labelled_runs
+    from quatro.sweep import is_sweep, labelled_runs, run_tables
 
     if cell is not None and not any(is_sweep(path) for path in paths):
         raise usage_error("--cell: none of the paths is a sweep (a folder with sweep.yaml); leave it out")
@@ -186,10 +182,7 @@ def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels:
     if labels is not None and len(labels) != len(runs):
         raise usage_error(f"--labels: {len(labels)} names, expected {len(runs)}, one for each of {', '.join(runs)}")
     runs = dict(zip(labels or runs, runs.values(), strict=True))
-    if layout is Layout.cost:
-        return [cost_table(runs)]
-    configs = {label: [load_config(folder) for folder in folders] for label, folders in runs.items()}
-    return settings_tables({label: [Setting(*one) for one in hyperparameters(c)] for label, c in configs.items()})
+    return run_tables("cost" if layout is Layout.cost else "settings", runs)
 
 
 def _tables(sources: Sources, layout: Layout | None, metric: str | None, asked: _Asked) -> tuple[str, list[Table]]:
