@@ -147,6 +147,7 @@ def test_differences_are_a_table() -> None:
         ["rollout.max_new_tokens", "1024", "3072"],
         ["rollout.gpu_memory_utilization", "0.5", "0.4"],
         ["policy.kind", "local", "deepspeed"],
+        ["policy.zero_stage", "1", "2"],
         ["policy.offload_optimizer", "false", "true"],
         ["policy.gradient_checkpointing", "false", "true"],
     ]
