@@ -28,7 +28,7 @@ from quatro.policy.base import Policy
 from quatro.processes.launcher import joined, launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
-from quatro.rollout.transformers import TransformersEngine
+from quatro.rollout.decoding import Decoding
 from quatro.runs.directory import RunDir
 from quatro.runs.followed import FollowedRun
 from quatro.train import train
@@ -42,7 +42,7 @@ UNLIMITED = (1 << 50, 1 << 50)
 CALLS = {
     "update": (Policy, "update"),
     "forward": (Policy, "forward"),
-    "generate": (TransformersEngine, "_draw"),
+    "generate": (Decoding, "_draw"),
     "whole": (deepspeed.DeepSpeedPolicy, "_whole"),
 }
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
