@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evals.benchmarks.catalogue import registry
 from evals.errors import DataError, UsageError
 from evals.figures.grid import GREY, Part, add_legend, new_figure, styled, wrapped
 from evals.figures.method_looks import Facet, delta_of, facets_of, family_of, looks_of
@@ -22,9 +21,10 @@ from evals.figures.panels import (
     smaller,
 )
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
-from evals.results.document import AVERAGE, Row
+from evals.results.document import Row
 from evals.results.entries import Entry, published_entries
 from evals.results.paper import paper
+from evals.tables.titles import title_of, without_lone_average
 from evals.text import visible
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def curve_panels(
     for name in benchmarks:
         if name not in names:
             raise UsageError(f"no file holds {metric} of {visible(name)!r}; they hold {', '.join(names)}")
-    names = in_order(names)
-    wanted = list(benchmarks) or [name for name in names if name != AVERAGE]
-    if not benchmarks and len(wanted) > 1 and AVERAGE in names:
-        wanted.append(AVERAGE)
+    wanted = list(benchmarks) or without_lone_average(names)
     labels = unique_labels(entries)
     beside = unique_labels(published)
     panels = []
@@ -93,18 +90,6 @@ def curve_panels(
             held = {label: points for label, points in printed.items() if points}
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, setting, held))
     return panels
-
-
-def title_of(benchmark: str) -> str:
-    """What a benchmark is called in print."""
-    known = registry().get(benchmark)
-    return known.title if known is not None else benchmark
-
-
-def in_order(benchmarks: Sequence[str]) -> list[str]:
-    """Known benchmarks in the order of the registry, which is the paper's, then others as they come."""
-    order = list(registry())
-    return sorted(benchmarks, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:

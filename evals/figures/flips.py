@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from evals.figures.curves import in_order, title_of
 from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
 from evals.figures.method_looks import Look, looks_of
 from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
 from evals.results.document import AVERAGE, Row
+from evals.tables.titles import in_order, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +36,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
     labels = list(rows_of)
     check_bar_labels(labels)
     rows = {label: [row for row in rows if row.k == k or row.metric == FLIP] for label, rows in rows_of.items()}
-    names = list(dict.fromkeys(row.benchmark for found in rows.values() for row in found if row.k == k))
-    benchmarks = [name for name in in_order(names) if name != AVERAGE]
+    names = in_order(row.benchmark for found in rows.values() for row in found if row.k == k)
+    benchmarks = [name for name in names if name != AVERAGE]
     if not benchmarks:
         held = sorted({row.k for found in rows_of.values() for row in found if row.k is not None})
         if not held:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evals.errors import DataError
-from evals.figures.curves import title_of
 from evals.figures.grid import GREY, Part, new_figure, note_text, styled, wrapped
 from evals.figures.panels import panel_title
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.studies.heatmap import Heatmap
+from evals.tables.titles import title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
-from evals.figures.curves import draw_over_k, finish_k_axis, head, in_order, title_of
+from evals.figures.curves import draw_over_k, finish_k_axis, head
 from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
 from evals.figures.method_looks import DASHES, Facet, Look, facets_of, looks_of
 from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_facets, line_keys, line_look
 from evals.figures.sheet import PAGE, SMALL, Sheet
-from evals.results.document import AVERAGE, Row
+from evals.results.document import Row
 from evals.similarity.setting import Setting
 from evals.studies.partition_bias import RECLUSTERED
+from evals.tables.titles import title_of, without_lone_average
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,7 +183,5 @@ def _panel(row: Row) -> Panel:
 
 def _without_lone_average(panels: Sequence[Panel]) -> list[Panel]:
     """Panels by benchmark. The average comes last, and is left out if there is only one benchmark."""
-    names = in_order(list(dict.fromkeys(panel[0] for panel in panels if panel[0] != AVERAGE)))
-    if len(names) > 1:
-        names.append(AVERAGE)
+    names = without_lone_average(panel[0] for panel in panels)
     return [panel for name in names for panel in panels if panel[0] == name]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
-from evals.figures.curves import in_order, title_of
 from evals.figures.grid import Part, add_legend, new_figure, styled
 from evals.figures.method_looks import DASHES, Look, facets_of, looks_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
 from evals.results.document import Row
 from evals.studies.similarity import METRIC
+from evals.tables.titles import in_order, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
     """
     rows = {label: [row for row in found if row.metric == METRIC] for label, found in rows_of.items()}
     everyone = [row for found in rows.values() for row in found]
-    benchmarks = in_order(list(dict.fromkeys(row.benchmark for row in everyone)))
+    benchmarks = in_order(row.benchmark for row in everyone)
     measures = list(dict.fromkeys(row.similarity or "" for row in everyone))
     if not everyone:
         raise DataError("no similarities in these files; make them with `quatro eval similarity FILES -o FILE`")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.curves import in_order, title_of
 from evals.figures.grid import Part, add_legend, new_figure, styled
 from evals.figures.method_looks import Look, looks_of
 from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
-from evals.results.document import AVERAGE, Row
+from evals.results.document import Row
 from evals.similarity.setting import Setting
+from evals.tables.titles import title_of, without_lone_average
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,9 +39,7 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
         if len(names) > len(set(names)):
             raise DataError(f"{label} holds several UCR of {names[0]}; draw one similarity and threshold at a time")
     everyone = [row for rows in rows_of.values() for row in rows]
-    benchmarks = in_order(list(dict.fromkeys(row.benchmark for row in everyone)))
-    if len(benchmarks) == 2 and AVERAGE in benchmarks:  # the average of one benchmark is that benchmark
-        benchmarks.remove(AVERAGE)
+    benchmarks = without_lone_average(row.benchmark for row in everyone)
     panels = {"UCR": _values(rows_of, "ucr"), "Pass@1, %": _values(rows_of, "pass@k", "ucc@k")}
     drawn = {title: values for title, values in panels.items() if values}
     first = next(row for row in everyone if row.metric == "ucr")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.document import AVERAGE
 from evals.results.entries import Entry, setting_of
 from evals.results.labels import labels_of
 from evals.tables.parts import (
@@ -22,7 +21,7 @@ from evals.tables.parts import (
     ks_of,
     method_table,
 )
-from evals.tables.titles import in_order, rows_in_order, title_of
+from evals.tables.titles import in_order, rows_in_order, title_of, without_lone_average
 from evals.text import visible
 
 TITLES = {
@@ -73,9 +72,7 @@ def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[T
     tables: list[Table] = []
     for setting in dict.fromkeys(key.setting for key in keys):
         held = [entry for entry in entries if any(key.setting == setting for key in entry.numbers)]
-        found = in_order(key.benchmark for key in keys if key.setting == setting and key.benchmark)
-        # The average of one benchmark is that benchmark.
-        names = [name for name in found if name != AVERAGE or len(found) != 2]
+        names = without_lone_average(key.benchmark for key in keys if key.setting == setting and key.benchmark)
         if any(key.k is not None for key in keys):
             plate = f"{_title(metric)} on {len(names)} benchmarks" + (f" ({setting})" if setting else "")
             tables += [replace(_over_k(held, metric, name, setting, style), plate=plate) for name in names]

@@ -27,6 +27,12 @@ def in_order(benchmarks: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name == AVERAGE, known.get(name, len(known))))
 
 
+def without_lone_average(benchmarks: Iterable[str]) -> list[str]:
+    """`in_order`, but without the average of a single benchmark, which is that benchmark."""
+    names = in_order(benchmarks)
+    return names[:1] if len(names) == 2 and names[1] == AVERAGE else names
+
+
 def rows_in_order(rows: Iterable[_Row]) -> list[_Row]:
     """``rows`` by their benchmarks, in the order of `in_order`; those of one benchmark stay as they are."""
     found = list(rows)

@@ -80,14 +80,11 @@ def flips(
 
 def _show(result: Result) -> None:
     from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_bounds
-    from evals.results.document import AVERAGE
-    from evals.tables.titles import in_order, title_of
+    from evals.tables.titles import title_of, without_lone_average
     from quatro_cli.commands.eval.tables import number_cell
 
     rows = {(row.benchmark, (row.model_extra or {})["bucket"], row.metric, row.k): row for row in result.rows}
-    names = in_order(row.benchmark for row in result.rows)
-    if len(names) == 2:  # the average of one benchmark is that benchmark
-        names.remove(AVERAGE)
+    names = without_lone_average(row.benchmark for row in result.rows)
     ks = list(dict.fromkeys(row.k for row in result.rows if row.metric == FLIP_AT_K))
     body = []
     for name in names:

@@ -199,16 +199,13 @@ def _setting(
 
 
 def _show_sides(result: Result) -> None:
-    from evals.results.document import AVERAGE
     from evals.similarity.setting import Setting
-    from evals.tables.titles import rows_in_order, title_of
+    from evals.tables.titles import rows_in_order, title_of, without_lone_average
     from quatro_cli.commands.eval.tables import number_cell
 
     tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
-    num_benchmarks = len({row.benchmark for row in result.rows} - {AVERAGE})
-    for row in rows_in_order(result.rows):
-        if row.benchmark == AVERAGE and num_benchmarks == 1:
-            continue
+    names = without_lone_average(row.benchmark for row in result.rows)
+    for row in rows_in_order(row for row in result.rows if row.benchmark in names):
         title = str(Setting.of(row))
         label = (row.model_extra or {})["label"]
         tables.setdefault(title, {}).setdefault((label, row.benchmark), {})[row.metric] = row
@@ -225,14 +222,11 @@ def _show_sides(result: Result) -> None:
 
 
 def _show_bias(rows: list[Row]) -> None:
-    from evals.results.document import AVERAGE
     from evals.similarity.setting import Setting
     from evals.studies.partition_bias import RECLUSTERED
-    from evals.tables.titles import in_order, title_of
+    from evals.tables.titles import title_of, without_lone_average
 
-    names = in_order(row.benchmark for row in rows)
-    if len(names) == 2:  # the average of one benchmark is that benchmark
-        names.remove(AVERAGE)
+    names = without_lone_average(row.benchmark for row in rows)
     ks = list(dict.fromkeys(row.k for row in rows))
     value = {(row.metric, row.benchmark, row.k): row for row in rows}
     body = []

@@ -149,19 +149,17 @@ def _title(row: Row | DifferenceRow) -> str:
 
 
 def _show(title: str, rows: list[Row]) -> None:
-    from evals.results.document import AVERAGE
-    from evals.tables.titles import title_of
+    from evals.tables.titles import title_of, without_lone_average
 
     columns = list(dict.fromkeys((row.metric, row.k) for row in rows))
     by_benchmark: dict[str, dict[tuple[str, int | None], Row]] = {}
     for row in rows:
         by_benchmark.setdefault(row.benchmark, {})[row.metric, row.k] = row
-    if len(by_benchmark) == 2:  # the average of one benchmark is that benchmark
-        by_benchmark.pop(AVERAGE, None)
     head = ["benchmark", "problems", "n"]
     head += [_HEADS.get(metric, metric) if k is None else f"k={k}" for metric, k in columns]
     body = []
-    for name, cells in by_benchmark.items():
+    for name in without_lone_average(by_benchmark):
+        cells = by_benchmark[name]
         first = next(iter(cells.values()))
         shown = [number_cell(cells[column]) if column in cells else None for column in columns]
         body.append([title_of(name), first.num_problems, first.n, *shown])

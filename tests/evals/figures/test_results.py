@@ -139,7 +139,7 @@ def test_the_average_is_a_panel_only_beside_several_benchmarks():
         return Entry("ours", None, {Key("pass@k", name, 1): Number(0.5) for name in (*names, "average")})
 
     assert [panel.title for panel in curve_panels([entry("x")], "pass@k")] == ["x"]
-    assert [panel.title for panel in curve_panels([entry("x", "y")], "pass@k")] == ["x", "y", "average"]
+    assert [panel.title for panel in curve_panels([entry("x", "y")], "pass@k")] == ["x", "y", "Average"]
     assert [panel.title for panel in curve_panels([entry("x", "y")], "pass@k", benchmarks=["y"])] == ["y"]
     with pytest.raises(UsageError, match="no file holds pass@k of 'z'"):
         curve_panels([entry("x")], "pass@k", benchmarks=["z"])

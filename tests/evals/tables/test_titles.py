@@ -9,12 +9,18 @@ from evals.results.reading import read_sources
 from evals.tables.layouts import build_tables
 from evals.tables.metric_tables import comparison_table
 from evals.tables.parts import Style
-from evals.tables.titles import in_order, rows_in_order, title_of
+from evals.tables.titles import in_order, rows_in_order, title_of, without_lone_average
 
 
 def test_the_papers_benchmarks_stand_in_its_order_then_others_as_they_come_and_the_average_last():
     names = ["average", "zzz", *sorted(BENCHMARKS, reverse=True), "aaa", "mbpp", "humanevalplus", "zzz"]
     assert in_order(names) == [*BENCHMARKS, "humanevalplus", "mbpp", "zzz", "aaa", "average"]
+
+
+def test_the_average_of_one_benchmark_is_that_benchmark():
+    assert without_lone_average(["average", "amc23"]) == ["amc23"]
+    assert without_lone_average(["average", "amc23", "math500"]) == ["math500", "amc23", "average"]
+    assert without_lone_average(["zzz", "aaa"]) == ["zzz", "aaa"]
 
 
 def test_a_benchmark_goes_by_its_title_and_an_unknown_one_by_its_name():
