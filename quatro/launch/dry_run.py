@@ -11,7 +11,7 @@ from quatro.launch.health import startup_warnings
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.footprint import attention_widths, footprint, number_bytes, with_checkpointing
-from quatro.policy.kinds import PolicyKind
+from quatro.policy.kinds import ModelSize, PolicyKind
 from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.prompts import PromptSet
 from quatro.types import Prompt
@@ -275,27 +275,20 @@ def predict_memory(
     from quatro.policy.device import find_device
     from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
 
-    number = number_bytes(config)
     longest = _longest(config, prompts)
     rows = -(-config.minibatch_prompts // num_ranks) * config.rollouts_per_prompt
     tokens = min(config.microbatch_tokens, rows * longest)
     learning = footprint(config, shape, device or find_device(config.device))
     batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
-    kv_cache = live_rows * longest * shape.num_hidden_layers * 2 * attention_widths(shape)[1] * number
+    kv_cache = live_rows * longest * shape.num_hidden_layers * 2 * attention_widths(shape)[1] * number_bytes(config)
     engine = ENGINES[config.rollout.engine]
     if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
         kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
+    num_embedded = shape.vocab_size * shape.hidden_size
+    size = ModelSize(num_parameters, num_trained or num_parameters, num_ranks, engine.shares_weights, num_embedded)
     return Memory(
-        **POLICIES[config.policy.kind].memory(
-            config,
-            num_parameters,
-            num_trained or num_parameters,
-            number,
-            num_ranks=num_ranks,
-            is_sampled=engine.shares_weights,
-            num_embedded=shape.vocab_size * shape.hidden_size,
-        ),
+        **POLICIES[config.policy.kind].memory(config, size),
         activations=learning.activations(tokens),
         logits=learning.logits(tokens * config.rollout.max_new_tokens // longest),
         kv_cache=kv_cache,

@@ -28,8 +28,8 @@ from quatro.policy import lora
 from quatro.policy.base import Forward, Policy, Step, below
 from quatro.policy.device import free_bytes
 from quatro.policy.facts import cast_weights
-from quatro.policy.footprint import footprint, number_bytes
-from quatro.policy.kinds import DeepSpeed
+from quatro.policy.footprint import footprint
+from quatro.policy.kinds import DeepSpeed, ModelSize
 from quatro.policy.local import all_weights, save_folder
 from quatro.policy.rows import Rows
 from quatro.processes.world import World
@@ -260,8 +260,7 @@ def _coming_bytes(config: Config, model: Any, num_ranks: int) -> int:
     """What the first optimiser step allocates on each rank and keeps: gradients, and two moments beside the masters."""
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    number = number_bytes(config)
-    memory = DeepSpeed.memory(config, num_parameters, num_trained, number, num_ranks=num_ranks, is_sampled=False)
+    memory = DeepSpeed.memory(config, ModelSize(num_parameters, num_trained, num_ranks, is_sampled=False))
     return memory["gradients"] + 2 * memory["optimizer"] // 3
 
 

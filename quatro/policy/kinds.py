@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from quatro.config import packages
 from quatro.config.model import Config
-from quatro.policy.footprint import FLOAT32_BYTES
+from quatro.policy.footprint import FLOAT32_BYTES, number_bytes
 
 if TYPE_CHECKING:
     import torch
 
     from quatro.policy.base import Policy
     from quatro.processes.world import World
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Numbers of parameters: of the whole model, of those that are trained, and of its embedding; and of ranks.
+
+    ``is_sampled``: an engine draws from the policy's own weights.
+    """
+
+    num_parameters: int
+    num_trained: int
+    num_ranks: int
+    is_sampled: bool
+    num_embedded: int = 0
 
 
 class PolicyKind(Protocol):
@@ -42,20 +57,8 @@ class PolicyKind(Protocol):
         """
 
     @staticmethod
-    def memory(
-        config: Config,
-        num_parameters: int,
-        num_trained: int,
-        number: int,
-        *,
-        num_ranks: int,
-        is_sampled: bool,
-        num_embedded: int = 0,
-    ) -> dict[str, int]:
-        """Bytes on each rank of everything as large as the model; a number of the computation has ``number`` bytes.
-
-        ``num_embedded`` of the parameters are the embedding's.
-        """
+    def memory(config: Config, size: ModelSize) -> dict[str, int]:
+        """Bytes on each rank of everything as large as the model."""
 
 
 class Local(PolicyKind):
@@ -70,24 +73,16 @@ class Local(PolicyKind):
         return policy
 
     @staticmethod
-    def memory(
-        config: Config,
-        num_parameters: int,
-        num_trained: int,
-        number: int,
-        *,
-        num_ranks: int,
-        is_sampled: bool,
-        num_embedded: int = 0,
-    ) -> dict[str, int]:
-        trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
+    def memory(config: Config, size: ModelSize) -> dict[str, int]:
+        number, trained = number_bytes(config), FLOAT32_BYTES * size.num_trained
+        # Its embedding, which no matrix product reads, stays in float32.
+        copied = number * (size.num_trained - size.num_embedded) + FLOAT32_BYTES * size.num_embedded
         return {
-            "weights": trained + number * (num_parameters - num_trained),
+            "weights": trained + number * (size.num_parameters - size.num_trained),
             "gradients": trained,
             "optimizer": 2 * trained,
-            # Its embedding, which no matrix product reads, stays in float32.
-            "reference": number * (num_trained - num_embedded) + FLOAT32_BYTES * num_embedded if has_copy else 0,
-            "casts": 0 if number == FLOAT32_BYTES else number * num_trained,
+            "reference": copied if _has_copy(config) else 0,
+            "casts": 0 if number == FLOAT32_BYTES else number * size.num_trained,
             "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
         }
 
@@ -113,30 +108,26 @@ class DeepSpeed(PolicyKind):
         from quatro.policy.deepspeed import DeepSpeedPolicy, require
 
         require(model.device)
-        reference = copy.deepcopy(model) if config.kl.beta > 0 and config.policy.lora is None else None
+        reference = copy.deepcopy(model) if _has_copy(config) else None
         load()
         return DeepSpeedPolicy(model, config, world=world, reference=reference, is_sampled=is_sampled)
 
     @staticmethod
-    def memory(
-        config: Config,
-        num_parameters: int,
-        num_trained: int,
-        number: int,
-        *,
-        num_ranks: int,
-        is_sampled: bool,
-        num_embedded: int = 0,
-    ) -> dict[str, int]:
-        trained, has_copy = num_trained * FLOAT32_BYTES, config.kl.beta > 0 and config.policy.lora is None
-        stage, computed = config.policy.zero_stage, num_parameters * number
-        copy_bytes = computed if stage == 3 and is_sampled else 0
+    def memory(config: Config, size: ModelSize) -> dict[str, int]:
+        stage, num_ranks = config.policy.zero_stage, size.num_ranks
+        trained, computed = FLOAT32_BYTES * size.num_trained, number_bytes(config) * size.num_parameters
+        copy_bytes = computed if stage == 3 and size.is_sampled else 0
         return {
             "weights": (computed // num_ranks if stage == 3 else computed) + copy_bytes,
             "gradients": trained // num_ranks if stage >= 2 else trained,
             "optimizer": 0 if config.policy.offload_optimizer else 3 * trained // num_ranks,
-            "reference": computed if has_copy else 0,
+            "reference": computed if _has_copy(config) else 0,
             "casts": 0,
             # All weights at once, while they are saved; engines are sent one after the other.
             "snapshots": computed - computed // num_ranks if stage == 3 else 0,
         }
+
+
+def _has_copy(config: Config) -> bool:
+    """Whether the reference is a second model: with an adapter it is the first one without it."""
+    return config.kl.beta > 0 and config.policy.lora is None

@@ -12,6 +12,7 @@ from quatro.config import load_config
 from quatro.launch.dry_run import DryRun, batch_arithmetic, describe, predict_memory
 from quatro.launch.prepare import prepare
 from quatro.launch.probe import probe
+from quatro.policy.kinds import ModelSize
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
 from quatro.registry import POLICIES
@@ -202,7 +203,7 @@ def test_ranks_are_told_in_words_and_share_the_memory(tiny_config):
 def test_what_zero_shards_is_counted_once_over_its_ranks(tiny_config, stage, weights, gradients):
     """float32, two ranks, bytes a parameter; ZeRO-3 beside a whole copy to sample from."""
     config = tiny_config("policy.kind=deepspeed", f"policy.zero_stage={stage}", "kl.beta=0.1", "dtype=float32")
-    found = POLICIES["deepspeed"].memory(config, 1000, 1000, 4, num_ranks=2, is_sampled=True)
+    found = POLICIES["deepspeed"].memory(config, ModelSize(1000, 1000, num_ranks=2, is_sampled=True))
     assert found["weights"] == 1000 * weights
     assert found["gradients"] == 1000 * gradients
     assert found["optimizer"] == 1000 * 6
