@@ -34,7 +34,7 @@ from quatro.policy.embedded import resolve_model
 from quatro.policy.loading import load_tokenizer
 from quatro.processes.stop import StopRequest
 from quatro.rewards import make_reward
-from quatro.rollout.engine import RolloutProgress
+from quatro.rollout.engine import RolloutProgress, Seeds
 from quatro.rollout.prompts import to_prompts
 from quatro.rollout.replay import ReplayEngine
 from quatro.rollout.streams import sample_seed, uniforms
@@ -130,12 +130,7 @@ class WholeAnswers(ReplayEngine):
     """Deals out answers of any length: the runs themselves were trained on responses of a few tokens."""
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         return super().generate(prompts, seeds, replace(sampling, max_new_tokens=sys.maxsize), progress=progress)
 

@@ -14,6 +14,7 @@ from quatro.loop.parts import Parts
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
 from quatro.rewards import Reward, Scored
+from quatro.rollout.engine import Seeds
 from quatro.rollout.streams import rollout_seed
 from quatro.types import Needs, Prompt, Rollout, Sampling
 
@@ -94,13 +95,7 @@ def _draw_batch(step: int, number: int, parts: Parts) -> Drawn:
     return draw_and_grade(parts, prompts, seeds, parts.sampling, parts.reward)
 
 
-def draw_and_grade(
-    parts: Parts,
-    prompts: Sequence[Prompt],
-    seeds: Sequence[Sequence[int]],
-    sampling: Sampling,
-    reward: Reward,
-) -> Drawn:
+def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, reward: Reward) -> Drawn:
     """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
     So what is measured or decided on a batch is the same on every rank and for every number of ranks. Exchanging a

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quatro.rollout.engine import RolloutProgress, Share
+from quatro.rollout.engine import RolloutProgress, Seeds, Share
 from quatro.rollout.kv_cache import Ints, branch
 from quatro.rollout.pools import Pool, Queue
 from quatro.rollout.sampling import draw_rows
@@ -43,7 +43,7 @@ class Request:
     """
 
     prompts: Sequence[Prompt]
-    seeds: Sequence[Sequence[int]]
+    seeds: Seeds
     limits: Sequence[int]
     sampling: Sampling
     eos_ids: Sequence[int]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RolloutProgress = Callable[[int, int], None]  # (rollouts finished, tokens drawn so far)
+Seeds = Sequence[Sequence[int]]  # by prompt: 64 bits for each of its rollouts
 
 
 class Share(NamedTuple):
@@ -29,12 +30,7 @@ class Sampler(Protocol):
     """Draws responses. Same seeds, weights and machine give the same responses, however the work is batched."""
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, in the order given.
 
@@ -56,9 +52,7 @@ class Arrival(NamedTuple):
 class StreamingSampler(Protocol):
     """Draws responses and gives each as soon as it is complete, so that what ends the drawing loses none of them."""
 
-    def stream(
-        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> Iterator[list[Arrival]]:
+    def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
         """``len(seeds[i])`` rollouts of ``prompts[i]``, one 64-bit seed each, a few at a time as they come.
 
         Raises:

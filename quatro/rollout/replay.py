@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evals.errors import DataError
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
-from quatro.rollout.engine import Engine, RolloutProgress
+from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -42,12 +42,7 @@ class ReplayEngine(Engine):
         return {}
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """The next ``len(seeds[i])`` completions of ``prompts[i]``, cut at ``max_new_tokens``; the seeds are unused.
 

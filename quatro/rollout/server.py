@@ -36,7 +36,7 @@ from quatro.rollout.answers import (
     words,
 )
 from quatro.rollout.endpoint import KEYS, Endpoint
-from quatro.rollout.engine import Arrival
+from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.limits import response_limits
 from quatro.rollout.stops import before_stop
 from quatro.types import Prompt, Rollout, Sampling
@@ -266,9 +266,7 @@ class ServerSampler:
         self.num_with_ids = self.num_as_text = 0
         self.fingerprints: set[str] = set()
 
-    def stream(
-        self, prompts: Sequence[Prompt], seeds: Sequence[Sequence[int]], sampling: Sampling
-    ) -> Iterator[list[Arrival]]:
+    def stream(self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling) -> Iterator[list[Arrival]]:
         """See `engine.StreamingSampler.stream`."""
         limits = [sampling.max_new_tokens] * len(prompts)
         if self._tokenizer is not None:

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from evals.errors import QuatroError
-from quatro.rollout.engine import RolloutProgress, Sampler, Share
+from quatro.rollout.engine import RolloutProgress, Sampler, Seeds, Share
 from quatro.types import Prompt, Rollout, Sampling
 
 STOP_TIMEOUT_S = 10.0
@@ -63,12 +63,7 @@ class ShardedSampler:
             raise
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """See `engine.Sampler.generate`; whatever a process raises is raised here, and ends them all."""
         groups: list[list[Rollout | None]] = [[None] * len(group) for group in seeds]

@@ -18,7 +18,7 @@ from torch import Tensor
 from evals.errors import UsageError
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Reporter, Request
-from quatro.rollout.engine import Engine, RolloutProgress
+from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.limits import response_limits
 from quatro.rollout.pools import plan_pools
 from quatro.rollout.slot_model import SlotModel
@@ -71,12 +71,7 @@ class TransformersEngine(Engine):
         return {}
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """See `engine.Engine.generate`. An eos id, a stop string, ``max_new_tokens`` or the context ends a response.
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from evals.errors import DivergedError, MissingError, UsageError
 from quatro.config import packages
-from quatro.rollout.engine import Engine, RolloutProgress
+from quatro.rollout.engine import Engine, RolloutProgress, Seeds
 from quatro.rollout.limits import check_temperature, response_limits
 from quatro.rollout.probe import Probe
 from quatro.rollout.process_state import keeping_process_group, process_unchanged
@@ -116,12 +116,7 @@ class VllmEngine(Engine):
             self._llm.sleep(level=1)
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        *,
-        progress: RolloutProgress | None = None,
+        self, prompts: Sequence[Prompt], seeds: Seeds, sampling: Sampling, *, progress: RolloutProgress | None = None
     ) -> list[list[Rollout]]:
         """See `engine.Engine.generate`. An eos id, a stop string, ``max_new_tokens`` or the context ends a response.
 

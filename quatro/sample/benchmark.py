@@ -25,14 +25,13 @@ from evals.files.whole import file_stem, write_bytes
 from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
-from quatro.rollout.engine import Arrival, RolloutProgress, StreamingSampler
+from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
 from quatro.rollout.streams import sample_seed
 from quatro.sample.settings import Source, claim_folder
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
     from quatro.rewards import Reward
-    from quatro.rollout.engine import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ def sample_benchmark(
 def _arrivals(
     engine: Sampler | StreamingSampler,
     prompts: Sequence[Prompt],
-    seeds: Sequence[Sequence[int]],
+    seeds: Seeds,
     sampling: Sampling,
     progress: RolloutProgress,
 ) -> Generator[list[Arrival], None, None]:
