@@ -72,11 +72,7 @@ def _allow_unsafe(given: bool) -> bool:
 
 AllowUnsafe = Annotated[
     bool,
-    typer.Option(
-        "--allow-unsafe-code",
-        callback=_allow_unsafe,
-        help="Run model-written code even without isolation.",
-    ),
+    typer.Option("--allow-unsafe-code", callback=_allow_unsafe, help="Run model-written code even without isolation."),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
@@ -94,8 +90,7 @@ SweepCell = Annotated[
 WithPaper = Annotated[
     bool,
     typer.Option(
-        "--with-paper",
-        help="Add the rows that the paper publishes; `--with-paper all`: at all its benchmarks and k.",
+        "--with-paper", help="Add the rows that the paper publishes; `--with-paper all`: at all its benchmarks and k."
     ),
 ]
 WholePaper = Annotated[bool, typer.Option("--with-paper-all", hidden=True)]

@@ -14,8 +14,7 @@ from quatro_cli.output import output
 
 def paper(
     sweep: Annotated[
-        Path,
-        typer.Argument(metavar="SWEEP", help="The folder of a sweep.", autocompletion=completion.runs),
+        Path, typer.Argument(metavar="SWEEP", help="The folder of a sweep.", autocompletion=completion.runs)
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
     with_paper: Annotated[

@@ -52,16 +52,13 @@ Temperature = Annotated[
     float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
 ]
 TopP = Annotated[
-    float | None,
-    typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, all."),
+    float | None, typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, all.")
 ]
 TopK = Annotated[
-    int | None,
-    typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens kept. Default: 0, all."),
+    int | None, typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens kept. Default: 0, all.")
 ]
 MaxTokens = Annotated[
-    int | None,
-    typer.Option("--max-tokens", metavar="N", help="Longest response. Default: of run, preset or -b."),
+    int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: of run, preset or -b.")
 ]
 Stop = Annotated[
     list[str] | None,
@@ -80,38 +77,30 @@ Preset = Annotated[
     ),
 ]
 Template = Annotated[
-    str | None,
-    typer.Option("--template", metavar="NAME", help="Of prompts. Default: the run's or benchmark's."),
+    str | None, typer.Option("--template", metavar="NAME", help="Of prompts. Default: the run's or benchmark's.")
 ]
 Tag = Annotated[
-    str | None,
-    typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings."),
+    str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings.")
 ]
 SamplesFolder = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG."),
+    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
 Engine = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="NAME", help="transformers or vllm. Default: transformers."),
+    str | None, typer.Option("--engine", metavar="NAME", help="transformers or vllm. Default: transformers.")
 ]
 BaseUrl = Annotated[
-    str | None,
-    typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md)."),
+    str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md).")
 ]
 ServedModel = Annotated[
-    str | None,
-    typer.Option("--served-model", metavar="NAME", help="What the server calls the model. Default: MODEL."),
+    str | None, typer.Option("--served-model", metavar="NAME", help="What the server calls the model. Default: MODEL.")
 ]
 Chat = Annotated[bool, typer.Option("--chat", help="Send it messages, for its own chat template.")]
 Text = Annotated[bool, typer.Option("--text", help="Send it text. Default: token ids.")]
 Concurrency = Annotated[
-    int | None,
-    typer.Option("--concurrency", metavar="N", min=1, help="Requests open at once. Default: 32."),
+    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Requests open at once. Default: 32.")
 ]
 Gpus = Annotated[
-    str | None,
-    typer.Option("--gpus", metavar="N[,N]", help="GPUs with an engine each. Default: the first."),
+    str | None, typer.Option("--gpus", metavar="N[,N]", help="GPUs with an engine each. Default: the first.")
 ]
 Grade = Annotated[bool, typer.Option("--grade", help="Grade them too. Else `quatro eval` grades them.")]
 

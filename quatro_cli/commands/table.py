@@ -88,8 +88,7 @@ def table(
     paths: Paths,
     layout: LayoutOption = None,
     metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the files' own."),
+        str | None, typer.Option("--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the files' own.")
     ] = None,
     average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,

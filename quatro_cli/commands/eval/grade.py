@@ -37,8 +37,7 @@ def grade(
         ),
     ] = "boxed",
     grader: Annotated[
-        str | None,
-        typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's."),
+        str | None, typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's.")
     ] = None,
     jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,

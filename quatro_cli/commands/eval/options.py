@@ -35,8 +35,7 @@ A = Annotated[Path, typer.Argument(metavar="A", help="Samples to compare with: a
 B = Annotated[Path, typer.Argument(metavar="B", help="Samples of the same problems, as many of each.")]
 Ks = Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
 Also = Annotated[
-    str | None,
-    typer.Option("--also", metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau)."),
+    str | None, typer.Option("--also", metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")
 ]
 Taus = Annotated[
     str | None,
@@ -60,8 +59,7 @@ Labels = Annotated[
 ]
 Regrade = Annotated[bool, typer.Option("--regrade", help="Grade again and ignore stored grades.")]
 Policy = Annotated[
-    str | None,
-    typer.Option("--policy", metavar="NAME", help="strict or simko. Default: stored, else strict."),
+    str | None, typer.Option("--policy", metavar="NAME", help="strict or simko. Default: stored, else strict.")
 ]
 Extraction = Annotated[
     str | None,
@@ -71,35 +69,23 @@ Grader = Annotated[
     str | None, typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's.")
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet."),
+    Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
 Similarities = Annotated[
     str | None,
-    typer.Option(
-        "--similarity",
-        metavar="NAME[,NAME]",
-        help="exact, tfidf (default), rouge-l, jaccard, edit.",
-    ),
+    typer.Option("--similarity", metavar="NAME[,NAME]", help="exact, tfidf (default), rouge-l, jaccard, edit."),
 ]
 Similarity = Annotated[
-    str | None,
-    typer.Option(
-        "--similarity",
-        metavar="NAME",
-        help="exact, tfidf (default), rouge-l, jaccard or edit.",
-    ),
+    str | None, typer.Option("--similarity", metavar="NAME", help="exact, tfidf (default), rouge-l, jaccard or edit.")
 ]
 _SAME = "Similarity from which two answers count as the same. Default: 0.9 (tfidf), 0.8 (others)."
 Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
 Linkage = Annotated[
-    str,
-    typer.Option("--linkage", metavar="NAME", help="components, complete, average or greedy.", show_default=False),
+    str, typer.Option("--linkage", metavar="NAME", help="components, complete, average or greedy.", show_default=False)
 ]
 Tokens = Annotated[
-    str | None,
-    typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code."),
+    str | None, typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code.")
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: one a usable core.")]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]

@@ -43,16 +43,13 @@ if TYPE_CHECKING:
     from evals.samples.graded import Asked
 
 AlsoClustered = Annotated[
-    str | None,
-    typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k)."),
+    str | None, typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")
 ]
 Backend = Annotated[
-    str,
-    typer.Option("--backend", metavar="NAME", help="fast (default), or reference (slow).", show_default=False),
+    str, typer.Option("--backend", metavar="NAME", help="fast (default), or reference (slow).", show_default=False)
 ]
 Preset = Annotated[
-    str | None,
-    typer.Option("--preset", metavar="NAME", help="paper: the paper's clustering, as we read it."),
+    str | None, typer.Option("--preset", metavar="NAME", help="paper: the paper's clustering, as we read it.")
 ]
 
 
