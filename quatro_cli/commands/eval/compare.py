@@ -25,13 +25,12 @@ from quatro_cli.commands.eval.options import (
     Tokens,
     asked_for,
     beside_pass,
-    check_graders,
     check_out,
     clustering,
-    counted_samples,
     progress,
     refuse_beside,
     say_and_write,
+    two_counted,
 )
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers, usage_error
 
@@ -83,10 +82,7 @@ def compare(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, regrade=regrade)
     check_out(out)
-    (counted_a, about_a), (counted_b, about_b) = (
-        counted_samples([side], benchmarks, asked=asked, jobs=jobs) for side in (a, b)
-    )
-    check_graders((a, b), (about_a, about_b))
+    counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))
     if metric == "pass@k":
         found = compare_passk(counted_a, counted_b, names=sides, ks=ks, also=metrics, taus=taus, seed=seed)

@@ -13,10 +13,9 @@ from quatro_cli.commands.eval.options import (
     Label,
     Out,
     PerProblem,
-    check_graders,
     check_out,
-    counted_samples,
     say_and_write,
+    two_counted,
 )
 from quatro_cli.options import Benchmarks, Json, numbers
 from quatro_cli.output import output
@@ -57,20 +56,9 @@ def flips(
 
     ks = numbers(k, "--k", int)
     check_out(out)
-    (before, about_before), (after, about) = (
-        counted_samples([side], benchmarks, label=label) for side in (base, tuned)
-    )
-    check_graders((base, tuned), (about_before, about))
-    result = flips_result(
-        before,
-        after,
-        names=(str(base), str(tuned)),
-        ks=ks,
-        ci=ci,
-        seed=seed,
-        per_problem=per_problem,
-        **about,
-    )
+    before, after, about = two_counted((base, tuned), benchmarks, label=label)
+    names = (str(base), str(tuned))
+    result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
     for counted in (before, after):
         counted.keep()
     say_and_write(result, json=json, out=out)

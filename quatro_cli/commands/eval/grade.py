@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import Jobs, asked_for
+from quatro_cli.commands.eval.options import Grader, Jobs, asked_for
 from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output
 
@@ -36,9 +36,7 @@ def grade(
             "--extraction", metavar="NAME", help="boxed; answer-is or last-number, for answers without a box."
         ),
     ] = "boxed",
-    grader: Annotated[
-        str | None, typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's.")
-    ] = None,
+    grader: Grader = None,
     jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[

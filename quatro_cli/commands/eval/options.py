@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -188,11 +188,13 @@ def counted_samples(
     return counted, {**about_samples(counted.files), "label": label, "grader": counted.grader}
 
 
-def check_graders(paths: Sequence[Path], abouts: Sequence[About]) -> None:
-    """Raises DataError if the two sides of a comparison were graded differently."""
+def two_counted(paths: tuple[Path, Path], benchmarks: list[str], **how: Any) -> tuple[Counted, Counted, About]:
+    """`counted_samples` of both, and the head of a document about the second; raises DataError if graders differ."""
     from evals.samples.graded import agreed_grader
 
-    agreed_grader({str(path): about["grader"] for path, about in zip(paths, abouts, strict=True)})
+    (a, about_a), (b, about_b) = (counted_samples([path], benchmarks, **how) for path in paths)
+    agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
+    return a, b, about_b
 
 
 @contextmanager
