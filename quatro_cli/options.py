@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -74,7 +74,14 @@ AllowUnsafe = Annotated[
     bool,
     typer.Option("--allow-unsafe-code", callback=_allow_unsafe, help="Run model-written code even without isolation."),
 ]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", autocompletion=completion.runs)]
+
+
+def run_paths(metavar: str, help: str) -> Any:
+    """An argument that takes run directories, and what else ``metavar`` and ``help`` say."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completion.runs)
+
+
+Run = Annotated[Path, run_paths("RUN", "A run directory.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
 SweepTopP = Annotated[
     float | None,

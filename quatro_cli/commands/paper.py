@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli import completion
-from quatro_cli.options import Json, SweepCell, SweepTopP
+from quatro_cli.options import Json, SweepCell, SweepTopP, run_paths
 from quatro_cli.output import output
 
 
 def paper(
-    sweep: Annotated[
-        Path, typer.Argument(metavar="SWEEP", help="The folder of a sweep.", autocompletion=completion.runs)
-    ],
+    sweep: Annotated[Path, run_paths("SWEEP", "The folder of a sweep.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to write.")] = Path("paper"),
     with_paper: Annotated[
         bool, typer.Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")

@@ -7,20 +7,15 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli import completion
 from quatro_cli.commands.eval.options import check_out, progress
-from quatro_cli.options import usage_error
+from quatro_cli.options import run_paths, usage_error
 from quatro_cli.output import output
 
 
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="SWEEP|RUN",
-            help="A sweep with all of its runs, or run directories.",
-            autocompletion=completion.runs,
-        ),
+        run_paths("SWEEP|RUN", "A sweep with all of its runs, or run directories."),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page to write, an .html file.")] = Path(
         "report.html"

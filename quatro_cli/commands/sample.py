@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import AllowUnsafe, DryRun, Seed, split
+from quatro_cli.options import AllowUnsafe, DryRun, Seed, run_paths, split
 from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL|RUN",
-        help="A model folder, a Hub id, embedded:countdown, a name on a server, or a run, whose latest "
+    run_paths(
+        "MODEL|RUN",
+        "A model folder, a Hub id, embedded:countdown, a name on a server, or a run, whose latest "
         "checkpoint is sampled.",
-        autocompletion=completion.runs,
     ),
 ]
 SampledBenchmarks = Annotated[

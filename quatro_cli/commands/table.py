@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
 
 import typer
 
-from quatro_cli import completion
-from quatro_cli.options import SweepCell, SweepTopP, WholePaper, WithPaper, expander, names, numbers, usage_error
+from quatro_cli.options import (
+    SweepCell,
+    SweepTopP,
+    WholePaper,
+    WithPaper,
+    expander,
+    names,
+    numbers,
+    run_paths,
+    usage_error,
+)
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -75,11 +84,7 @@ FormatOption = Annotated[
 ]
 Paths = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="RESULT|RUN|SWEEP",
-        help="Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps.",
-        autocompletion=completion.runs,
-    ),
+    run_paths("RESULT|RUN|SWEEP", "Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps."),
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")]
 

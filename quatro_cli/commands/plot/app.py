@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from quatro_cli import completion
 from quatro_cli.commands.plot import results, runs
 from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.help import App
-from quatro_cli.options import usage_error
+from quatro_cli.options import run_paths, usage_error
 from quatro_cli.output import output
 
 app = App()
@@ -32,11 +29,7 @@ def _plot() -> None:
 def training(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN|SWEEP",
-            help="Run directories, each a curve; or sweeps, whose seeds are thin lines around a mean.",
-            autocompletion=completion.runs,
-        ),
+        run_paths("RUN|SWEEP", "Run directories, each a curve; or sweeps, whose seeds are thin lines around a mean."),
     ],
     *,
     printing: Printing,

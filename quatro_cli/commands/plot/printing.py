@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -32,13 +32,23 @@ class Width(StrEnum):
 
 @dataclass(frozen=True)
 class Printing:
-    """What the shared options say: the width, title and names of a figure, and its file."""
+    """The shared options: the width, title and names of a figure, and its file."""
 
-    width: Width
-    dpi: int
-    labels: str | None
-    title: str
-    out: Path | None
+    width: Annotated[
+        Width, typer.Option("--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.")
+    ] = Width.page
+    dpi: Annotated[int, typer.Option("--dpi", metavar="N", min=50, max=1200, help="Pixels per inch of a PNG.")] = 200
+    labels: Annotated[
+        str | None,
+        typer.Option("--labels", metavar="NAME[,NAME]", help="Names in the legend, in its order; empty keeps one."),
+    ] = None
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Above the figure.", show_default=False)] = ""
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."
+        ),
+    ] = None
 
     @property
     def sheet(self) -> Sheet:
@@ -59,60 +69,18 @@ class Printing:
         output.data(str(path))
 
 
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "width": (
-        Annotated[
-            Width,
-            typer.Option(
-                "--width", metavar="column|page", help="Width in print: 3.25 or 6.75 inches.", show_default=True
-            ),
-        ],
-        Width.page,
-    ),
-    "dpi": (
-        Annotated[int, typer.Option("--dpi", metavar="N", min=50, max=1200, help="Pixels per inch of a PNG.")],
-        200,
-    ),
-    "labels": (
-        Annotated[
-            str | None,
-            typer.Option("--labels", metavar="NAME[,NAME]", help="Names in the legend, in its order; empty keeps one."),
-        ],
-        None,
-    ),
-    "title": (
-        Annotated[str, typer.Option("--title", metavar="TEXT", help="Above the figure.", show_default=False)],
-        "",
-    ),
-    "out": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                "-o", "--out", metavar="FILE", help="PNG, SVG or PDF. Default: a PNG here, named like the command."
-            ),
-        ],
-        None,
-    ),
-}
-
-
 def printed(command: Callable[..., None]) -> Callable[..., None]:
     """``command`` with the shared options in place of its last parameter ``printing``."""
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "printing"
-    ]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _OPTIONS.items()
-    ]
+    shared = signature(Printing).parameters
+    own = [one for one in signature(command).parameters.values() if one.name != "printing"]
+    both = [*own, *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in shared.values())]
+    hints = get_type_hints(Printing, include_extras=True) | get_type_hints(command, include_extras=True)
+    parameters = [one.replace(annotation=hints[one.name]) for one in both]
 
     @wraps(command)
     def with_options(*arguments: Any, **options: Any) -> None:
-        command(*arguments, printing=Printing(**{name: options.pop(name) for name in _OPTIONS}), **options)
+        command(*arguments, printing=Printing(**{name: options.pop(name) for name in shared}), **options)
 
-    with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in (*own, *shared)}
+    vars(with_options)["__signature__"] = Signature(parameters)
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
     return with_options

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
     Files,
     Id,
@@ -20,22 +20,12 @@ from quatro_cli.commands.eval.options import (
     require,
 )
 from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import Benchmarks, SweepCell, SweepTopP, expander, split
+from quatro_cli.options import Benchmarks, SweepCell, SweepTopP, expander, run_paths, split
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from evals.figures.sheet import Sheet
-    from evals.results.entries import Entry
 
 Results = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="RESULT",
-        help="Files that `quatro eval ... -o FILE` wrote, runs with results/, or sweeps.",
-        autocompletion=completion.runs,
-    ),
+    run_paths("RESULT", "Files that `quatro eval ... -o FILE` wrote, runs with results/, or sweeps."),
 ]
 OldLabel = Annotated[list[str], typer.Option("--label", default_factory=list, hidden=True)]
 WithPaper = Annotated[
@@ -50,16 +40,38 @@ class Scale(StrEnum):
     data = "data"
 
 
-@printed
-def passk(
-    results: Results,
-    benchmarks: Benchmarks,
-    top_p: SweepTopP = None,
-    cell: SweepCell = None,
-    with_paper: WithPaper = False,
-    *,
-    printing: Printing,
-) -> None:
+def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
+    """The command that draws ``metric`` against k; ``said`` is its help."""
+
+    def command(
+        results: Results,
+        benchmarks: Benchmarks,
+        top_p: SweepTopP = None,
+        cell: SweepCell = None,
+        with_paper: WithPaper = False,
+        *,
+        printing: Printing,
+    ) -> None:
+        from evals.figures.curves import curve_panels, curves_figure, published_beside
+        from evals.results.entries import own_entries
+        from evals.results.reading import named_by_samples, read_sources
+
+        sources = named_by_samples(read_sources(results, expand=expander(results, top_p, cell)))
+        entries, warnings = own_entries(sources, metric)
+        published, notes = published_beside(metric, entries) if with_paper else ([], [])
+        output.warn(*warnings, *notes)
+        panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"), published=published)
+        if with_paper and not any(panel.published for panel in panels):
+            output.warn(f"--with-paper: the paper prints no {metric} of {', '.join(panel.title for panel in panels)}")
+        printing.save(curves_figure(panels, sheet=printing.sheet), name)
+
+    command.__doc__ = said
+    return printed(command)
+
+
+passk = _over_k(
+    "passk",
+    "pass@k",
     """Draw Pass@k against k.
 
     There is a panel for each benchmark and one for their mean. Intervals, if the files have any, are bands.
@@ -69,21 +81,11 @@ def passk(
       quatro plot passk base.json ours.json
       quatro plot passk base.json ours.json -b math500,aime24 -o passk.pdf
       quatro plot passk sweeps/paper-small --cell S1 --top-p 0.7
-    """
-    figure = _curves(results, "pass@k", benchmarks, top_p, cell, with_paper=with_paper, sheet=printing.sheet)
-    printing.save(figure, "passk")
-
-
-@printed
-def ucc(
-    results: Results,
-    benchmarks: Benchmarks,
-    top_p: SweepTopP = None,
-    cell: SweepCell = None,
-    with_paper: WithPaper = False,
-    *,
-    printing: Printing,
-) -> None:
+    """,
+)
+ucc = _over_k(
+    "ucc",
+    "ucc@k",
     """Draw UCC@k against k.
 
     There is a panel for each benchmark and similarity.
@@ -92,9 +94,8 @@ def ucc(
     Examples:
       quatro plot ucc base-ucc.json ours-ucc.json
       quatro plot ucc runs/quickstart-quatro-0 -b countdown -o ucc.svg
-    """
-    figure = _curves(results, "ucc@k", benchmarks, top_p, cell, with_paper=with_paper, sheet=printing.sheet)
-    printing.save(figure, "ucc")
+    """,
+)
 
 
 @printed
@@ -273,30 +274,3 @@ def heatmap(
         )
     figure = heatmap_figure(found, data_scale=scale is Scale.data, sheet=printing.sheet)
     printing.save(figure, "heatmap")
-
-
-def _curves(
-    results: list[Path],
-    metric: str,
-    benchmarks: list[str],
-    top_p: float | None,
-    cell: str | None,
-    *,
-    with_paper: bool,
-    sheet: Sheet,
-) -> Figure:
-    from evals.figures.curves import curve_panels, curves_figure, published_beside
-    from evals.results.entries import own_entries
-    from evals.results.reading import named_by_samples, read_sources
-
-    sources = named_by_samples(read_sources(results, expand=expander(results, top_p, cell)))
-    entries, warnings = own_entries(sources, metric)
-    output.warn(*warnings)
-    published: list[Entry] = []
-    if with_paper:
-        published, notes = published_beside(metric, entries)
-        output.warn(*notes)
-    panels = curve_panels(entries, metric, benchmarks=split(benchmarks, "-b"), published=published)
-    if with_paper and not any(panel.published for panel in panels):
-        output.warn(f"--with-paper: the paper prints no {metric} of {', '.join(panel.title for panel in panels)}")
-    return curves_figure(panels, sheet=sheet)

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from quatro_cli import completion
 from quatro_cli.commands.plot.printing import Printing, printed
+from quatro_cli.options import run_paths
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -17,11 +15,7 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="RUN|SWEEP",
-        help="Run directories, or sweeps with all of their runs; seeds are averaged.",
-        autocompletion=completion.runs,
-    ),
+    run_paths("RUN|SWEEP", "Run directories, or sweeps with all of their runs; seeds are averaged."),
 ]
 
 
