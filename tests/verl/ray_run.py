@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
 
-from quatro.config import Config
+from quatro.config import Config, load_config
 from quatro.integrations.verl.command import VerlCommand, verl_command
 from quatro.integrations.verl.prompts import write_prompts
 
@@ -23,6 +24,22 @@ NO_RAY = (
     "raylet failed to start",
     "GCS failed to start",
 )
+
+
+def config_of(base: str, policy_folder: Path, problems: Path, settings: Mapping[str, object]) -> Config:
+    """The configuration ``base`` for a small model on a CPU, with ``settings``."""
+    common = {
+        "model": policy_folder,
+        "data.prompts": problems,
+        "data.template": "chat",
+        "data.max_prompt_tokens": 48,
+        "dtype": "float32",
+        "method.delta": 0.05,
+        "kl.beta": 0.0,  # verl pins the reference's memory, which takes an accelerator
+        "reward": "shares_reward:digits",
+        "reward.workers": 1,
+    }
+    return load_config(base, overrides=[f"{key}={value}" for key, value in {**common, **settings}.items()])
 
 
 def on_cpu(command: VerlCommand, num_slots: int, save_every: int) -> list[str]:

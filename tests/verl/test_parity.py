@@ -15,11 +15,10 @@ import pytest
 pytestmark = pytest.mark.verl_ray
 pytest.importorskip("verl")
 
-from ray_run import train, write_problems  # noqa: E402
+from ray_run import config_of, train, write_problems  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
 import quatro  # noqa: E402
-from quatro.config import Config, load_config  # noqa: E402
 from quatro.policy.local import LocalPolicy  # noqa: E402
 from quatro.rollout.prompts import to_prompts, training_problems  # noqa: E402
 from quatro.rollout.replay import ReplayEngine  # noqa: E402
@@ -28,30 +27,18 @@ from quatro.types import Sampling  # noqa: E402
 NUM_PROMPTS, NUM_ROLLOUTS, STEPS, PASSES, MAX_NEW_TOKENS = 8, 4, 25, 2, 16
 
 
-def config_of(policy_folder: Path, problems: Path, **more: object) -> Config:
-    """Every iteration has all prompts and one minibatch: so the order of prompts and rows makes no difference."""
-    settings = {
-        "model": policy_folder,
-        "data.prompts": problems,
-        "data.template": "chat",
-        "data.max_prompt_tokens": 48,
-        "dtype": "float32",
-        "steps": STEPS,
-        "prompts_per_step": NUM_PROMPTS,
-        "minibatch_prompts": NUM_PROMPTS,
-        "rollouts_per_prompt": NUM_ROLLOUTS,
-        "inner_updates": PASSES,
-        "rollout.max_new_tokens": MAX_NEW_TOKENS,
-        "microbatch_tokens": 512,
-        "optimizer.lr": 1e-4,
-        "method.delta": 0.05,
-        "kl.beta": 0.0,  # verl pins the reference's memory, which takes an accelerator
-        "reward": "shares_reward:digits",
-        "reward.workers": 1,
-        "audit": "false",
-        **more,
-    }
-    return load_config("math-1.5b", overrides=[f"{key}={value}" for key, value in settings.items()])
+# Every iteration has all prompts and one minibatch: so the order of prompts and rows makes no difference.
+SETTINGS = {
+    "steps": STEPS,
+    "prompts_per_step": NUM_PROMPTS,
+    "minibatch_prompts": NUM_PROMPTS,
+    "rollouts_per_prompt": NUM_ROLLOUTS,
+    "inner_updates": PASSES,
+    "rollout.max_new_tokens": MAX_NEW_TOKENS,
+    "microbatch_tokens": 512,
+    "optimizer.lr": 1e-4,
+    "audit": "false",
+}
 
 
 def record(file: Path, problem_ids: list[str]) -> None:
@@ -75,7 +62,7 @@ def record(file: Path, problem_ids: list[str]) -> None:
 def test_fifty_optimiser_steps_of_both_programs_have_the_same_gradient_norms(policy_folder, tmp_path, monkeypatch):
     problems, samples, norms = tmp_path / "problems.jsonl", tmp_path / "samples.jsonl", tmp_path / "norms.txt"
     write_problems(problems, NUM_PROMPTS)
-    config = config_of(policy_folder, problems)
+    config = config_of("math-1.5b", policy_folder, problems, SETTINGS)
     found = training_problems(config.data)
     record(samples, [problem.id for problem in found])
     samples.write_text(samples.read_text(encoding="utf-8").replace('"problems"', json.dumps(found[0].benchmark)))
@@ -106,7 +93,7 @@ def test_fifty_optimiser_steps_of_both_programs_have_the_same_gradient_norms(pol
 
     monkeypatch.setattr(LocalPolicy, "update", noting)
     replayed = {"rollout.engine": "replay", "rollout.replay_file": str(samples)}
-    run = quatro.fine_tune(config_of(policy_folder, problems, **replayed), tmp_path / "run")
+    run = quatro.fine_tune(config_of("math-1.5b", policy_folder, problems, SETTINGS | replayed), tmp_path / "run")
     rewards = quatro.read_metrics(run)["reward/mean"].tolist()
 
     if "QUATRO_VERL_PARITY" in os.environ:

@@ -13,34 +13,22 @@ pytestmark = pytest.mark.verl_ray
 pytest.importorskip("verl")
 
 import torch  # noqa: E402
-from ray_run import train, write_problems  # noqa: E402
+from ray_run import config_of, train, write_problems  # noqa: E402
 
-from quatro.config import load_config  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
 
 STEPS, LR = 2, 1e-3
 
 
-def config_of(policy_folder: Path, problems: Path):
-    settings = {
-        "model": policy_folder,
-        "data.prompts": problems,
-        "data.template": "chat",
-        "data.max_prompt_tokens": 48,
-        "dtype": "float32",
-        "steps": STEPS,
-        "prompts_per_step": 4,
-        "minibatch_prompts": 2,
-        "rollouts_per_prompt": 4,
-        "rollout.max_new_tokens": 12,
-        "microbatch_tokens": 240,
-        "optimizer.lr": LR,
-        "method.delta": 0.05,
-        "kl.beta": 0.0,
-        "reward": "shares_reward:digits",
-        "reward.workers": 1,
-    }
-    return load_config("math-1.5b-2gpu", overrides=[f"{key}={value}" for key, value in settings.items()])
+SETTINGS = {
+    "steps": STEPS,
+    "prompts_per_step": 4,
+    "minibatch_prompts": 2,
+    "rollouts_per_prompt": 4,
+    "rollout.max_new_tokens": 12,
+    "microbatch_tokens": 240,
+    "optimizer.lr": LR,
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +39,8 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def metrics(policy_folder, folder) -> list[dict[str, float]]:
     write_problems(folder / "problems.jsonl", 32)
-    return train(config_of(policy_folder, folder / "problems.jsonl"), folder, num_slots=2, save_every=STEPS)
+    config = config_of("math-1.5b-2gpu", policy_folder, folder / "problems.jsonl", SETTINGS)
+    return train(config, folder, num_slots=2, save_every=STEPS)
 
 
 def test_two_iterations_of_two_optimiser_steps_run(metrics):
