@@ -13,15 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from earlier import ROOT, told, unpack
+
 PHASES = ("old_logp", "ref_logp", "audit")
 SETTINGS = (
     *("steps=3", "prompts_per_step=128", "minibatch_prompts=32", "rollouts_per_prompt=4", "inner_updates=1"),
@@ -73,31 +71,24 @@ def main() -> None:
     parser.add_argument("revision", help="the commit to compare with")
     parser.add_argument("--blocks", type=int, default=3, help="how often each tree is run")
     options = parser.parse_args()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", options.revision], check=True, capture_output=True).stdout
     found: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
     with tempfile.TemporaryDirectory() as scratch:
-        earlier, model = Path(scratch) / "earlier", Path(scratch) / "model"
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(earlier, filter="data")
+        earlier, model = unpack(options.revision, Path(scratch) / "earlier"), Path(scratch) / "model"
         python(ROOT, MODEL, str(model))
         for block in range(options.blocks):
             for side, tree in (("before", earlier), ("after", ROOT)):
                 run = Path(scratch) / f"{side}-{block}"
                 python(tree, TRAIN, str(run), f"model={model}", *SETTINGS)
                 found[side].append(shares(run))
-
-    def told(values: list[float]) -> str:
-        return f"{statistics.median(values):.3f} ({min(values):.3f}-{max(values):.3f})"
-
     print("| share of the update's CPU seconds | before | after |\n|---|---|---|")
     for phase in PHASES:
-        columns = [told([one[phase] for one in found[side]]) for side in found]
+        columns = [told([one[phase] for one in found[side]], 3) for side in found]
         print(f"| {phase} | {' | '.join(columns)} |")
     beside = {side: [sum(one[phase] for phase in PHASES) for one in found[side]] for side in found}
-    print(f"| all three | {' | '.join(told(values) for values in beside.values())} |")
+    print(f"| all three | {' | '.join(told(values, 3) for values in beside.values())} |")
     ratios = [after / before for before, after in zip(beside["before"], beside["after"], strict=True)]
     whole = [after["step"] / before["step"] for before, after in zip(found["before"], found["after"], strict=True)]
-    print(f"scoring after / before: {told(ratios)}; a whole iteration: {told(whole)}")
+    print(f"scoring after / before: {told(ratios, 3)}; a whole iteration: {told(whole, 3)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +83,6 @@ def stop_ids(case: Case, max_new_tokens: int) -> list[int]:
     """Ids that end a response: random weights draw every token about equally often, so as many as make responses a
     third of the limit long on average."""
     return list(range(max(1, 3 * case.config["vocab_size"] // max_new_tokens)))
-
-
-class NumberTokenizer:
-    """Writes ids as numbers: random weights have no language."""
-
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        return " ".join(map(str, token_ids))
 
 
 def clock(device: torch.device) -> float:

@@ -6,17 +6,15 @@ Weights are random. Same weights, prompts and limits on both sides; a token coun
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from earlier import told
 from gpu_case import (
     Case,
-    NumberTokenizer,
     clock,
     peak_gib,
     random_model,
@@ -24,6 +22,7 @@ from gpu_case import (
     reset_peak,
     stop_ids,
 )
+from random_words import NumberTokenizer, timed_run, write_words
 from record import Records
 
 from quatro.rollout.streams import rollout_seed
@@ -95,12 +94,11 @@ def decode(records: Records, case: Case) -> Iterator[str]:
             for repeat in range(case.repeats)
         ]
         rates = torch.tensor([[each["tokens"] / each["seconds"] for each in pair] for pair in found])
-        ratio = rates[:, 1] / rates[:, 0]
         one, two = rates.median(dim=0).values.tolist()
         peaks = " and ".join(f"{max(pair[i]['peak_gib'] for pair in found):.1f}" for i in range(2))
         yield (
             f"| {name}, {lengths[0]}-{lengths[1]} tokens | {one:,.0f} | {two:,.0f} | "
-            f"{float(ratio.median()):.2f} x ({float(ratio.min()):.2f}-{float(ratio.max()):.2f}) | {peaks} |"
+            f"{told((rates[:, 1] / rates[:, 0]).tolist())} | {peaks} |"
         )
 
 
@@ -109,56 +107,29 @@ def decode(records: Records, case: Case) -> Iterator[str]:
 PHASES = ("generate", "old_logp", "ref_logp", "update", "audit", "sync", "reward", "dual")
 
 
-def write_inputs(folder: Path, case: Case, num_prompts: int, stops: Sequence[int]) -> None:
-    """A model folder of random weights whose words are t0, t1, ..., and prompts of such words."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    pad = case.config["vocab_size"] - 1
-    model = random_model(case, torch.bfloat16, eos_token_id=list(stops), pad_token_id=pad)
-    model.generation_config.eos_token_id = list(stops)
-    model.save_pretrained(folder / "model")
-    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(pad + 1)}, unk_token=f"t{pad}"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="t0", pad_token=f"t{pad}")
-    tokenizer.save_pretrained(folder / "model")
-    with open(folder / "prompts.jsonl", "w", encoding="utf-8") as file:
-        for prompt in random_prompts(case, num_prompts, case.prompt_tokens, len(stops)):
-            problem = " ".join(f"t{i}" for i in prompt.token_ids)
-            file.write(json.dumps({"id": prompt.id, "problem": problem, "answer": "1"}) + "\n")
-
-
 def measure_iteration(case: Case, num_prompts: int, iterations: int) -> dict[str, float]:
     """Seconds of the phases of training, summed over all iterations but the first."""
-    import quatro.launch.prepare
-    import quatro.loop.timing
-    from quatro.config import load_config
-    from quatro.rewards.base import VerifiedReward
-    from quatro.runs.directory import RunDir
-    from quatro.train import train
-
-    # The loop's own phase timer, which waits for the device; a reward that costs nothing.
-    quatro.loop.timing.time = SimpleNamespace(monotonic=lambda: clock(case.device))  # type: ignore[attr-defined]
-    reward = VerifiedReward(lambda _, rollout: sum(rollout.token_ids) % 2 == 1)
-    quatro.launch.prepare.make_reward = lambda _: reward  # type: ignore[assignment]
+    stops = stop_ids(case, case.max_new_tokens)
+    model = random_model(case, torch.bfloat16, eos_token_id=stops, pad_token_id=case.config["vocab_size"] - 1)
+    prompts = random_prompts(case, num_prompts * iterations, case.prompt_tokens, len(stops))
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_inputs(folder, case, num_prompts * iterations, stop_ids(case, case.max_new_tokens))
-        (folder / "run.yaml").write_text("method: {name: quatro}\n", encoding="utf-8")
-        config = load_config(
-            folder / "run.yaml",
-            overrides=[
-                *(f"model={folder / 'model'}", f"data.prompts={folder / 'prompts.jsonl'}", "data.template=plain"),
-                *("dtype=bfloat16", f"device={case.device.type}", f"steps={iterations}", "checkpoint.every=0"),
+        write_words(Path(name), model, [prompt.token_ids for prompt in prompts])
+        del model
+        timed_run(
+            Path(name),
+            "quatro",
+            [
+                *("dtype=bfloat16", f"device={case.device.type}", f"steps={iterations}"),
                 *(f"prompts_per_step={num_prompts}", f"minibatch_prompts={max(1, num_prompts // 4)}"),
                 *(f"rollouts_per_prompt={case.n}", "inner_updates=1", "kl.beta=0.001", "optimizer.lr=1e-6"),
                 *(f"rollout.max_new_tokens={case.max_new_tokens}", f"microbatch_tokens={case.budgets[1]}"),
                 "policy.gradient_checkpointing=true",
             ],
+            clock=lambda: clock(case.device),  # the loop's own phase timer then waits for the device
+            is_correct=lambda _, rollout: sum(rollout.token_ids) % 2 == 1,
+            observer=lambda metrics: rows.append(dict(metrics)),
         )
-        with RunDir.create(folder / "run", config) as run:
-            train(config, run, observer=lambda metrics: rows.append(dict(metrics)))
     found = {phase: sum(row[f"perf/{phase}_s"] for row in rows[1:]) for phase in PHASES}
     tokens = sum(row["tokens"] for row in rows[1:])
     return found | {"whole": sum(row["perf/step_s"] for row in rows[1:]), "tokens": tokens}

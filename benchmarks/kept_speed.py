@@ -17,14 +17,12 @@ import random
 import resource
 import subprocess
 import sys
-import tarfile
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
 import ucc_speed
+from earlier import ROOT, told, unpack
 
-ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
     "passk": ["passk", "--json"],
     "ucc": ["ucc", "--similarity", "tfidf,rouge-l,jaccard,edit", "--json"],
@@ -55,11 +53,6 @@ def run(tree: Path, command: list[str], samples: Path) -> tuple[float, bytes]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
-def shown(ratios: list[float]) -> str:
-    low, *_, high = sorted(ratios) if len(ratios) > 1 else (ratios[0], ratios[0])
-    return f"{sorted(ratios)[len(ratios) // 2]:6.2f} ({low:.2f}-{high:.2f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=ucc_speed.NUM_PROBLEMS)
@@ -74,9 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         tree = Path(scratch) / "earlier"
         if options.against:
-            git = ["git", "-C", str(ROOT), "archive", options.against]
-            with tarfile.open(fileobj=BytesIO(subprocess.run(git, check=True, capture_output=True).stdout)) as files:
-                files.extractall(tree, filter="data")
+            unpack(options.against, tree)
         samples = Path(scratch) / "samples.jsonl"
         for block in range(options.blocks):
             for name, words in commands.items():
@@ -93,8 +84,8 @@ def main() -> None:
                     earlier[name].append(before / first)
     print(f"{options.problems} problems x {options.n} samples, {options.blocks} blocks, CPU seconds of the command")
     for name in commands:
-        print(f"{name:6s} first / second {shown(seconds[name])}", end="")
-        print(f"   {options.against} / first {shown(earlier[name])}" if options.against else "")
+        print(f"{name:6s} first / second {told(seconds[name])}", end="")
+        print(f"   {options.against} / first {told(earlier[name])}" if options.against else "")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
+from earlier import told
+from random_words import NumberTokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.loading import load_model
@@ -29,13 +30,6 @@ from quatro.types import Prompt, Sampling
 VOCABULARY = 512
 PROMPT_TOKENS = (40, 80)
 NUM_STOP_IDS = 9  # random weights draw every token about equally often: responses as long as trained ones
-
-
-class NumberTokenizer:
-    """Writes ids as numbers: random weights have no language."""
-
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        return " ".join(map(str, token_ids))
 
 
 def tokens_per_cpu_second(engine: Any, prompts: list[Prompt], n: int, repeat: int, max_new_tokens: int) -> float:
@@ -89,11 +83,10 @@ def main() -> None:
             if repeat >= 0:
                 rates[name].append(rate)
     vllm.close()
-    ratios = np.array(rates["vllm"]) / np.array(rates["transformers"])
     print(
         f"vLLM against transformers, hidden {options.hidden} x {options.layers} layers, {options.num_prompts} prompts "
         f"x {options.n}: {np.median(rates['vllm']):,.0f} and {np.median(rates['transformers']):,.0f} tokens per CPU "
-        f"second, ratio {np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})"
+        f"second, ratio {told(np.divide(rates['vllm'], rates['transformers']))}"
     )
 
 

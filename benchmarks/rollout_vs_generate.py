@@ -17,20 +17,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from earlier import told, unpack
+from random_words import NumberTokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from quatro.policy.facts import stop_ids
@@ -39,7 +38,6 @@ from quatro.rollout.streams import rollout_seed
 from quatro.rollout.transformers import TransformersEngine
 from quatro.types import Prompt, Sampling
 
-ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {
     "grouped": {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8,
                       "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 512},
@@ -53,13 +51,6 @@ MAX_NEW_TOKENS = {"grouped": 128, "embedded-like": 10, "medium": 128}
 # Random weights draw every token about equally often: so many stop ids make responses as long as trained ones
 # (padded/real 1.7 and 2.6).
 NUM_STOP_IDS = {"grouped": 9, "embedded-like": 29, "medium": 9}
-
-
-class NumberTokenizer:
-    """Writes ids as numbers: random weights have no language."""
-
-    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        return " ".join(map(str, token_ids))
 
 
 @dataclass
@@ -137,9 +128,7 @@ def with_engine(case: Case, n: int, engine: TransformersEngine, repeat: int) -> 
 
 def engine_of(revision: str, folder: Path) -> type[TransformersEngine]:
     """The class of an earlier commit, with the modules of that commit behind it."""
-    command = ["git", "-C", ROOT, "archive", revision, "quatro", "evals"]
-    with tarfile.open(fileobj=BytesIO(subprocess.run(command, check=True, capture_output=True).stdout)) as files:
-        files.extractall(folder, filter="data")
+    unpack(revision, folder)
 
     def is_ours(name: str) -> bool:
         return name.split(".")[0] in ("quatro", "evals")
@@ -200,8 +189,7 @@ def main() -> None:
     for name, rate in rates.items():
         print(f"{name:24s}{np.median(rate):12,.0f} tokens per CPU second")
     for name in [name for name in rates if name != "quatro"]:
-        ratios = np.array(rates["quatro"]) / np.array(rates[name])
-        print(f"ratio to {name}: {np.median(ratios):.2f} (of the repeats: {ratios.min():.2f} to {ratios.max():.2f})")
+        print(f"ratio to {name}, of the repeats: {told(np.divide(rates['quatro'], rates[name]))}")
 
 
 def measure(runs: dict[str, Callable[[int], list[int]]], repeats: int) -> tuple[dict[str, list[float]], float]:

@@ -15,13 +15,12 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from earlier import ROOT, unpack
+
 EVALUATED = ("eval.every=1", "eval.benchmark=countdown", "eval.n=1")
 SMALL = (
     *("steps=3", "prompts_per_step=4", "minibatch_prompts=2", "rollouts_per_prompt=4", "inner_updates=3"),
@@ -94,12 +93,9 @@ def main() -> None:
     parser.add_argument("revision", help="the commit to compare with")
     parser.add_argument("--only", choices=list(CONFIGURATIONS), help="one configuration")
     options = parser.parse_args()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", options.revision], check=True, capture_output=True).stdout
     num_different = 0
     with tempfile.TemporaryDirectory() as scratch:
-        earlier = Path(scratch) / "earlier"
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(earlier, filter="data")
+        earlier = unpack(options.revision, Path(scratch) / "earlier")
         for number, (name, settings) in enumerate(CONFIGURATIONS.items()):
             if options.only not in (None, name):
                 continue

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu_case
+from earlier import told
 from gpu_update import configuration, make_rows
 from transformers import AttentionInterface
 
@@ -144,10 +145,8 @@ def main() -> None:
         f"one prompt of {options.prompt_tokens} tokens, {options.n} responses of {options.response_tokens} on average, "
         f"gradient checkpointing, one update and one scoring, {options.blocks} blocks, {options.threads} thread(s)"
     )
-    plain = np.array(seconds["as it is"])
     for name in ("short prompts", "and a mask"):
-        ratio = plain / np.array(seconds[name])
-        print(f"{name:16s}{np.median(ratio):.3f} x ({ratio.min():.3f}-{ratio.max():.3f})")
+        print(f"{name:16s}{told(np.divide(seconds['as it is'], seconds[name]), 3)} x")
     for name in ("small", "1.5b"):
         count = operations(gpu_case.SHAPES[name], options)
         print(

@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
+
+from earlier import ROOT, told, unpack
 
 REPEATS = 5
 TORCH = "import torch"
@@ -62,7 +61,6 @@ WITH_TORCH = {
     "export": "export run -o {out}",
 }
 BLOCKS = 7
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
 MAKE_MODEL = """
 from quatro.policy import embedded
@@ -103,17 +101,14 @@ def make_inputs(folder: Path) -> list[str]:
 
 def compare(revision: str) -> int:
     """Prints how much processor time ``revision`` takes to that of this tree, command by command."""
-    archive = subprocess.run(["git", "-C", ROOT, "archive", revision], check=True, capture_output=True).stdout
     ratios: dict[str, list[float]] = {case: [] for case in WITH_TORCH}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(folder / "earlier", filter="data")
-        small = " ".join(make_inputs(folder))
+        earlier, small = unpack(revision, folder / "earlier"), " ".join(make_inputs(folder))
         for block in range(BLOCKS):
             for case, typed in WITH_TORCH.items():
                 cpu = {}
-                sides = [("before", folder / "earlier"), ("after", ROOT)]
+                sides = [("before", earlier), ("after", ROOT)]
                 for side, tree in sides[:: -1 if block % 2 else 1]:
                     os.environ["PYTHONPATH"] = str(tree)
                     words = typed.format(small=small, out=f"{case.replace(' ', '')}-{side}-{block}").split()
@@ -121,7 +116,7 @@ def compare(revision: str) -> int:
                 ratios[case].append(cpu["before"] / cpu["after"])
     print(f"CPU seconds, {revision} / this tree: median of {BLOCKS} blocks (range)")
     for case, found in ratios.items():
-        print(f"{case:20s} {statistics.median(found):5.2f} ({min(found):.2f}-{max(found):.2f})")
+        print(f"{case:20s} {told(found)}")
     return 0
 
 

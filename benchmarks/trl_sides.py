@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from random_words import timed_run, write_words
 
 VOCABULARY = 512
 SHAPE = {
@@ -35,28 +34,16 @@ def reward_of(token_ids: Sequence[int]) -> float:
 
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
-    """A model with its tokenizer, and prompts: words t0 ... t511, of which the first few end a response."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    """A model with its tokenizer, and prompts; the first few of its 512 words end a response."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    stops = list(range(options.stops))
     torch.manual_seed(0)
-    shape = {**SHAPE, "num_key_value_heads": options.kv_heads, "tie_word_embeddings": True}
-    model = Qwen2ForCausalLM(Qwen2Config(**shape, bos_token_id=None, eos_token_id=stops, pad_token_id=PAD))
-    model.generation_config.eos_token_id = stops
-    model.save_pretrained(folder / "model")
-    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token=f"t{PAD}"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="t0", pad_token=f"t{PAD}").save_pretrained(
-        folder / "model"
-    )
+    shape = {**SHAPE, "num_key_value_heads": options.kv_heads, "tie_word_embeddings": True, "bos_token_id": None}
+    model = Qwen2ForCausalLM(Qwen2Config(**shape, eos_token_id=list(range(options.stops)), pad_token_id=PAD))
     rng = np.random.default_rng(0)
     least, most = options.prompt_tokens[0], options.prompt_tokens[-1]
     lengths = rng.integers(least, most + 1, options.prompts * options.iterations)
-    with open(folder / "prompts.jsonl", "w", encoding="utf-8") as file:
-        for number, length in enumerate(lengths):
-            problem = " ".join(f"t{i}" for i in rng.integers(100, PAD, length))
-            file.write(json.dumps({"id": str(number), "problem": problem, "answer": "1"}) + "\n")
+    write_words(folder, model, [rng.integers(100, PAD, length) for length in lengths])
 
 
 def texts(folder: Path) -> list[str]:
@@ -86,35 +73,12 @@ class Lengths:
 
 def ours(folder: Path, options: argparse.Namespace, dtype: str, *, audited: bool) -> list[dict[str, float]]:
     """CPU seconds and tokens of each iteration."""
-    import quatro.launch.prepare
-    import quatro.loop.timing
-    from quatro.config import load_config
-    from quatro.rewards.base import VerifiedReward
-    from quatro.runs.directory import RunDir
-    from quatro.train import train
-
     lengths = Lengths()
+    rows: list[dict[str, float]] = []
 
     def is_correct(prompt: Any, rollout: Any) -> bool:
         lengths.pairs.append((len(prompt.token_ids), len(rollout.token_ids)))
         return reward_of(rollout.token_ids) > 0
-
-    # The loop's own phase timer, on CPU time; the reward in this process, as TRL has it.
-    quatro.loop.timing.time = SimpleNamespace(monotonic=time.process_time)  # type: ignore[attr-defined]
-    quatro.launch.prepare.make_reward = lambda _: VerifiedReward(is_correct)  # type: ignore[assignment]
-    (folder / "ours.yaml").write_text("method: {name: grpo}\n", encoding="utf-8")
-    config = load_config(
-        folder / "ours.yaml",
-        overrides=[
-            *(f"model={folder / 'model'}", f"data.prompts={folder / 'prompts.jsonl'}", "data.template=plain"),
-            *(f"dtype={dtype}", "device=cpu", f"threads={options.threads}", f"steps={options.iterations}"),
-            *(f"prompts_per_step={options.prompts}", f"minibatch_prompts={options.prompts}"),
-            *(f"rollouts_per_prompt={options.n}", f"inner_updates={options.k}", "kl.beta=0.001"),
-            *(f"rollout.max_new_tokens={options.max_new_tokens}", "optimizer.lr=1e-6", "checkpoint.every=0"),
-            *(f"microbatch_tokens={options.microbatch_tokens}", *(() if audited else ("audit=false",))),
-        ],
-    )
-    rows: list[dict[str, float]] = []
 
     def observe(metrics: Any) -> None:
         row = {
@@ -126,8 +90,15 @@ def ours(folder: Path, options: argparse.Namespace, dtype: str, *, audited: bool
         }
         rows.append(row | lengths.take())
 
-    with tempfile.TemporaryDirectory(dir=folder) as parent, RunDir.create(Path(parent) / "run", config) as run:
-        train(config, run, observer=observe)
+    overrides = [
+        *(f"dtype={dtype}", "device=cpu", f"threads={options.threads}", f"steps={options.iterations}"),
+        *(f"prompts_per_step={options.prompts}", f"minibatch_prompts={options.prompts}"),
+        *(f"rollouts_per_prompt={options.n}", f"inner_updates={options.k}", "kl.beta=0.001"),
+        *(f"rollout.max_new_tokens={options.max_new_tokens}", "optimizer.lr=1e-6"),
+        *(f"microbatch_tokens={options.microbatch_tokens}", *(() if audited else ("audit=false",))),
+    ]
+    # CPU time, and the reward in this process, as TRL has it.
+    timed_run(folder, "grpo", overrides, clock=time.process_time, is_correct=is_correct, observer=observe)
     return rows
 
 

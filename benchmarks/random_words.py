@@ -1,0 +1,63 @@
+"""Models of random weights have no language: ids as numbers, or as words t0, t1, ..., and a timed run on such words."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+
+class NumberTokenizer:
+    """Writes ids as numbers: random weights have no language."""
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return " ".join(map(str, token_ids))
+
+
+def write_words(folder: Path, model: Any, prompts: Iterable[Sequence[int]]) -> None:
+    """``model`` with a tokenizer of words t0, t1, ..., the last of them the padding, and ``prompts`` of such words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pad = model.config.vocab_size - 1
+    model.generation_config.eos_token_id = model.config.eos_token_id
+    model.save_pretrained(folder / "model")
+    words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(pad + 1)}, unk_token=f"t{pad}"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="t0", pad_token=f"t{pad}")
+    tokenizer.save_pretrained(folder / "model")
+    with open(folder / "prompts.jsonl", "w", encoding="utf-8") as file:
+        for number, ids in enumerate(prompts):
+            row = {"id": str(number), "problem": " ".join(f"t{i}" for i in ids), "answer": "1"}
+            file.write(json.dumps(row) + "\n")
+
+
+def timed_run(
+    folder: Path,
+    method: str,
+    overrides: Sequence[str],
+    *,
+    clock: Callable[[], float],
+    is_correct: Callable[[Any, Any], bool],
+    observer: Callable[[Mapping[str, float]], None],
+) -> None:
+    """Train on what `write_words` put into ``folder``; ``clock`` times the phases, and the reward takes no process."""
+    from quatro.config import load_config
+    from quatro.rewards.base import VerifiedReward
+    from quatro.runs.directory import RunDir
+    from quatro.train import train
+
+    (folder / "run.yaml").write_text(f"method: {{name: {method}}}\n", encoding="utf-8")
+    inputs = [f"model={folder / 'model'}", f"data.prompts={folder / 'prompts.jsonl'}", "data.template=plain"]
+    config = load_config(folder / "run.yaml", overrides=[*inputs, "checkpoint.every=0", *overrides])
+    with (
+        patch("quatro.loop.timing.time", SimpleNamespace(monotonic=clock)),
+        patch("quatro.launch.prepare.make_reward", lambda _: VerifiedReward(is_correct)),
+        tempfile.TemporaryDirectory(dir=folder) as parent,
+        RunDir.create(Path(parent) / "run", config) as run,
+    ):
+        train(config, run, observer=observer)
