@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evals.figures.grid import LEAST_FACET, Part, add_legend, new_figure, styled, wrapped
+from evals.figures.grid import LEAST_FACET, Part, new_figure, styled, wrapped
 from evals.figures.method_looks import METHOD_LOOKS, MOST_LINES, Facet, Look, looks_of, variants
 from evals.figures.panels import line_key, line_look
 from evals.figures.run_settings import (
@@ -27,6 +27,7 @@ from evals.training_metrics import Metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,7 @@ def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) 
         for place, one in enumerate(comparisons):
             facets = _facets(one, shown, is_split=is_split)
             said = [*one.fixed, *(foot if place == len(comparisons) - 1 else [])]
-            keys = _keys(one, shown, is_split=len(facets) > 1)
-            plans.append((one, facets, keys, wrapped(said, sheet.width - 0.15, joint=", ")))
+            plans.append((one, facets))
             parts.append(
                 Part(
                     len(one.metrics),
@@ -124,13 +124,13 @@ def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) 
                     len(facets),
                     least=LEAST_FACET if len(facets) > 3 else 1.5,
                     most=2 if len(facets) > 1 else 3,
-                    labels=[label for label, _ in keys],
-                    note=plans[-1][-1],
+                    keys=_keys(one, shown, is_split=len(facets) > 1),
+                    note=wrapped(said, sheet.width - 0.15, joint=", "),
                     title=one.title,
                 )
             )
         figure, grids = new_figure(sheet, parts)
-        for (one, facets, keys, note), part, grid in zip(plans, parts, grids, strict=True):
+        for (one, facets), part, grid in zip(plans, parts, grids, strict=True):
             looks = _looks(one)
             lines = [
                 Line(f"{one.method(setting)}\0{one.value(setting)}", line_look(looks[place]), setting.runs)
@@ -139,7 +139,6 @@ def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) 
             for place, (metric, axes) in enumerate(zip(one.metrics, grid.panels, strict=True)):
                 draw_lines(axes, facets, lines, metric, behind=False)
                 head_panels(axes, metric, facets, part, sheet, place=place)
-            add_legend(grid.figure, [line_key(label, line_look(look)) for label, look in keys], note=note)
     return figure
 
 
@@ -164,12 +163,13 @@ def _looks(one: Comparison) -> list[Look]:
     ]
 
 
-def _keys(one: Comparison, shown: dict[str, str], *, is_split: bool) -> list[tuple[str, Look]]:
+def _keys(one: Comparison, shown: dict[str, str], *, is_split: bool) -> list[Line2D]:
     """The legend: the values alone in grey where each method has its panel; else each method with each value."""
-    if is_split:
-        return list(zip(one.values, variants(Look("#555555", "o"), len(one.values)), strict=True))
-    labels = [f"{shown[one.method(setting)]}, {one.value(setting)}" for setting in one.settings]
-    return list(zip(labels, _looks(one), strict=True))
+    labels, looks = one.values, variants(Look("#555555", "o"), len(one.values))
+    if not is_split:
+        labels = [f"{shown[one.method(setting)]}, {one.value(setting)}" for setting in one.settings]
+        looks = _looks(one)
+    return [line_key(label, line_look(look)) for label, look in zip(labels, looks, strict=True)]
 
 
 def _size(settings: Sequence[RunSetting]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.figures.grid import GREY, Part, add_legend, new_figure, styled, wrapped
+from evals.figures.grid import GREY, Part, new_figure, styled, wrapped
 from evals.figures.method_looks import Facet, delta_of, facets_of, family_of, looks_of
 from evals.figures.panels import (
     draw_behind,
@@ -156,7 +156,7 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
             len(panels),
             height if len(facets) == 1 else 1.0 if len(facets) > 3 else 1.3,
             len(facets),
-            labels=[str(key.get_label()) for key in keys],
+            keys=keys,
             note=foot,
         )
         figure, (grid,) = new_figure(sheet, [part])
@@ -173,7 +173,6 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
             else:
                 names = [panel.title, panel.y_label, "" if common else panel.note]
                 head_facets(axes, facets, names, part, sheet, place=place, x_label="k")
-        add_legend(grid.figure, keys, note=foot)
     return figure
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
-from evals.figures.grid import add_legend, new_grid, styled, wrapped
+from evals.figures.grid import new_grid, styled, wrapped
 from evals.figures.method_looks import METHOD_LOOKS, Facet, Look, looks_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.run_settings import (
@@ -60,8 +60,8 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
         fixed = [value_text(found[0], LR), fixed_text(found[0], LR)]
         rings = ["ring: δ beyond reach, lowered"] if any(setting.capped for setting in found) else []
         note = wrapped([*fixed, *(reading(found) if has_lambda else []), *rings], sheet.width - 0.15, joint=", ")
-        names = [shown[label] for label in labels]
-        grid = new_grid(1 + has_lambda, height=1.9, sheet=sheet, least=1.6, most=2, labels=names, note=note)
+        keys = line_keys(labels, looks, shown)
+        grid = new_grid(1 + has_lambda, height=1.9, sheet=sheet, least=1.6, most=2, keys=keys, note=note)
         left = grid.axes[0]
         for setting, look in zip(found, looks, strict=True):
             _draw_advantages(left, setting, look)
@@ -79,7 +79,6 @@ def delta_lambda_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) 
             panel_title(right, LAMBDA.title, grid.inches)
             right.set_ylabel(LAMBDA.unit, fontsize=SMALL)
             right.set_xlabel("step", fontsize=SMALL)
-        add_legend(grid.figure, line_keys(labels, looks, shown), note=note)
     return Drawn(grid.figure.get_figure(root=True), notes)
 
 

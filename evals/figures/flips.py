@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
-from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
+from evals.figures.grid import GREY, Part, new_figure, styled
 from evals.figures.method_looks import Look, looks_of
 from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet
@@ -48,8 +48,8 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
         )
     shown, looks = sheet.shown(labels), looks_of(labels)
     with styled():
-        names = [shown[label] for label in labels]
-        part = Part(len(benchmarks), 2.0, len(_SHARES), least=1.6, ratios=_SHARES, labels=names)
+        keys = bar_keys(labels, looks, shown)
+        part = Part(len(benchmarks), 2.0, len(_SHARES), least=1.6, ratios=_SHARES, keys=keys)
         figure, (grid,) = new_figure(sheet, [part])
         for (left, right), benchmark in zip(grid.panels, benchmarks, strict=True):
             own = {label: [row for row in found if row.benchmark == benchmark] for label, found in rows.items()}
@@ -66,7 +66,6 @@ def flips_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: Sheet =
             left.set_ylabel("newly solved, %", fontsize=SMALL)
             for line, text in enumerate(("", f"base of {n}", "problems")):
                 _write_below(left, -0.08, line, text, xcoords="axes fraction", ha="right")
-        add_legend(grid.figure, bar_keys(labels, looks, shown))
     return figure
 
 

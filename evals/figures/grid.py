@@ -29,7 +29,7 @@ LEAST_FACET = 0.82  # of one of many that share theirs
 
 @dataclass(frozen=True)
 class Part:
-    """``num_panels`` with ``num_facets`` each, which share their axes, a legend with ``labels`` and a ``note`` below.
+    """``num_panels`` with ``num_facets`` each, which share their axes, a legend of matplotlib ``keys`` and a ``note``.
 
     ``height`` is that of a panel, and ``least`` the width that a facet needs, in inches; ``title`` stands above all.
     With ``ratios`` the facets of a panel have these relative widths and share nothing.
@@ -40,10 +40,15 @@ class Part:
     num_facets: int = 1
     least: float = LEAST
     most: int = 3
-    labels: Sequence[str] = ()
+    keys: Sequence[Any] = ()
     note: str = ""
     title: str = ""
     ratios: tuple[float, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What stands beside the keys."""
+        return [str(key.get_label()) for key in self.keys]
 
     def columns(self, width: float) -> tuple[int, int, int]:
         """Facets side by side, lines of them in a panel, and panels side by side."""
@@ -68,12 +73,12 @@ class Part:
 
     def legend_lines(self, width: float) -> int:
         """Lines of the legend."""
-        return math.ceil(len(self.labels) / legend_columns(self.labels, width)) if self.labels else 0
+        return math.ceil(len(self.keys) / legend_columns(self.labels, width)) if self.keys else 0
 
     def inches(self, width: float) -> float:
         """The height of everything."""
         notes = _NOTE_LINE * (self.note.count("\n") + 1) if self.note else 0.0
-        legend = _LEGEND_LINE * self.legend_lines(width) + 0.08 if self.labels else 0.0
+        legend = _LEGEND_LINE * self.legend_lines(width) + 0.08 if self.keys else 0.0
         return self.rows(width) * self.height + legend + notes + (_TITLE_LINE if self.title else 0.0) + 0.1
 
 
@@ -100,7 +105,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(sheet: Sheet, parts: Sequence[Part]) -> tuple[Figure, list[Grid]]:
-    """A figure as wide as the sheet, and a grid of axes for each part, one above the other.
+    """A figure as wide as the sheet, and a grid of axes for each part, one above the other, with their legends.
 
     Raises:
         DataError: there is no panel.
@@ -157,21 +162,23 @@ def _lay_out(figure: Figure | SubFigure, part: Part, width: float) -> Grid:
     if part.title:
         title = fitted(part.title, width - 0.2, size=8.5, weight="bold")
         figure.suptitle(title, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+    if part.keys or part.note:
+        _add_legend(figure, part, width)
     return Grid(figure, panels, width / (beside * across))
 
 
-def add_legend(figure: Figure | SubFigure, keys: Sequence[Any], *, note: str = "") -> None:
-    """A legend of matplotlib ``keys``, whose labels are cut to the width, below the panels; above it a small note."""
-    width = float(figure.get_figure(root=True).get_size_inches()[0])
-    for key in keys:
-        key.set_label(legend_text(str(key.get_label()), width))
-    columns = legend_columns([str(key.get_label()) for key in keys], width)
-    if not keys:
-        figure.supxlabel(note_text(note, width), fontsize=SMALL, color=GREY, x=0.99, ha="right")
+def _add_legend(figure: Figure | SubFigure, part: Part, width: float) -> None:
+    """The legend, whose labels are cut to the width, below the panels; above it the small note."""
+    if not part.keys:
+        figure.supxlabel(note_text(part.note, width), fontsize=SMALL, color=GREY, x=0.99, ha="right")
         return
-    legend = figure.legend(handles=keys, loc="outside lower center", ncols=columns)
-    if note:
-        legend.set_title(note_text(note, width))
+    for key in part.keys:
+        key.set_label(legend_text(str(key.get_label()), width))
+    legend = figure.legend(
+        handles=list(part.keys), loc="outside lower center", ncols=legend_columns(part.labels, width)
+    )
+    if part.note:
+        legend.set_title(note_text(part.note, width))
         legend.set_alignment("left")
         legend.get_title().set(fontsize=SMALL, color=GREY)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
 from evals.figures.curves import draw_over_k, finish_k_axis, head
-from evals.figures.grid import GREY, Part, add_legend, new_figure, styled
+from evals.figures.grid import GREY, Part, new_figure, styled
 from evals.figures.method_looks import DASHES, Facet, Look, facets_of, looks_of
 from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_facets, line_keys, line_look
 from evals.figures.sheet import PAGE, SMALL, Sheet
@@ -77,15 +77,11 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
             values = [row.value for found in of_label.values() for row in found]
             finish_y_axis(axes, is_log=0 < 10 * min(values) < max(values))
             _head_panel(axes, facets, panel, part, sheet, place=place, labels=("threshold", f"UCC@{k}"))
-        add_legend(grid.figure, keys)
     return figure
 
 
 def _part(num_panels: int, facets: Sequence[Facet], keys: Sequence[Line2D], *, most: int) -> Part:
-    height = 1.9 if len(facets) == 1 else 1.15
-    least = 1.55
-    labels = [str(key.get_label()) for key in keys]
-    return Part(num_panels, height, len(facets), least=least, most=most, labels=labels)
+    return Part(num_panels, 1.9 if len(facets) == 1 else 1.15, len(facets), most=most, keys=keys)
 
 
 def _draw_thresholds(axis: Axes, rows: Sequence[Row], look: Look, *, is_own: bool) -> None:
@@ -166,7 +162,6 @@ def bias_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PAGE) ->
             reach = setting.reach("≥") if setting is not None else ""
             named = (panel[0], f"{panel[1]}{reach}" if reach else panel[1], None if reach else panel[2])
             _head_panel(axes, facets, named, part, sheet, place=place, labels=("k", "distinct answers"))
-        add_legend(grid.figure, keys)
     return figure
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
-from evals.figures.grid import Part, add_legend, new_figure, styled
+from evals.figures.grid import Part, new_figure, styled
 from evals.figures.method_looks import DASHES, Look, facets_of, looks_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
@@ -53,10 +53,9 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
             Line2D([], [], color="#999999", linewidth=1.0, linestyle=DASHES[2], label="default threshold"),
         ]
         lines = [(benchmark, facet) for benchmark in benchmarks for facet in facets]
-        names = [str(key.get_label()) for key in keys]
         across = len(measures) if sheet.width / len(measures) >= 1.45 else 2
         least = sheet.width / min(across, len(measures))
-        part = Part(len(lines) * len(measures), 1.35, least=least, most=across, labels=names)
+        part = Part(len(lines) * len(measures), 1.35, least=least, most=across, keys=keys)
         figure, (grid,) = new_figure(sheet, [part])
         places = [(benchmark, facet, measure) for benchmark, facet in lines for measure in measures]
         for place, (axis, (benchmark, facet, measure)) in enumerate(zip(grid.axes, places, strict=True)):
@@ -74,7 +73,6 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
                 axis.set_ylabel("\n".join(fitted(text, 1.2, size=SMALL) for text in head), fontsize=SMALL)
             if place + across >= len(places):
                 axis.set_xlabel("similarity of two answers", fontsize=SMALL)
-        add_legend(grid.figure, keys)
     return figure
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from evals.errors import DataError
 from evals.figures.comparison import Comparison, comparison, draw_comparisons, method_order
 from evals.figures.delta_lambda import widest_by_delta
-from evals.figures.grid import Part, add_legend, new_figure, styled, wrapped
+from evals.figures.grid import Part, new_figure, styled, wrapped
 from evals.figures.method_looks import facets_of, looks_of
 from evals.figures.panels import line_keys, line_look
 from evals.figures.run_settings import (
@@ -62,12 +62,10 @@ def entropy_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> Dr
         )
         height = 2.1 if len(facets) == 1 else 1.5
         keys = line_keys(labels, looks, shown, facets)
-        names = [str(key.get_label()) for key in keys]
-        part = Part(1, height, len(facets), least=1.5, labels=names, note=note)
+        part = Part(1, height, len(facets), least=1.5, keys=keys, note=note)
         figure, (grid,) = new_figure(sheet, [part])
         draw_lines(grid.panels[0], facets, lines, ENTROPY)
         head_panels(grid.panels[0], ENTROPY, facets, part, sheet, place=0)
-        add_legend(grid.figure, keys, note=note)
     return Drawn(figure, notes)
 
 

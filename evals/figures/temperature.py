@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import Part, add_legend, new_figure, styled
+from evals.figures.grid import Part, new_figure, styled
 from evals.figures.method_looks import Look, looks_of
 from evals.figures.panels import bar_keys, check_bar_labels, draw_bar, panel_title, write_inside
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted, inches_of
@@ -48,9 +48,9 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
     measure = f"{setting.similarity}{setting.reach('≥')}" if setting is not None else "unknown similarity"
     note = f"UCR: clusters per sample, {measure}, n = {first.n}"
     with styled():
-        names = [shown[label] for label in labels]
         least = max(1.6, 0.6 + 0.06 * len(benchmarks) * (len(labels) + 1))
-        part = Part(len(drawn), 1.9, least=min(least, sheet.width), most=2, labels=names, note=note)
+        keys = bar_keys(labels, looks, shown)
+        part = Part(len(drawn), 1.9, least=min(least, sheet.width), most=2, keys=keys, note=note)
         figure, (grid,) = new_figure(sheet, [part])
         for axis, (title, values) in zip(grid.axes, drawn.items(), strict=True):
             scale = 100.0 if "%" in title else 1.0
@@ -64,7 +64,6 @@ def temperature_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = P
                 axis.set_ylim(0, 1)
                 write_inside(axis, "all 0")
             panel_title(axis, title, grid.inches)
-        add_legend(grid.figure, bar_keys(labels, looks, shown), note=note)
     return figure
 
 

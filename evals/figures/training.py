@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError
-from evals.figures.grid import Part, add_legend, new_figure, styled, wrapped
+from evals.figures.grid import Part, new_figure, styled, wrapped
 from evals.figures.method_looks import Facet, facets_of, looks_of
 from evals.figures.panels import head_facets, line_keys, line_look, name_beside, panel_title
 from evals.figures.run_settings import Line, draw_lines
@@ -60,9 +60,8 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
     with styled():
         note = wrapped(_reading(curves, facets), sheet.width - 0.15)
         keys = line_keys(labels, looks, shown, facets)
-        names = [str(key.get_label()) for key in keys]
-        least, height = (1.55, 1.5) if len(facets) == 1 else (1.55, 1.0 if len(facets) > 3 else 1.3)
-        part = Part(len(drawn), height, len(facets), least=least, labels=names, note=note)
+        height = 1.5 if len(facets) == 1 else 1.0 if len(facets) > 3 else 1.3
+        part = Part(len(drawn), height, len(facets), keys=keys, note=note)
         figure, (grid,) = new_figure(sheet, [part])
         for place, (metric, axes) in enumerate(zip(drawn, grid.panels, strict=True)):
             draw_lines(axes, facets, lines, metric, seeds_as_lines=True)
@@ -71,7 +70,6 @@ def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> 
                 if metric.lines == "delta":
                     own = [pair for pair in zip(curves, lines, strict=True) if pair[0].label in facet.labels]
                     _draw_radii(axis, own, is_named=len(facets) == 1)
-        add_legend(grid.figure, keys, note=note)
     return figure
 
 

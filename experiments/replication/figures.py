@@ -10,11 +10,12 @@ import numpy as np
 
 from evals.figures.delta_lambda import delta_lambda_figure
 from evals.figures.flips import flips_figure
-from evals.figures.grid import GREY, add_legend, new_grid, styled
+from evals.figures.grid import GREY, new_grid, styled
 from evals.figures.limitation import limitation_figure
 from evals.figures.method_looks import looks_of
 from evals.figures.panels import draw_curve, line_keys, line_look, make_logarithmic, panel_title, small_title
 from evals.figures.run_settings import Drawn, RunSetting
+from evals.figures.sheet import PAGE
 from evals.figures.stability import entropy_figure, stability_figure
 from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
@@ -111,7 +112,7 @@ def curves_figure(results: Results) -> Figure | None:
     labels = list(everyone)
     looks = looks_of(labels)
     with styled():
-        grid = new_grid(4, height=1.9, most=2, labels=labels)
+        grid = new_grid(4, height=1.9, most=2, keys=line_keys(labels, looks, PAGE.shown(labels)))
         for row, tag in enumerate((NUCLEUS, ALL)):
             for column, (title, measure, scale) in enumerate(kinds):
                 axis = grid.axes[2 * row + column]
@@ -126,7 +127,6 @@ def curves_figure(results: Results) -> Figure | None:
                 small_title(axis, "top_p 0.7" if tag == NUCLEUS else "top_p 1")
                 if row:
                     axis.set_xlabel("k")
-        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
     return grid.figure.get_figure(root=True)
 
 
@@ -140,7 +140,7 @@ def regimes_figure(results: Results) -> Figure | None:
     deltas = [float(delta) for delta in DELTAS]
     looks = looks_of(labels)
     with styled():
-        grid = new_grid(2, height=2.1, most=2, labels=labels)
+        grid = new_grid(2, height=2.1, most=2, keys=line_keys(labels, looks, PAGE.shown(labels)))
         left, right = grid.axes
         for look, cell in zip(looks, cells, strict=True):
             realised = [known(estimate_of(table(group, log_of(mean_of(REALISED_KL))))) for group in groups[cell]]
@@ -159,7 +159,6 @@ def regimes_figure(results: Results) -> Figure | None:
             axis.set_title(title)
         right.set_ylim(bottom=0)
         small_title(right, "top_p 1")
-        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
     return grid.figure.get_figure(root=True)
 
 
@@ -169,7 +168,7 @@ def rollouts_figure(errors: Sequence[DualError]) -> Figure:
     looks = looks_of(labels)
     panels = (("λ*: bias, %", "bias"), ("λ*: spread, %", "spread"), ("A⁺: bias, %", "advantage"))
     with styled():
-        grid = new_grid(len(panels), height=1.9, labels=labels)
+        grid = new_grid(len(panels), height=1.9, keys=line_keys(labels, looks, PAGE.shown(labels)))
         for axis, (title, name) in zip(grid.axes, panels, strict=True):
             for look, delta in zip(looks, DELTAS, strict=True):
                 found = [getattr(error, name) for error in errors if error.delta == delta]
@@ -180,7 +179,6 @@ def rollouts_figure(errors: Sequence[DualError]) -> Figure:
             axis.set_xticks(SIZES, [str(size) for size in SIZES])
             axis.set_title(title)
             axis.set_xlabel("rollouts N")
-        add_legend(grid.figure, line_keys(labels, looks, dict(zip(labels, labels, strict=True))))
     return grid.figure.get_figure(root=True)
 
 
