@@ -19,7 +19,7 @@ from quatro.config.packages import require
 from quatro.policy import embedded
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
-from quatro.processes.launcher import Launch
+from quatro.processes.launcher import Launch, torchrun_options
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards import Reward, RewardConfig, check_prompts, make_reward
 from quatro.rollout.prompts import PromptSet, tokenize_problems, training_problems
@@ -125,8 +125,7 @@ def check_processes(config: Config, size: int, *, source: str) -> None:
     if config.processes is not None and size < config.processes:
         raise UsageError(
             f"processes is {config.processes} in this configuration, and {size} started; begin with `torchrun "
-            f"--nproc-per-node {config.processes} --shutdown-timeout 600 -m quatro_cli train {source}`, or add "
-            f"-s processes={size}"
+            f"{' '.join(torchrun_options(config.processes))} -m quatro_cli train {source}`, or add -s processes={size}"
         )
 
 

@@ -197,12 +197,9 @@ def require_model(name: str) -> None:
     Raises:
         What those functions raise, as far as names, folders and the Hub's cache tell.
     """
-    if name.startswith("embedded:"):
-        from quatro.policy.embedded import check_embedded
-
-        check_embedded(name)
-        return
     require_tokenizer(name)
+    if name.startswith("embedded:"):
+        return
     _place_of(name, ("config.json",), what="model")
     if changed_by(name) is not None:
         _require_peft(name)
@@ -210,7 +207,7 @@ def require_model(name: str) -> None:
 
 
 def require_tokenizer(name: str) -> None:
-    """As `require_model`, for `load_tokenizer` alone."""
+    """As `require_model`, for `load_tokenizer` alone; of an embedded model both are made together."""
     if name.startswith("embedded:"):
         from quatro.policy.embedded import check_embedded
 

@@ -37,6 +37,12 @@ class Launch:
         return self.rank == 0
 
 
+def torchrun_options(processes: int) -> list[str]:
+    """What torchrun is told in order to start ``processes`` on a machine."""
+    # The ranks save when they are told to stop; torchrun would kill them half a minute later.
+    return ["--nproc-per-node", str(processes), "--shutdown-timeout", "600"]
+
+
 def launched(environment: Mapping[str, str] | None = None) -> Launch:
     """The process that RANK, WORLD_SIZE and LOCAL_RANK describe; a single process if no launcher has set them.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from evals.errors import UsageError
+from quatro.processes.launcher import torchrun_options
 from quatro.processes.stop import StopRequest
 
 POLL_S = 0.1
@@ -54,9 +55,7 @@ def launched(command: Sequence[str], processes: int) -> list[str]:
     if processes == 1:
         return list(command)
     interpreter, *rest = command
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    # The ranks save when they are told to stop; torchrun would kill them half a minute later.
-    return [interpreter, *torchrun, "--shutdown-timeout", "600", *rest]
+    return [interpreter, "-m", "torch.distributed.run", "--standalone", *torchrun_options(processes), *rest]
 
 
 def _available_threads() -> int:

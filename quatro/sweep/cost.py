@@ -76,18 +76,18 @@ def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluatio
     runs = [point for point in points if point.cell != BASE_CELL]
     sampled = [samples_each * RESPONSE_SHARE * point.config.rollout.max_new_tokens for point in points]
     sizes = [_num_parameters(point.config.model) for point in points]
-    operations = [
-        None if size is None else _operations(point, size, tokens)
+    gpu_seconds = [
+        None if size is None else _gpu_seconds(point, size, tokens)
         for point, size, tokens in zip(points, sizes, sampled, strict=True)
     ]
-    known = [found for found in operations if found is not None]
+    known = [found for found in gpu_seconds if found is not None]
     return SweepCost(
         num_runs=len(runs),
         rollouts=sum(_rollouts(point.config) for point in runs),
         tokens=sum(_rollouts(point.config) * _row_tokens(point.config) for point in runs),
         samples=samples_each * len(points),
         sampled_tokens=sum(sampled),
-        gpu_hours=sum(known) / HOUR_S if len(known) == len(operations) else None,
+        gpu_hours=sum(known) / HOUR_S if len(known) == len(gpu_seconds) else None,
         seconds=_seconds(runs, folder),
         disk_bytes=sum(_disk(point, size or 0.0) for point, size in zip(points, sizes, strict=True))
         + BYTES_PER_TOKEN * sum(sampled),
@@ -112,8 +112,8 @@ def _row_tokens(config: Config) -> float:
     return min(PROMPT_TOKENS, config.data.max_prompt_tokens) + _response_tokens(config)
 
 
-def _operations(point: Point, size: float, sampled_tokens: float) -> float:
-    """GPU seconds: 2 operations a parameter and token forward, 6 with the gradient."""
+def _gpu_seconds(point: Point, size: float, sampled_tokens: float) -> float:
+    """Of one H100: 2 operations a parameter and token forward, 6 with the gradient."""
     config = point.config
     drawn, learnt = sampled_tokens, 0.0
     if point.cell != BASE_CELL:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 from evals.errors import UsageError
 from evals.files.whole import write_text
 from quatro.config import Config
+from quatro.processes.launcher import torchrun_options
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
 from quatro.sweep.plan import Point, SweepPlan
 from quatro.sweep.run import all_points, config_file, status_of, write_plan
@@ -74,27 +74,23 @@ def write_submission(
 
 
 def point_command(point: Point, folder: Path, evaluation: SweepEvaluation | None) -> str:
-    """One line of shell: train or resume, then sample at each top_p."""
+    """One line of shell: train or resume, then sample in each way."""
     run = run_folder(folder, point)
     steps = []
     if point.cell != BASE_CELL:
         begun = shlex.quote(str(run / "config.yaml"))
         done = shlex.quote(str(run / "status.json"))
-        resume = _quatro(["train", str(run), "--resume"])
-        begin = _quatro(["train", str(config_file(folder, point)), "-o", str(run)])
+        program = ["quatro"]
         if (processes := point.config.processes or 1) > 1:
-            torchrun = f"torchrun --standalone --nproc-per-node {processes} --shutdown-timeout 600 -m quatro_cli "
-            resume, begin = (torchrun + command.removeprefix("quatro ") for command in (resume, begin))
+            program = ["torchrun", "--standalone", *torchrun_options(processes), "-m", "quatro_cli"]
+        resume = shlex.join([*program, "train", str(run), "--resume"])
+        begin = shlex.join([*program, "train", str(config_file(folder, point)), "-o", str(run)])
         is_done = f'grep -q \'"status": "done"\' {done} 2>/dev/null'
         steps.append(f"{{ {is_done} || if [ -f {begun} ]; then {resume}; else {begin}; fi; }}")
-    for tag in evaluation.tags if evaluation is not None else ():
-        assert evaluation is not None
-        steps.append(_quatro(["sample", *sample_arguments(evaluation, point, run, tag, _num_gpus(point.config))]))
+    if evaluation is not None:
+        asked = (sample_arguments(evaluation, point, run, tag, _num_gpus(point.config)) for tag in evaluation.tags)
+        steps += [shlex.join(["quatro", "sample", *arguments]) for arguments in asked]
     return " && ".join(steps)
-
-
-def _quatro(arguments: Sequence[str]) -> str:
-    return shlex.join(["quatro", *arguments])
 
 
 def _num_gpus(config: Config) -> int:
