@@ -18,15 +18,15 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from evals.sandbox import kernel, landlock, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
+from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children, sleep_forever
 from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import IdleClock, Meter
-from evals.sandbox.pipes import ERROR_BYTES, Drain, Talk
+from evals.sandbox.pipes import Drain, Talk
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
 
@@ -58,7 +58,7 @@ class Worker:
         self.init = 0
         if tier == "full":
             kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=MOST_FILES)
-            self.init = _fork(_sleep_forever)  # process 1 of the new process numbers; it must outlive the programs
+            self.init = fork(sleep_forever)  # process 1 of the new process numbers; it must outlive the programs
         if tier != "none":
             self.ruleset = landlock.make_ruleset(work)
         kernel.adopt_orphans()
@@ -76,7 +76,7 @@ class Worker:
     def _sweep(self) -> None:
         """Leaves no process and no file of the last program."""
         if self.tier == "none":
-            _kill_children(spare=self.init)
+            kill_children(spare=self.init)
         empty(self.work)
 
     def remove_folder(self) -> None:
@@ -88,13 +88,18 @@ class Worker:
                 empty(self.work)
             os.rmdir(os.path.basename(self.work), dir_fd=self._parent)
 
+    def keep_only(self, descriptors: list[int]) -> None:
+        """These become descriptors 0, 1, 2, ...; the Landlock rules stay open for `confine`, and all else is closed."""
+        keep_only([*descriptors, *([] if self.ruleset is None else [self.ruleset])])
+        self.ruleset = None if self.ruleset is None else len(descriptors)
+
     def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
         """This process, a fork of the worker, loses what a program has no use for. There is no way back."""
         kernel.die_with_parent()
         os.setsid()
         os.chdir(self.work)
         limits = {
-            resource.RLIMIT_AS: _address_space() + memory_bytes,
+            resource.RLIMIT_AS: address_space() + memory_bytes,
             resource.RLIMIT_CPU: math.ceil(cpu_s) + 1,
             resource.RLIMIT_FSIZE: disk_mb * _MB,
             resource.RLIMIT_NOFILE: _NUM_DESCRIPTORS,
@@ -146,7 +151,7 @@ class _Run:
     def _calls(self) -> Report:
         """Two processes for the whole job, with pipes between them. What the program prints is counted and dropped."""
         calls, answers, prints = os.pipe(), os.pipe(), os.pipe()
-        program = _fork(self._be_program, calls[0], answers[1], prints[1])
+        program = fork(self._be_program, calls[0], answers[1], prints[1])
         for descriptor in (calls[0], answers[1], prints[1]):
             os.close(descriptor)
         tests = _Tests(self, [calls[1], answers[0]])
@@ -175,7 +180,7 @@ class _Run:
         return int(self.limits["output_mb"] * _MB)
 
     def _be_program(self, calls: int, answers: int, prints: int) -> NoReturn:
-        _keep_only([self.worker.null, prints, prints, calls, answers], self.worker)
+        self.worker.keep_only([self.worker.null, prints, prints, calls, answers])
         self._confine(is_program=True)
         random.seed("program")  # the same program gets the same verdict twice
         answer_calls(self.job["program"], 3, 4)
@@ -201,7 +206,7 @@ class _Run:
     def _judge_end(self, status: int, memory_mb: float) -> tuple[str, str]:
         """Status and detail of a program that ended on its own before it answered."""
         kind = "memory" if memory_mb > 0.9 * self.limits["memory_mb"] else "crash"
-        return kind, f"the program ended with {_ending(status)}"
+        return kind, f"the program ended with {ending(status)}"
 
     def _output(self) -> Report:
         """A process for the tests, and one for each of their cases, which this process feeds and listens to."""
@@ -224,7 +229,7 @@ class _Run:
     def _case(self, given: bytes) -> dict[str, Any]:
         """What became of one input: status, detail and output."""
         ends = [os.pipe() for _ in range(3)]
-        program = _fork(self._be_script, ends[0][0], ends[1][1], ends[2][1])
+        program = fork(self._be_script, ends[0][0], ends[1][1], ends[2][1])
         for descriptor in (ends[0][0], ends[1][1], ends[2][1]):
             os.close(descriptor)
         talk = Talk(given, ends[0][1], ends[1][0], ends[2][0], self._output_bytes())
@@ -250,7 +255,7 @@ class _Run:
         return {"status": kind, "detail": detail, "output": talk.output.decode("utf-8", "replace")}
 
     def _be_script(self, given: int, output: int, errors: int) -> NoReturn:
-        _keep_only([given, output, errors], self.worker)
+        self.worker.keep_only([given, output, errors])
         self._confine(is_program=True)
         random.seed("program")
         run_script(self.job["program"])
@@ -263,7 +268,7 @@ class _Tests:
         self._run = run
         theirs, self.requests = os.pipe()
         self.reports, answers = os.pipe()
-        self.pid = _fork(self._be_tests, theirs, answers, kept)
+        self.pid = fork(self._be_tests, theirs, answers, kept)
         os.close(theirs)
         os.close(answers)
 
@@ -272,7 +277,7 @@ class _Tests:
         pass_on(_JOBS, self.requests, self._run.worker.null)
 
     def _be_tests(self, requests: int, reports: int, kept: list[int]) -> NoReturn:
-        _keep_only([self._run.worker.null] * 3 + [requests, reports, *kept], self._run.worker)
+        self._run.worker.keep_only([self._run.worker.null] * 3 + [requests, reports, *kept])
         kernel.hide_memory()
         tests = read_json(read_frame(3))
         self._run._confine(is_program=False)
@@ -301,7 +306,7 @@ class _Tests:
                     f"the tests used {cpu_s:.0f} s of CPU time on what the program returned",
                 )
             else:
-                stopped = "infra_error", f"the process of the tests ended without a report ({_ending(status)})"
+                stopped = "infra_error", f"the process of the tests ended without a report ({ending(status)})"
         return counts | ({"status": stopped[0], "detail": stopped[1]} if stopped else {})
 
 
@@ -346,59 +351,6 @@ class _Watch:
             self.stopped = "output_limit", "too many files, or too large ones"
         elif time.monotonic() > self._until_s:
             self.stopped = "infra_error", f"no end after {_STUCK_S:g} s"
-
-
-def _fork(run: Callable[..., NoReturn], *arguments: Any) -> int:
-    """The number of a new process, which runs the function and never comes back."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        run(*arguments)
-    except EndedError:
-        pass
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.write(2, f"{type(error).__name__}: {error}"[:ERROR_BYTES].encode("utf-8", "replace"))
-    finally:
-        os._exit(1)
-
-
-def _sleep_forever() -> NoReturn:
-    kernel.die_with_parent()
-    os.closerange(0, 1 << 16)
-    while True:
-        signal.pause()
-
-
-def _keep_only(descriptors: list[int], worker: Worker) -> None:
-    """These become descriptors 0, 1, 2, ...; the Landlock rules stay open for `confine`, and all else is closed."""
-    kept = [*descriptors, *([] if worker.ruleset is None else [worker.ruleset])]
-    high = [os.dup2(descriptor, 200 + index) for index, descriptor in enumerate(kept)]
-    for index in range(len(descriptors)):
-        os.dup2(high[index], index)
-    if worker.ruleset is not None:
-        worker.ruleset = os.dup2(high[-1], len(descriptors))
-    os.closerange(len(kept), 1 << 16)
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def _ending(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"signal {-code}" if code < 0 else f"exit status {code}"
-
-
-def _kill_children(spare: int) -> None:
-    """Without isolation a program may leave processes behind; they are this one's children, because it adopts them."""
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        for pid in map(int, file.read().split()):
-            if pid != spare:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def main() -> None:
