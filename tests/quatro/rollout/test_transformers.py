@@ -97,6 +97,20 @@ def full_forward(model, prompt, rollout):
     return logits[len(prompt.token_ids) - 1 : -1].double()
 
 
+def logp_of(logits, rollout):
+    """The log-probability (T) of each token of ``rollout`` by ``logits`` (T, V)."""
+    return logits.log_softmax(-1).gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+
+
+def shapes_fed(model):
+    """A list that gets the shape, rows and tokens, of every forward pass of ``model`` from now on."""
+    shapes = []
+    model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    return shapes
+
+
 KINDS = ("qwen2", "llama-eager", "mistral-sliding", "gemma2", "gemma2-eager", "gemma3", "gpt-neox", "gpt2")
 
 
@@ -111,8 +125,7 @@ def test_log_probs_and_entropies_agree_with_a_full_forward_pass(kind, lengths, t
     for prompt, group in zip(prompts, groups, strict=True):
         for rollout in group:
             logits = full_forward(model, prompt, rollout)
-            logp = (logits / temperature).log_softmax(-1)
-            expected = logp.gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            expected = logp_of(logits / temperature, rollout)
             torch.testing.assert_close(torch.tensor(rollout.logp).double(), expected, rtol=0, atol=1e-5)
             logp1 = logits.log_softmax(-1)
             entropy = -(logp1.exp() * logp1).sum(-1)
@@ -209,11 +222,7 @@ def test_a_response_ends_at_its_first_stop_token_which_it_contains():
 
 def test_rows_with_equal_tokens_share_forward_passes_and_decoding():
     model, (prompt,) = make_model(sharpness=25.0), make_prompts([4])
-    rows_fed = []
-    drawer = engine(model)
-    model.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: rows_fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+    drawer, rows_fed = engine(model), shapes_fed(model)
     n = 64
     (group,) = drawer.generate([prompt], make_seeds([prompt], n), Sampling(max_new_tokens=6))
     assert rows_fed[0] == (1, 4), "the prompt is prefilled once"
@@ -356,11 +365,10 @@ def test_autocast_is_the_policys_own():
     for prompt, group in zip(prompts, groups, strict=True):
         for rollout in group:
             drawn = torch.tensor(rollout.logp).double()
-            ids = torch.tensor(rollout.token_ids)[:, None]
-            plain_gap.append((full_forward(model, prompt, rollout).log_softmax(-1).gather(-1, ids)[:, 0] - drawn).abs())
+            plain_gap.append((logp_of(full_forward(model, prompt, rollout), rollout) - drawn).abs())
             with compute():
                 logits = full_forward(model, prompt, rollout)
-            autocast_gap.append((logits.log_softmax(-1).gather(-1, ids)[:, 0] - drawn).abs())
+            autocast_gap.append((logp_of(logits, rollout) - drawn).abs())
     assert torch.cat(autocast_gap).mean() < 0.7 * torch.cat(plain_gap).mean()
     assert torch.cat(plain_gap).max() < 0.3
 
@@ -369,10 +377,7 @@ def test_rows_that_wait_take_the_places_of_those_that_end(monkeypatch):
     """Each prompt is read once, and there are never more rows than allowed, nor many fewer while any wait."""
     model, prompts = make_model(sharpness=1.0), make_prompts([4, 6, 4, 9, 5])  # almost uniform: no prefix is shared
     monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", 0)
-    drawer, fed = engine(model, max_batch_rows=16), []
-    model.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+    drawer, fed = engine(model, max_batch_rows=16), shapes_fed(model)
     seeds = make_seeds(prompts, 20)
     groups = drawer.generate(prompts, seeds, Sampling(max_new_tokens=20))
     lengths = [len(rollout.token_ids) for group in groups for rollout in group]
@@ -391,16 +396,12 @@ def test_prompts_of_similar_length_are_read_together(padding, expected, monkeypa
     monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_PADDING", padding)
     monkeypatch.setattr("quatro.rollout.slot_model.MAX_PREFILL_SPREAD", 1.1)
     model, prompts = make_model(), make_prompts([4, 6, 4, 11, 5])
-    drawer, fed = engine(model), []
-    model.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+    drawer, fed = engine(model), shapes_fed(model)
     groups = drawer.generate(prompts, make_seeds(prompts, 2), Sampling(max_new_tokens=2))
     assert fed[: len(expected)] == expected
     for prompt, group in zip(prompts, groups, strict=True):
         for rollout in group:
-            logp = full_forward(model, prompt, rollout).log_softmax(-1)
-            drawn = logp.gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            drawn = logp_of(full_forward(model, prompt, rollout), rollout)
             torch.testing.assert_close(torch.tensor(rollout.logp).double(), drawn, rtol=0, atol=1e-6)
 
 
@@ -408,10 +409,7 @@ def test_a_prompt_whose_rollouts_do_not_fit_is_read_once():
     model, prompts = make_model(), make_prompts([4, 6])
     seeds = make_seeds(prompts, 30)
     whole = engine(model).generate(prompts, seeds, Sampling(max_new_tokens=8))
-    drawer, fed = engine(model, max_batch_rows=4), []
-    model.base_model.register_forward_pre_hook(
-        lambda module, args, kwargs: fed.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
+    drawer, fed = engine(model, max_batch_rows=4), shapes_fed(model)
     few = drawer.generate(prompts, seeds, Sampling(max_new_tokens=8))
     assert [shape for shape in fed if shape[1] > 1] == [(1, 4), (1, 6)]
     assert max(rows for rows, _ in fed) <= 4
