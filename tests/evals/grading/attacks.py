@@ -284,7 +284,7 @@ def rates(found: list[Case], accepted: list[bool]) -> dict[str, tuple[int, int, 
         for family in (case.family, "all"):
             counts[family][2 * case.is_honest] += is_accepted != case.is_honest
             counts[family][2 * case.is_honest + 1] += 1
-    return {family: tuple(row) for family, row in counts.items()}  # type: ignore[misc]
+    return {family: tuple(row) for family, row in counts.items()}
 
 
 def main() -> None:

@@ -60,8 +60,8 @@ latex = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=40).map
 @given(st.text() | latex, (st.text() | latex).filter(lambda text: text.strip()), st.sampled_from(["strict", "simko"]))
 def test_no_text_raises(completion: str, gold: str, policy: str) -> None:
     for extraction in ("boxed", "answer-is", "last-number"):
-        grade(completion, gold, policy=policy, extraction=extraction)  # type: ignore[arg-type]
-    grade(f"\\boxed{{{completion}}}", gold, policy=policy)  # type: ignore[arg-type]
+        grade(completion, gold, policy=policy, extraction=extraction)
+    grade(f"\\boxed{{{completion}}}", gold, policy=policy)
 
 
 REPEATED = [
@@ -117,13 +117,13 @@ def test_a_megabyte_is_read_in_linear_time(piece: str) -> None:
     text = piece * (10**6 // len(piece))
     with cpu_limit(5):
         for extraction in ("boxed", "answer-is", "last-number"):
-            grade(text, "5", extraction=extraction)  # type: ignore[arg-type]
+            grade(text, "5", extraction=extraction)
 
 
 def prediction_of(case: dict[str, object]) -> str:
     if case.get("prediction") is not None:
         return str(case["prediction"])
-    return "".join(text * times for text, times in case.get("prediction_rle") or [])  # type: ignore[union-attr]
+    return "".join(text * times for text, times in case.get("prediction_rle") or [])
 
 
 def test_labelled_cases_are_graded_as_labelled() -> None:

@@ -140,7 +140,7 @@ def test_many_pairs_are_each_judged_once_and_answered_in_order() -> None:
     asked: list[Pair] = []
 
     class Recorder(SymbolicGrader):
-        def grade(self, pairs, on_progress=None, *, jobs=None):  # type: ignore[no-untyped-def]
+        def grade(self, pairs, on_progress=None, *, jobs=None):
             asked.extend(pairs)
             return [SymbolicGrade("correct" if "y" in pair.answer else "incorrect") for pair in pairs]
 
@@ -160,8 +160,8 @@ def test_failures_of_the_machine_are_not_remembered() -> None:
     outcomes = iter(["infra_error", "correct"])
 
     class Failing(SymbolicGrader):
-        def grade(self, pairs, on_progress=None, *, jobs=None):  # type: ignore[no-untyped-def]
-            return [SymbolicGrade(next(outcomes)) for _ in pairs]  # type: ignore[arg-type]
+        def grade(self, pairs, on_progress=None, *, jobs=None):
+            return [SymbolicGrade(next(outcomes)) for _ in pairs]
 
     known = GradeCache(Failing(num_workers=1))
     assert [known.grade([pair("x", "y")])[0].outcome for _ in range(3)] == ["infra_error", "correct", "correct"]
@@ -179,7 +179,7 @@ def fake_worker(tmp_path: Path) -> Iterator[object]:
         head += "from evals.worker_pool import serve\ndef answer(pairs, say):\n    for pair in pairs:\n"
         body = "".join(f"        {row}\n" for row in body.strip().splitlines())
         script.write_text(f"{head}{body}serve(lambda: answer)\n", encoding="utf-8")
-        pools.append(SymbolicGrader(num_workers=1, command=[str(script)], **options))  # type: ignore[arg-type]
+        pools.append(SymbolicGrader(num_workers=1, command=[str(script)], **options))
         return pools[-1]
 
     yield make
@@ -218,7 +218,7 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
     """The worker itself, in this process: a pair that runs on, one that eats memory, one that recurses, one killed."""
     from evals.grading import worker
 
-    def grade(question: dict) -> dict:  # type: ignore[type-arg]
+    def grade(question: dict) -> dict:
         if question["answer"] == "spin":
             10 ** (10**9)  # one C call, which no Python signal handler can interrupt
         if question["answer"] == "memory":
@@ -234,7 +234,7 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(worker, "_grade", grade)
     texts = ["a", "memory", "b", "spin", "c", "killed", "recursion", "crash", "d"]
-    said: list[dict] = []  # type: ignore[type-arg]
+    said: list[dict] = []
     worker.grade_chunk([{"answer": text} for text in texts], 0.3, said.append)
     assert [message["outcome"] for message in said] == [
         *("correct", "error", "correct", "timeout", "correct", "killed", "error", "error", "correct")
