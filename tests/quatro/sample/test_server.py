@@ -29,6 +29,11 @@ def quatro(*arguments, code=0):
     return result
 
 
+def ask(stub, toy, out, *more, n=1, code=0):
+    """``stub``'s samples, from text."""
+    return quatro("small", "-b", toy, "-n", n, "-o", out, "--base-url", stub.url, *TEXT, *more, code=code)
+
+
 def rows(out: Path) -> dict[tuple[str, int], str]:
     return {(row.id, row.sample_index): row.completion for row in read_samples([out / "toy.jsonl"]).rows}
 
@@ -43,8 +48,7 @@ def server_seed(id: str, index: int, seed: int = 0) -> int:
 
 def test_each_sample_is_a_request_of_its_own_text_and_seed(serve, toy, tmp_path):
     stub, out = serve(), tmp_path / "out"
-    arguments = ("small", "-b", toy, "-n", 3, "-o", out, "--base-url", stub.url, *TEXT, "--top-p", 0.7, "--stop", "##")
-    done = quatro(*arguments)
+    done = ask(stub, toy, out, "--top-p", 0.7, "--stop", "##", n=3)
     assert done.stdout == f"{out / 'toy.jsonl'}\n"
     assert "does not say that it is vLLM" in done.stderr
     assert list(rows(out)) == [(f"p{i}", j) for i in range(1, 5) for j in range(3)]
@@ -140,7 +144,7 @@ def test_token_ids_are_sent_without_torch(serve, toy, tmp_path, tiny_folder):
 def test_without_top_k_vllm_is_told_so(serve, toy, tmp_path):
     """It would take that of the model's generation_config.json."""
     stub = serve(owned_by="vllm")
-    quatro("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
+    ask(stub, toy, tmp_path / "out")
     body = stub.posts[0][1]
     assert (body["top_k"], body["min_p"], body["repetition_penalty"]) == (-1, 0.0, 1.0)
     assert "return_token_ids" not in body
@@ -149,7 +153,7 @@ def test_without_top_k_vllm_is_told_so(serve, toy, tmp_path):
 def test_a_text_ends_before_a_stop_string_whatever_the_server_makes_of_it(serve, toy, tmp_path):
     stub, out = serve(), tmp_path / "out"
     stub.answer = lambda number, body: stub.right(body, "a b##c d e f g", finish_reason="length")
-    quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT[:3], "--max-tokens", 6, "--stop", "##")
+    ask(stub, toy, out, "--max-tokens", 6, "--stop", "##")
     found = read_samples([out / "toy.jsonl"]).rows
     assert {(row.completion, row.finish_reason) for row in found} == {("a b", "stop")}
 
@@ -157,13 +161,12 @@ def test_a_text_ends_before_a_stop_string_whatever_the_server_makes_of_it(serve,
 def test_the_same_command_draws_what_is_missing(serve, toy, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     stub = serve()
-    arguments = ("small", "-b", toy, "--base-url", stub.url, *TEXT)
-    quatro(*arguments, "-n", 3, "-o", whole)
-    quatro(*arguments, "-n", 2, "-o", cut)
+    ask(stub, toy, whole, n=3)
+    ask(stub, toy, cut, n=2)
     lines = (cut / "toy.jsonl").read_bytes().splitlines(keepends=True)
     (cut / "toy.jsonl").write_bytes(b"".join(lines[2:])[:-9])  # a crash: rows that never came, and a torn one
     before = len(stub.posts)
-    done = quatro(*arguments, "-n", 3, "-o", cut)
+    done = ask(stub, toy, cut, n=3)
     assert "7 samples drawn, 5 were there" in done.stderr
     assert len(stub.posts) - before == 7
     assert (cut / "toy.jsonl").read_bytes() == (whole / "toy.jsonl").read_bytes()
@@ -179,7 +182,7 @@ def test_the_same_command_draws_what_is_missing(serve, toy, tmp_path):
 )
 def test_samples_of_another_model_or_form_are_not_mixed_in(serve, toy, tmp_path, card, more, said):
     out, stub, other = tmp_path / "out", serve(), serve(**card)
-    quatro("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT)
+    ask(stub, toy, out)
     before = (out / "toy.jsonl").read_bytes(), record(out)
     assert said in quatro("small", "-b", toy, "-n", 2, "-o", out, "--base-url", other.url, *more, code=2).stderr
     assert ((out / "toy.jsonl").read_bytes(), record(out)) == before
@@ -194,8 +197,7 @@ def test_no_more_requests_are_open_than_allowed_and_no_fewer(serve, toy, tmp_pat
         return stub.right(body)
 
     stub.answer = answer
-    arguments = ("small", "-b", toy, "-n", 3, "--base-url", stub.url, *TEXT, "--concurrency", 3)
-    quatro(*arguments, "-o", tmp_path / "out")
+    ask(stub, toy, tmp_path / "out", "--concurrency", 3, n=3)
     assert stub.most_open == 3
 
 
@@ -204,19 +206,16 @@ def test_a_busy_server_is_asked_again_and_the_tries_are_counted(serve, toy, tmp_
     busy = [429, 503, 408, 429, 500]
 
     def answer(number, body):
-        return (
-            (busy[number], {"error": {"message": "wait\x1b[31m"}}, {"Retry-After": "0"})
-            if number < 5
-            else stub.right(body)
-        )
+        if number >= len(busy):
+            return stub.right(body)
+        return busy[number], {"error": {"message": "wait\x1b[31m"}}, {"Retry-After": "0"}
 
     stub.answer = answer
-    arguments = ("small", "-b", toy, "-o", out, "--base-url", stub.url, *TEXT)
-    done = quatro(*arguments, "-n", 1)
+    done = ask(stub, toy, out)
     assert record(out)["server"]["retries"] == {"408": 1, "429": 2, "500": 1, "503": 1}
     assert done.stderr.count("status 429: wait\\x1b[31m; it is asked again") == 1
     stub.posts.clear()
-    quatro(*arguments, "-n", 2)
+    ask(stub, toy, out, n=2)
     assert record(out)["server"]["retries"] == {"408": 2, "429": 4, "500": 2, "503": 2}
     assert rows(out) == {key: str(server_seed(*key)) for key in rows(out)}
 
@@ -237,8 +236,7 @@ def test_waits_double_up_to_a_bound_and_are_never_shorter_than_the_server_asks()
 def test_a_server_that_asks_for_a_long_wait_is_left(serve, toy, tmp_path):
     stub = serve()
     stub.answer = lambda number, body: (429, {"error": "tomorrow"}, {"Retry-After": "90000"})
-    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
-    said = quatro(*arguments, code=3).stderr
+    said = ask(stub, toy, tmp_path / "out", code=3).stderr
     assert "asks to wait for 90000 s" in said
     assert "the same command draws the rest" in said
 
@@ -253,9 +251,8 @@ def test_the_key_is_sent_and_stands_nowhere_else(serve, toy, tmp_path, monkeypat
     stub, out = serve(), tmp_path / "out"
     if status != 200:
         stub.answer = lambda number, body: (status, {"error": {"message": f"no such key: {SECRET}, sorry"}}, {})
-    arguments = ("small", "-b", toy, "-n", 1, "-o", out, "--base-url", stub.url, *TEXT)
-    done = quatro(*arguments, code={200: 0, 400: 2, 401: 3, 500: 3}[status])
-    dry = quatro(*arguments, "--dry-run")
+    done = ask(stub, toy, out, code={200: 0, 400: 2, 401: 3, 500: 3}[status])
+    dry = ask(stub, toy, out, "--dry-run")
     assert set(stub.keys) == {f"Bearer {SECRET}"}
     assert "the key in QUATRO_API_KEY" in dry.stdout
     written = "".join(path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file())
@@ -337,8 +334,7 @@ def test_another_model_than_asked_for_is_refused_before_anything_is_drawn(serve,
 def test_a_server_without_top_k_says_so(serve, toy, tmp_path):
     stub = serve()
     stub.answer = lambda number, body: (400, {"error": {"message": f"Unrecognized argument: {[*body][-1]}"}}, {})
-    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT, "--top-k", 50)
-    said = quatro(*arguments, code=2).stderr
+    said = ask(stub, toy, tmp_path / "out", "--top-k", 50, code=2).stderr
     assert "refuses the request for 'p" in said
     assert "Unrecognized argument: top_k" in said
     assert "leave --top-k out" in said
@@ -348,20 +344,15 @@ def test_a_server_without_top_k_says_so(serve, toy, tmp_path):
 def test_an_address_without_the_v1_is_explained(serve, toy, tmp_path):
     stub = serve()
     stub.models = (404, {"detail": "Not Found"}, {})
-    arguments = ("small", "-b", toy, "-n", 1, "-o", tmp_path / "out", "--base-url", stub.url, *TEXT)
-    assert "mostly ends in /v1" in quatro(*arguments, code=2).stderr
+    assert "mostly ends in /v1" in ask(stub, toy, tmp_path / "out", code=2).stderr
 
 
 def test_samples_are_graded_as_they_come(serve, toy, tmp_path):
     stub, out = serve(), tmp_path / "out"
     stub.answer = lambda number, body: stub.right(body, r"\boxed{67}" if body["prompt"][0] in "12" else r"\boxed{68}")
-    quatro("small", "-b", toy, "-n", 2, "-o", out, "--base-url", stub.url, *TEXT, "--grade")
-    assert {(row.id, row.correct) for row in read_samples([out / "toy.jsonl"]).rows} == {
-        ("p1", True),
-        ("p2", True),
-        ("p3", False),
-        ("p4", False),
-    }
+    ask(stub, toy, out, "--grade", n=2)
+    grades = {(row.id, row.correct) for row in read_samples([out / "toy.jsonl"]).rows}
+    assert grades == {("p1", True), ("p2", True), ("p3", False), ("p4", False)}
 
 
 def test_a_dry_run_asks_nothing(toy, tmp_path):

@@ -25,6 +25,11 @@ def kept(out) -> dict[tuple[str, int], str]:
     return {(row.id, row.sample_index): row.completion for row in read_samples([out / "toy.jsonl"]).rows}
 
 
+def recorded(out) -> dict:
+    """What sampling.json says of the server."""
+    return json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]
+
+
 @pytest.fixture
 def whole(serve, toy, tmp_path) -> bytes:
     """What a server without faults makes."""
@@ -57,7 +62,7 @@ def test_fault_50_a_server_that_dies_loses_no_answer_and_is_named(serve, toy, tm
         draw(stub, toy, out)
     assert "the same command draws the rest" in str(e.value)
     assert len(kept(out)) == num_answered
-    retries = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]["retries"]
+    retries = recorded(out)["retries"]
     assert retries.keys() == {"connection"}
     assert retries["connection"] >= 7
     assert_the_rest_is_drawn(serve, toy, out, whole, there=num_answered)
@@ -76,7 +81,7 @@ def test_fault_50_a_server_that_comes_back_in_time_is_forgiven(serve, toy, tmp_p
     stub.answer = lambda number, body: None if 3 <= number < 8 else stub.right(body)
     [file] = draw(stub, toy, out)
     assert file.path.read_bytes() == whole
-    assert json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]["retries"] == {"connection": 5}
+    assert recorded(out)["retries"] == {"connection": 5}
 
 
 @pytest.mark.parametrize("drips", [False, True])
@@ -301,7 +306,7 @@ def test_any_text_reaches_the_file(serve, toy, tmp_path):
     stub.answer = lambda number, body: {**stub.right(body, text), "system_fingerprint": f"\udfff{number}"}
     draw(stub, toy, out, max_tokens=20)
     assert set(kept(out).values()) == {"a\ufffd \x00\x1b[31m\u2028\r\n\ufffdb"}
-    server = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]
+    server = recorded(out)
     assert (server["owned_by"], server["answers_as_text"]) == ("?", 4 * N)
     [file] = draw(stub, toy, out, n=N + 1, max_tokens=20)
     assert (file.num_present, file.num_new) == (4 * N, 4)
@@ -311,7 +316,7 @@ def test_fingerprints_of_a_server_that_makes_up_new_ones_are_not_all_kept(serve,
     stub, out = serve(), tmp_path / "out"
     stub.answer = lambda number, body: {**stub.right(body), "system_fingerprint": f"fp_{number}" + "-" * 9000}
     draw(stub, toy, out, n=10)
-    prints = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["server"]["system_fingerprints"]
+    prints = recorded(out)["system_fingerprints"]
     assert len(prints) == 20
     assert max(map(len, prints)) == 400
 
