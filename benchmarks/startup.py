@@ -87,11 +87,11 @@ def timed(folder: Path, *arguments: str, code: int = 0) -> Seconds:
     return Seconds(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def make_inputs(folder: Path) -> list[str]:
-    """Puts `empty`, `model` and `run` there; returns the options that keep a run small."""
+def make_inputs(folder: Path, tree: Path = ROOT) -> list[str]:
+    """Puts `empty`, `model` and `run`, made by ``tree``, there; returns the options that keep a run small."""
     # The Hub is not asked: where there is no network, looking up its name alone may take seconds.
-    os.environ |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    (folder / "empty").mkdir()
+    os.environ |= {"PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1"}
+    (folder / "empty").mkdir(parents=True)
     timed(folder, "-c", MAKE_MODEL)
     settings = [part for setting in SMALL for part in ("-s", setting)]
     model = ["-s", "model=model"]
@@ -104,15 +104,16 @@ def compare(revision: str) -> int:
     ratios: dict[str, list[float]] = {case: [] for case in WITH_TORCH}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        earlier, small = unpack(revision, folder / "earlier"), " ".join(make_inputs(folder))
+        # Each has a run of its own: an earlier version cannot read the keys of this one.
+        sides = [("before", unpack(revision, folder / "earlier")), ("after", ROOT)]
+        _, small = (" ".join(make_inputs(folder / side, tree)) for side, tree in sides)
         for block in range(BLOCKS):
             for case, typed in WITH_TORCH.items():
                 cpu = {}
-                sides = [("before", earlier), ("after", ROOT)]
                 for side, tree in sides[:: -1 if block % 2 else 1]:
                     os.environ["PYTHONPATH"] = str(tree)
-                    words = typed.format(small=small, out=f"{case.replace(' ', '')}-{side}-{block}").split()
-                    cpu[side] = timed(folder, "-P", "-m", "quatro_cli", *words).cpu
+                    words = typed.format(small=small, out=f"{case.replace(' ', '')}-{block}").split()
+                    cpu[side] = timed(folder / side, "-P", "-m", "quatro_cli", *words).cpu
                 ratios[case].append(cpu["before"] / cpu["after"])
     print(f"CPU seconds, {revision} / this tree: median of {BLOCKS} blocks (range)")
     for case, found in ratios.items():

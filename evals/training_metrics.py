@@ -75,8 +75,14 @@ TRAINING_METRICS = (
     Metric("reward/std", "standard deviation over the rollouts", view=View("reward", "± {}")),
     Metric(
         "reward/errors",
-        "rollouts whose reward raised or was killed at its deadline; they count as 0",
+        "rollouts whose reward raised or was killed at its deadline; by `reward.on_error` they count as 0 or are left "
+        "out of their groups",
         also=("reward/timeouts",),
+    ),
+    Metric(
+        "reward/parts/NAME",
+        "mean of each reward of a list, before its weight, and of each number that a reward logs: what a function "
+        "returns beside `reward` (behind the reward's name in a list), of a reward model `cut`",
     ),
     Metric(
         "reward/math_verify_disagreement",

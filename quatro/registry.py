@@ -47,6 +47,11 @@ REWARDS = LazyTable(
     {
         "math": "quatro.rewards.math:MathReward",
         "countdown": "quatro.rewards.countdown:CountdownReward",
+        "countdown-distance": "quatro.rewards.countdown:DistanceReward",
         "code": "quatro.rewards.code:CodeReward",
+        "length": "quatro.rewards.shape:LengthReward",
+        "format": "quatro.rewards.shape:FormatReward",
+        "model": "quatro.policy.reward_model:ModelReward",
+        "sum": "quatro.rewards.sum:SumReward",
     }
 )

@@ -51,7 +51,7 @@ def train_run(
         for warning in startup_warnings(run.config):
             logger.warning(warning)
         with Trackers(run) as trackers:
-            observer = observers(Watch(run.config), trackers, observer)
+            observer = observers(Watch(run.config, run.path / "rollouts"), trackers, observer)
             metrics = train(run.config, run, observer=observer, stop=stop, world=world, prepared=prepared)
         step = int(metrics["step"])
         if step == run.config.steps:

@@ -90,25 +90,34 @@ def verify(prompt: str, completion: str) -> bool:
     Raises:
         DataError: (a ValueError) ``prompt`` is malformed.
     """
+    return distance(prompt, completion) == 0
+
+
+def distance(prompt: str, completion: str) -> int | None:
+    """How far from the target the chain of ``completion`` ends; None if it is no chain over the prompt's digits.
+
+    Raises:
+        DataError: (a ValueError) ``prompt`` is malformed.
+    """
     digits, target = parse_prompt(prompt)
     if not isinstance(completion, str):
-        return False
+        return None
     tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS)
     if len(tokens) % 2 == 0 or not 2 * MIN_USED - 1 <= len(tokens) <= MAX_ANSWER_TOKENS:
-        return False
+        return None
     total = _DIGIT.get(tokens[0])
     if total is None:
-        return False
+        return None
     used = [total]
     for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
         if step_token not in _STEP or total_token not in _TOTAL:
-            return False
+            return None
         operation, digit = _STEP[step_token]
         total = _apply(total, operation, digit)
         if total != _TOTAL[total_token]:
-            return False
+            return None
         used.append(digit)
-    return total == target and all(used.count(digit) <= digits.count(digit) for digit in used)
+    return abs(total - target) if all(used.count(digit) <= digits.count(digit) for digit in used) else None
 
 
 def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:

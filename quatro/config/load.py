@@ -115,6 +115,8 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         if setting.key != ("method", "name"):
             _apply(raw, locations, setting)
     preset_origins, problems = _fill_method(raw, locations)
+    if isinstance(raw.get("reward"), list):
+        raw["reward"] = {"name": "sum", "options": {"rewards": raw["reward"]}}
 
     try:
         config = Config.model_validate(raw)

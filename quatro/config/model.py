@@ -64,7 +64,9 @@ def _known_model(value: str) -> str:
 
 
 def _reward_block(value: Any) -> Any:
-    """The block that a reward's name is short for; a block passes through."""
+    """The block that a reward's name or a list of rewards is short for; a block passes through."""
+    if isinstance(value, list):
+        return {"name": "sum", "options": {"rewards": value}}
     return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
 
 
@@ -139,7 +141,8 @@ class Config(Block):
     )
     data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
     reward: Annotated[RewardConfig, BeforeValidator(_reward_block)] = Field(
-        default_factory=RewardConfig, description="how responses are graded: a reward's name, or a block"
+        default_factory=RewardConfig,
+        description="how responses are graded: a reward's name, a block, or a list of them",
     )
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
@@ -231,12 +234,14 @@ def _largest_divisor(number: int, limit: int) -> int:
 
 
 def _check_data(config: Config) -> Problems:
-    prompts, template, reward = config.data.prompts, config.data.template, config.reward.name
-    known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the reward of each
+    prompts, template = config.data.prompts, config.data.template
+    known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the benchmark that grades each
     if prompts in EMBEDDED_PROMPTS and template != "plain":
         yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
-    if prompts in known and reward in known.values() and reward != known[prompts]:
-        yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
+    for reward in config.reward.names:
+        graded = "countdown" if reward == "countdown-distance" else reward
+        if prompts in known and graded in known.values() and graded != known[prompts]:
+            yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
     words = EMBEDDED_MODELS.get(config.model, prompts)
     if prompts in known and prompts != words:
         yield "data.prompts", f"found {prompts}, expected {words}: {config.model} knows no other words"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from quatro.config import Config
+from quatro.launch.health import prompt_warnings
 from quatro.launch.prepare import Prepared
 from quatro.loop.parts import Parts
 from quatro.policy import embedded, lora
@@ -52,7 +53,7 @@ def assemble(
     model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
     policy = make_policy(config, model, world, weights, device=prepared.device)
     policy.check_head(prompts.prompts)
-    for warning in prompts.warnings:
+    for warning in (*prompts.warnings, *prompt_warnings(config, len(prompts.prompts))):
         logger.warning(warning)
     return Parts(
         config=config,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from quatro.config import Config, config_to_yaml
-from quatro.launch.health import startup_warnings
+from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.footprint import attention_widths, footprint, number_bytes, with_checkpointing
@@ -39,11 +39,12 @@ class Memory:
     activations: int
     logits: int
     kv_cache: int
+    reward: int = 0
 
     @property
     def always(self) -> int:
         """What stays while the run samples and while it learns."""
-        return self.weights + self.optimizer + self.reference + self.casts + self.snapshots
+        return self.weights + self.optimizer + self.reference + self.casts + self.snapshots + self.reward
 
     @property
     def sampling(self) -> int:
@@ -194,6 +195,13 @@ def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
         device=device,
         device_bytes=total_bytes(device),
     )
+    memory = replace(memory, reward=prepared.reward.device_bytes(device.type))
+    if memory.reward and not ENGINES[config.rollout.engine].shares_weights:
+        notes.append(
+            f"engine {config.rollout.engine} takes its share of the device first (rollout.gpu_memory_utilization); the "
+            "policy and the reward model must fit into the rest, or put the model elsewhere with -s "
+            "reward.options.device=cpu"
+        )
     return DryRun(
         config_yaml=config_to_yaml(config),
         arithmetic=batch_arithmetic(config, len(prompts.prompts), num_ranks),
@@ -205,7 +213,7 @@ def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
         memory=memory,
         fit=what_fits(config, model.config, memory, prompts, device, num_ranks),
         probe=_probe(config, model.config, device) if probes else None,
-        warnings=startup_warnings(config),
+        warnings=[*startup_warnings(config), *prompt_warnings(config, len(prompts.prompts))],
         notes=notes,
     )
 
@@ -263,6 +271,7 @@ def predict_memory(
         weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation,
                                         and a reference of 2 P + 2 V D (its embedding stays in float32)
         snapshots                       4 P each for `inner_updates: auto` and `audit_rollouts`
+        reward                          a reward model's weights (`Reward.device_bytes`; not part of this function)
         kv_cache                        2 K b for each row, layer and token while sampling, b bytes a number; of an
                                         engine with weights of its own its share of ``device_bytes``, where known
 

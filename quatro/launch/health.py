@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from quatro.config import Config
 from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
+from quatro.runs.directory import step_name
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +22,9 @@ MIN_ESS_SHARE = 0.1
 MAX_NOISE = 0.1  # nats of a sequence log-ratio that should be 0
 MAX_NOISE_SHARE = 0.5  # the same as a share of sqrt(2 delta), the size of advantages under a radius delta
 MAX_FAILED_SHARE = 0.1
+MAX_KL = 1.0  # nats of one iteration, for any method
+MAX_FLAT_STEPS = 3  # iterations in a row in which nothing can be learnt
+QUOTED_CHARACTERS = 300
 # The paper's rate for all weights. The best rate for an adapter is about ten times the best one for all weights,
 # whatever the model (Schulman et al. 2025, LoRA Without Regret).
 LORA_LR = 1e-6
@@ -49,19 +55,65 @@ def startup_warnings(config: Config) -> list[str]:
     return found
 
 
-class Watch:
-    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations."""
+def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
+    """Warnings about the number of prompts that there are to train on."""
+    if num_prompts >= config.prompts_per_step:
+        return []
+    return [
+        f"an iteration takes {config.prompts_per_step} prompts and there are {num_prompts}, so some come more than "
+        f"once in it; take more prompts, or -s prompts_per_step={num_prompts} -s "
+        f"minibatch_prompts={min(num_prompts, config.minibatch_prompts)}"
+    ]
 
-    def __init__(self, config: Config) -> None:
+
+class Watch:
+    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations.
+
+    ``rollouts`` is the folder with the responses of each iteration, of which a warning quotes one.
+    """
+
+    def __init__(self, config: Config, rollouts: Path | None = None) -> None:
         self.config = config
+        self._rollouts = rollouts
         self._last: dict[str, float] = {}
+        self._num_flat = 0  # iterations in a row
 
     def __call__(self, metrics: Mapping[str, float]) -> None:
         step = metrics["step"]
-        for kind, message in problems(metrics, self.config):
+        self._num_flat = self._num_flat + 1 if metrics["groups/mixed_share"] == 0 else 0
+        found = list(problems(metrics, self.config))
+        if self._num_flat >= MAX_FLAT_STEPS or (self._num_flat and step == 1):
+            found.append(("flat", self._flat(metrics)))
+        for kind, message in found:
             if step - self._last.get(kind, -math.inf) >= REPEAT_EVERY:
                 self._last[kind] = step
                 logger.warning("iteration %d: %s", int(step), message)
+
+    def _flat(self, metrics: Mapping[str, float]) -> str:
+        since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"
+        low = metrics["reward/mean"] <= 0 or metrics.get("accuracy/mean") == 0
+        causes = (
+            "the reward does not find the answer in what the model writes (look at the response), the prompts are too "
+            "hard for it (take easier ones, or raise rollouts_per_prompt), or responses are cut short "
+            "(rollout.max_new_tokens)"
+            if low
+            else "the prompts are too easy for the model (take harder ones), or the reward is the same for all"
+        )
+        return (
+            f"no prompt had responses with different rewards{since}, so there was nothing to learn from (mean reward "
+            f"{metrics['reward/mean']:.3g}). {self._quoted(int(metrics['step']))}Usual causes: {causes}"
+        )
+
+    def _quoted(self, step: int) -> str:
+        """The first response of iteration ``step``, if it was saved."""
+        try:
+            with (self._rollouts or Path()).joinpath(f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
+                row = json.loads(next(lines))
+        except (OSError, StopIteration, ValueError):
+            return ""
+        text = row["completion"]
+        cut = "..." if len(text) > QUOTED_CHARACTERS else ""
+        return f"The first response, to {row['id']!a}: {text[:QUOTED_CHARACTERS]!a}{cut}. "
 
 
 def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:
@@ -75,6 +127,15 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
                 f"delta {metrics['kl/new_old'] / ratio:.2g}); a delta below the optimiser's noise cannot be kept. "
                 "Lower optimizer.lr, raise prompts_per_step, make fewer inner_updates, or set inner_updates to auto, "
                 "which keeps it"
+            ),
+        )
+    elif (moved := metrics.get("kl/new_old", 0.0)) > MAX_KL:
+        rate = config.optimizer.lr * min(0.5, math.sqrt(MAX_KL / moved) / 2)
+        yield (
+            "kl",
+            (
+                f"the policy moved {moved:.2g} nats in one iteration (kl/new_old), and what it learnt from is far from "
+                f"what it is now; begin anew with -s optimizer.lr={rate:.1g}, or make fewer inner_updates"
             ),
         )
     truncated = metrics["length/truncated_share"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Drawn:
 
     prompts: list[Prompt] = field(default_factory=list)
     groups: list[list[Rollout]] = field(default_factory=list)
-    scored: Scored = field(default_factory=lambda: Scored([], []))
+    scored: Scored = field(default_factory=lambda: Scored([]))
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -33,8 +33,7 @@ class Drawn:
     def add(self, other: Drawn) -> Drawn:
         """Both, one behind the other."""
         scored = Scored(
-            self.scored.reward + other.scored.reward,
-            self.scored.correct + other.scored.correct,
+            self.scored.grades + other.scored.grades,
             self.scored.num_errors + other.scored.num_errors,
             self.scored.num_timeouts + other.scored.num_timeouts,
         )
@@ -45,7 +44,27 @@ class Drawn:
         return Drawn(
             [self.prompts[i] for i in positions],
             [self.groups[i] for i in positions],
-            Scored([self.scored.reward[i] for i in positions], [self.scored.correct[i] for i in positions]),
+            Scored([self.scored.grades[i] for i in positions]),
+        )
+
+    def without_dropped(self) -> Drawn:
+        """Without the rollouts that could not be graded.
+
+        A prompt that would lose them all keeps its first, with reward 0: alone in its group it has no advantage, and
+        the batch keeps its prompts, whose number decides the minibatches and the shares of the ranks.
+        """
+        kept_Q = [
+            [place for place, grade in enumerate(group) if not grade.is_dropped] or [0] for group in self.scored.grades
+        ]
+        return Drawn(
+            self.prompts,
+            [[group[place] for place in kept] for group, kept in zip(self.groups, kept_Q, strict=True)],
+            replace(
+                self.scored,
+                grades=[
+                    [group[place] for place in kept] for group, kept in zip(self.scored.grades, kept_Q, strict=True)
+                ],
+            ),
         )
 
 
@@ -99,7 +118,7 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     """Responses to ``prompts`` and their grades; one rank draws and grades each group, and all ranks get it.
 
     So what is measured or decided on a batch is the same on every rank and for every number of ranks. Exchanging a
-    batch of 2 million tokens takes 30 MB.
+    batch of 2 million tokens takes 30 MB. Rollouts that the reward dropped are not among them.
 
     Raises:
         Stopped: a stop was requested of a rank before it had all its responses.
@@ -107,7 +126,7 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     world, stop, phase = parts.policy.world, parts.stop, parts.stopwatch.phase
     own = world.share(len(prompts))
     own_prompts = [prompts[i] for i in own]
-    groups, scored, is_cut = [], Scored([], []), False
+    groups, scored, is_cut = [], Scored([]), False
     if own_prompts:
         phase("generate")
         try:
@@ -120,9 +139,9 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
     if own_prompts:
         scored = reward.score(own_prompts, groups)
     if world.size == 1:
-        return Drawn(own_prompts, groups, scored)
+        return Drawn(own_prompts, groups, scored).without_dropped()
     shares = world.gather_objects((groups, scored), "responses and rewards")
-    return _interleaved(prompts, shares)
+    return _interleaved(prompts, shares).without_dropped()
 
 
 def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rollout]], Scored]]) -> Drawn:
@@ -133,8 +152,7 @@ def _interleaved(prompts: Sequence[Prompt], shares: Sequence[tuple[list[list[Rol
         list(prompts),
         [shares[rank][0][place] for rank, place in places],
         Scored(
-            [shares[rank][1].reward[place] for rank, place in places],
-            [shares[rank][1].correct[place] for rank, place in places],
+            [shares[rank][1].grades[place] for rank, place in places],
             sum(scored.num_errors for _, scored in shares),
             sum(scored.num_timeouts for _, scored in shares),
         ),

@@ -22,7 +22,7 @@ from quatro.loop.parts import Parts
 from quatro.loop.progress import InnerProgress
 from quatro.policy.base import below
 from quatro.processes.world import World
-from quatro.rewards import Scored
+from quatro.rewards import Grade, Scored
 from quatro.types import Needs, Prompt, Rollout
 
 
@@ -133,8 +133,7 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
         "group_sizes": [len(group) for group in drawn.groups],
         "texts": [rollout.text for rollout in rollouts],
         "finish_reasons": [rollout.finish_reason for rollout in rollouts],
-        "rewards": scored.reward,
-        "correct": scored.correct,
+        "grades": [[[grade.reward, grade.correct, grade.logged] for grade in group] for group in scored.grades],
         "failures": [scored.num_errors, scored.num_timeouts],
     }
 
@@ -147,7 +146,7 @@ def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Seq
     return Drawn(
         [prompts[number] for number in plain["prompts"]],
         [[next(rollouts) for _ in range(size)] for size in plain["group_sizes"]],
-        Scored(plain["rewards"], plain["correct"], *plain["failures"]),
+        Scored([[Grade(*grade) for grade in group] for group in plain["grades"]], *plain["failures"]),
     )
 
 

@@ -3,7 +3,7 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from quatro.config import Config
 from quatro.loop.draw import Drawn
+from quatro.rewards import Scored
 
 
 def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
@@ -33,6 +34,7 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
         "reward/std": reward_B.std(),
         "reward/errors": float(scored.num_errors),
         "reward/timeouts": float(scored.num_timeouts),
+        **logged_means(scored),
         "accuracy/mean": float(np.mean(correct)) if correct else float("nan"),
         "groups/mixed_share": 1.0 - float(np.mean(is_uniform)),
         "groups/all_right_share": float(all_right),
@@ -47,13 +49,23 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     }
 
 
+def logged_means(scored: Scored) -> dict[str, float]:
+    """`reward/parts/NAME`: the mean of each number that rewards logged, over the rollouts that have it."""
+    values = defaultdict[str, list[float]](list)
+    for group in scored.grades:
+        for grade in group:
+            for name, value in grade.logged.items():
+                values[name].append(value)
+    return {f"reward/parts/{name}": float(np.mean(values[name])) for name in sorted(values)}
+
+
 def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
     """A row of a samples file (which `replay` and `eval` read) for each rollout, with its reward and advantage."""
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
     advantages = iter(advantage_B.tolist())
     num_written: Counter[tuple[str, str]] = Counter()
-    for prompt, group, rewards, corrects in zip(prompts, groups, scored.reward, scored.correct, strict=True):
-        for rollout, reward, correct in zip(group, rewards, corrects, strict=True):
+    for prompt, group, grades in zip(prompts, groups, scored.grades, strict=True):
+        for rollout, grade in zip(group, grades, strict=True):
             # A prompt may come twice if a batch crosses the end of an epoch.
             index = num_written[prompt.benchmark, prompt.id]
             num_written[prompt.benchmark, prompt.id] += 1
@@ -64,8 +76,10 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
                 "completion": rollout.text,
                 "answer": prompt.answer,
                 "finish_reason": rollout.finish_reason,
-                "reward": reward,
+                "reward": grade.reward,
                 "advantage": next(advantages),
                 "num_tokens": len(rollout.token_ids),
             }
-            yield record if correct is None else record | {"correct": bool(correct)}
+            if grade.logged:
+                record["reward_parts"] = dict(grade.logged)
+            yield record if grade.correct is None else record | {"correct": bool(grade.correct)}

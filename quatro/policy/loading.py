@@ -87,16 +87,21 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         MissingError: no such folder, no tokenizer in it, or the Hub cannot be reached and has no cached copy.
         DataError: the files are unreadable, or the tokenizer has no eos token.
     """
+    tokenizer = _read_tokenizer(name)
+    if tokenizer.eos_token_id is None:
+        raise DataError(
+            f"the tokenizer of {_place_of(name, TOKENIZER_FILES, what='tokenizer')} has no eos token, so no response "
+            'could ever end by itself; name one as "eos_token" in its tokenizer_config.json'
+        )
+    return tokenizer
+
+
+def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
     own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
     with _wanted_by(name, own):
         loader = _tokenizer_loader(own)
         tokenizer: PreTrainedTokenizerBase = _load(
             own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
-        )
-    if tokenizer.eos_token_id is None:
-        raise DataError(
-            f"the tokenizer of {own} has no eos token, so no response could ever end by itself; "
-            'name one as "eos_token" in its tokenizer_config.json'
         )
     return tokenizer
 
@@ -112,15 +117,45 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     """
     import_generation()
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging as hf_logging
 
-    hf_logging.disable_progress_bar()
     if (changed := changed_by(name)) is not None:
         base_of(name)  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
+    return _read_model(AutoModelForCausalLM, name, dtype, device)
+
+
+def load_classifier(
+    name: str, dtype: torch.dtype, device: torch.device | str
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A sequence classifier, such as a reward model, in eval mode, and its tokenizer, which may have no eos token.
+
+    Raises:
+        MissingError, DataError: as `load_model`; a language model lacks the head of a classifier.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    return _read_model(AutoModelForSequenceClassification, name, dtype, device), _read_tokenizer(name)
+
+
+def num_classifier_parameters(name: str) -> int:
+    """How many parameters the sequence classifier has; loads no weights. Raises as `load_model_config`."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    config = load_model_config(name)
+    with torch.device("meta"):
+        shape: PreTrainedModel = _load(
+            name, "model", lambda: AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+        )
+    return shape.num_parameters()
+
+
+def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()
     config = load_model_config(name)
     _require(name, WEIGHT_FILES, what="weights")
-    loader: Any = AutoModelForCausalLM  # its annotations forget the pair that output_loading_info asks for
     model, report = _load(
         name,
         "model",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evals.errors import UsageError
-from quatro.rewards.base import Reward, Scored
+from quatro.rewards.base import Grade, Reward, Scored
 from quatro.rewards.settings import RewardConfig, known_reward, reward_class
 from quatro.types import Prompt
 
-__all__ = ["Reward", "RewardConfig", "Scored", "check_prompts", "make_reward"]
+__all__ = ["Grade", "Reward", "RewardConfig", "Scored", "check_prompts", "make_reward"]
 
 
 def make_reward(reward: RewardConfig | str) -> Reward:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from evals.errors import DivergedError
@@ -14,17 +14,39 @@ Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
 
 
 @dataclass(frozen=True)
-class Scored:
-    """``reward[i][j]`` and ``correct[i][j]`` belong to rollout j of prompt i; a reward may know no ``correct`` (None).
+class Grade:
+    """What one rollout earned; ``correct`` is None where the reward has no notion of it.
 
-    The rewards of ``num_errors`` rollouts raised or died, and ``num_timeouts`` were killed at their deadline. Both earn
-    0 like a wrong answer, so they are counted apart.
+    ``logged`` are further numbers by name, whose means become the metrics `reward/NAME`: the parts of a sum of rewards,
+    or what a function returned beside the reward. A rollout that ``is_dropped`` could not be graded, and is taken out
+    of its group.
     """
 
-    reward: list[list[float]]
-    correct: list[list[bool | None]]
+    reward: float
+    correct: bool | None = None
+    logged: Mapping[str, float] = field(default_factory=dict)
+    is_dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Scored:
+    """``grades[i][j]`` belongs to rollout j of prompt i.
+
+    The rewards of ``num_errors`` rollouts raised or died, and ``num_timeouts`` were killed at their deadline. They earn
+    0 like a wrong answer or are dropped, so they are counted apart.
+    """
+
+    grades: list[list[Grade]]
     num_errors: int = 0
     num_timeouts: int = 0
+
+    @property
+    def reward(self) -> list[list[float]]:
+        return [[grade.reward for grade in group] for group in self.grades]
+
+    @property
+    def correct(self) -> list[list[bool | None]]:
+        return [[grade.correct for grade in group] for group in self.grades]
 
 
 class Reward(Protocol):
@@ -59,6 +81,10 @@ class Reward(Protocol):
         """What of this machine the grades depend on, for environment.json."""
         return {}
 
+    def device_bytes(self, device: str) -> int:
+        """Memory that it holds on the kind of device, `cpu` or `cuda`, on which the policy is trained."""
+        return 0
+
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
         return None
@@ -83,11 +109,17 @@ class VerifiedReward(Reward):
         self._is_correct = is_correct
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        correct: list[list[bool | None]] = [
-            [self._is_correct(prompt, rollout) for rollout in rollouts]
-            for prompt, rollouts in zip(prompts, completions, strict=True)
-        ]
-        return Scored([[float(bool(verdict)) for verdict in group] for group in correct], correct)
+        return Scored(
+            [
+                [verdict(self._is_correct(prompt, rollout)) for rollout in rollouts]
+                for prompt, rollouts in zip(prompts, completions, strict=True)
+            ]
+        )
+
+
+def verdict(is_correct: bool | None) -> Grade:
+    """1 for a correct rollout, 0 for any other; None is a rollout on which there is no verdict."""
+    return Grade(float(bool(is_correct)), is_correct)
 
 
 # Losses are computed in float32, which can hold the square of this.

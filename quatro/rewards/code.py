@@ -11,7 +11,7 @@ from pydantic import Field
 from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
 from evals.errors import DataError, QuatroError
-from quatro.rewards.base import Groups, Reward, Scored
+from quatro.rewards.base import Grade, Groups, Reward, Scored
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -77,14 +77,9 @@ class CodeReward(Reward):
             )
         if num_errors:
             _log.warning("%d of %d programs could not be run; they earn 0", num_errors, len(grades))
-        found = iter(grades)
+        found = (Grade(self._reward(grade), grade.is_right) for grade in grades)
         groups = [[next(found) for _ in rollouts] for rollouts in completions]
-        return Scored(
-            [[self._reward(grade) for grade in group] for group in groups],
-            [[grade.is_right for grade in group] for group in groups],
-            num_errors,
-            statuses.count("timeout"),
-        )
+        return Scored(groups, num_errors, statuses.count("timeout"))
 
     def _reward(self, grade: CodeGrade) -> float:
         if not self._is_fraction:

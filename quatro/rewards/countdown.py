@@ -1,13 +1,13 @@
-"""The reward of the embedded benchmark."""
+"""The rewards of the embedded benchmark: its verdict, and how near an answer comes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from evals.benchmarks.countdown import parse_prompt, solves
+from evals.benchmarks.countdown import distance, parse_prompt, solves
 from evals.errors import DataError
-from quatro.rewards.base import VerifiedReward
+from quatro.rewards.base import Grade, Groups, Scored, VerifiedReward
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt, Rollout
 
@@ -24,6 +24,30 @@ class CountdownReward(VerifiedReward):
     @classmethod
     def open(cls, config: RewardConfig) -> CountdownReward:
         return cls(_is_correct)
+
+
+class DistanceReward(CountdownReward):
+    """1 / (1 + distance of the last total from the target) for a chain that ends; 0 for what is no chain.
+
+    So rewards are graded where the benchmark's are 0 and 1; ``correct`` is the benchmark's verdict as before.
+    """
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        verdicts = super().score(prompts, completions)
+        return Scored(
+            [
+                [
+                    Grade(_nearness(prompt, rollout), grade.correct)
+                    for rollout, grade in zip(rollouts, grades, strict=True)
+                ]
+                for prompt, rollouts, grades in zip(prompts, completions, verdicts.grades, strict=True)
+            ]
+        )
+
+
+def _nearness(prompt: Prompt, rollout: Rollout) -> float:
+    far = None if rollout.finish_reason == "length" else distance(prompt.answer or prompt.problem, rollout.text)
+    return 0.0 if far is None else 1.0 / (1.0 + far)
 
 
 def _is_correct(prompt: Prompt, rollout: Rollout) -> bool:

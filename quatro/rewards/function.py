@@ -1,18 +1,21 @@
-"""A user's Python function as the reward: `module:function`, called as f(prompt, completion, answer, **options)."""
+"""A user's Python function as the reward: `module:function`, called with what its parameters ask for by name."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
 from evals.errors import QuatroError, UsageError
+from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
-from quatro.rewards.base import Groups, RegisteredReward, Scored, require_usable
+from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, require_usable
+from quatro.rewards.calls import arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -26,14 +29,22 @@ START_TIMEOUT_S = 120.0
 # For what the function still has to write when it is no longer needed.
 GRACE_S = 0.05
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
-class CallOutcome:
-    """``reward`` of one call, or what became of it; ``detail`` is the traceback or the cause of death."""
+class Outcome:
+    """What became of one rollout: `reward` and metrics as the function gave them, or why there is none."""
 
     kind: Literal["reward", "error", "timeout"]
-    reward: float = 0.0
+    values: Mapping[str, float] = field(default_factory=dict)
     detail: str = ""
+
+    def grade(self, *, is_dropped: bool) -> Grade:
+        """``is_dropped``: whether a rollout without a reward is taken out of its group, or earns 0."""
+        if self.kind != "reward":
+            return Grade(0.0, is_dropped=is_dropped)
+        return Grade(self.values["reward"], logged={name: n for name, n in self.values.items() if name != "reward"})
 
 
 def _through_json(value: Any) -> Any:
@@ -45,9 +56,7 @@ def _through_json(value: Any) -> Any:
 
 
 class FunctionReward(RegisteredReward):
-    """Runs the function in child processes.
-
-    ``prompt`` is what the model read (`Prompt.text`), ``answer`` the raw reference answer or None.
+    """Runs the function in child processes; `quatro/rewards/calls.py` says what it gets and may return.
 
     Raises:
         UsageError: the function cannot be imported or called with the options; this is found out here and not at the
@@ -67,12 +76,13 @@ class FunctionReward(RegisteredReward):
 
     @classmethod
     def open(cls, config: RewardConfig) -> FunctionReward:
-        return cls(config)
+        return cls(config, config.name)
 
-    def __init__(self, config: RewardConfig) -> None:
-        self.spec = config.name
+    def __init__(self, config: RewardConfig, spec: str) -> None:
+        self.spec = spec
         self.timeout_s = TIMEOUT_S if config.timeout_s is None else config.timeout_s
         self.on_error = config.on_error
+        self._num_failed = 0
         self._pool = WorkerPool(
             ["-m", "quatro.rewards.worker", self.spec, json.dumps(config.options.model_dump())],
             num_workers=config.workers or min(MAX_WORKERS, os.cpu_count() or 1),
@@ -82,50 +92,57 @@ class FunctionReward(RegisteredReward):
         )
         try:
             self._pool.start()
+            (answer,) = self._pool.ask([[]])
         except CannotStartError as error:
             raise self._cannot_load(str(error)) from error
+        if isinstance(answer, Failure):
+            raise self._cannot_load(f"its process {answer.detail}")
+        self._names, self._is_batched = answer["wanted"]
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
-        calls = [
-            (prompt.text, rollout.text, prompt.answer)
-            for prompt, rollouts in zip(prompts, completions, strict=True)
-            for rollout in rollouts
-        ]
+        rows = [arguments(prompt, rollouts, self._names) for prompt, rollouts in zip(prompts, completions, strict=True)]
+        requests = (
+            [group for group in rows if group] if self._is_batched else [[row] for group in rows for row in group]
+        )
         try:
-            answers = self._pool.ask(calls)
+            answers = self._pool.ask(requests)
         except CannotStartError as error:
             raise self._cannot_load(str(error)) from error
-        outcomes = iter([self._outcome(answer) for answer in answers])
-        by_prompt = [[next(outcomes) for _ in rollouts] for rollouts in completions]
-        flat = [outcome for group in by_prompt for outcome in group]
+        flat = [
+            outcome
+            for answer, request in zip(answers, requests, strict=True)
+            for outcome in self._outcomes(answer, len(request))
+        ]
+        left = iter(flat)
+        by_prompt = [[next(left) for _ in rollouts] for rollouts in completions]
         num_errors = sum(outcome.kind == "error" for outcome in flat)
         num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
-        if num_errors and self.on_error == "fail":
-            raise self._failure(prompts, by_prompt)
+        if num_errors + num_timeouts:
+            self._tell_failures(prompts, by_prompt)
         if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(flat)):
             raise QuatroError(
                 f"the reward function {self.spec!r} failed on {num_errors + num_timeouts} of {len(flat)} rollouts "
                 f"({num_errors} raised, {num_timeouts} ran longer than {self.timeout_s:g} s)\n"
                 + next((outcome.detail for outcome in flat if outcome.kind == "error"), "")
             )
-        reward = [[outcome.reward for outcome in group] for group in by_prompt]
-        require_usable(prompts, reward)
-        return Scored(reward, [[None] * len(group) for group in reward], num_errors, num_timeouts)
+        grades = [[outcome.grade(is_dropped=self.on_error == "drop") for outcome in group] for group in by_prompt]
+        scored = Scored(grades, num_errors, num_timeouts)
+        require_usable(prompts, scored.reward)
+        return scored
 
-    def _outcome(self, answer: Message | Failure) -> CallOutcome:
+    def _outcomes(self, answer: Message | Failure, count: int) -> list[Outcome]:
         if isinstance(answer, Failure):
             if answer.kind == "not started":
                 raise self._cannot_load(f"its process {answer.detail}")
             if answer.kind == "overdue":
-                return CallOutcome("timeout")
-            return CallOutcome("error", detail=f"the process of the reward function {answer.detail}")
+                return [Outcome("timeout", detail=f"it ran longer than {self.timeout_s:g} s")] * count
+            return [Outcome("error", detail=f"the process of the reward function {answer.detail}")] * count
         if "error" in answer:
-            return CallOutcome("error", detail=str(answer["error"]))
-        if not isinstance(answer.get("reward"), float):
-            raise QuatroError(
-                f"the reward worker sent {answer!r:.200}; expected a reward (does the function write to fds?)"
-            )
-        return CallOutcome("reward", answer["reward"])
+            return [Outcome("error", detail=str(answer["error"]))] * count
+        match answer:
+            case {"rewards": [*found]} if len(found) == count and all("reward" in values for values in found):
+                return [Outcome("reward", values) for values in found]
+        raise QuatroError(f"the reward worker sent {answer!r:.200}; expected rewards (does the function write to fds?)")
 
     def _cannot_load(self, reason: str) -> UsageError:
         return UsageError(
@@ -133,17 +150,28 @@ class FunctionReward(RegisteredReward):
             f"directory):\n{reason}"
         )
 
-    def _failure(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[CallOutcome]]) -> QuatroError:
-        prompt, index, outcome = next(
-            (prompt, index, outcome)
-            for prompt, group in zip(prompts, by_prompt, strict=True)
-            for index, outcome in enumerate(group)
-            if outcome.kind == "error"
-        )
-        return QuatroError(
-            f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}:\n"
-            f"{outcome.detail}"
-        )
+    def _tell_failures(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> None:
+        """Warns of the first failure, the second, the fourth and so on.
+
+        Raises:
+            QuatroError: a function raised, and `on_error` is `fail`.
+        """
+        for prompt, group in zip(prompts, by_prompt, strict=True):
+            for index, outcome in enumerate(group):
+                if outcome.kind == "reward":
+                    continue
+                at = f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}"
+                if outcome.kind == "error" and self.on_error == "fail":
+                    raise QuatroError(
+                        f"{at}:\n{outcome.detail}\nWith `reward.on_error: zero` such a rollout earns 0, with `drop` it "
+                        "is taken out of its group"
+                    )
+                self._num_failed += 1
+                if self._num_failed & (self._num_failed - 1) == 0:
+                    becomes = "is dropped" if self.on_error == "drop" else "earns 0"
+                    _log.warning(
+                        "%s, which %s (failure %d so far): %s", at, becomes, self._num_failed, visible(outcome.detail)
+                    )
 
     def close(self) -> None:
         self._pool.close()

@@ -14,7 +14,7 @@ from evals.errors import DataError, QuatroError
 from evals.grading import close_workers, grade_many
 from evals.grading.extraction import extract
 from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
-from quatro.rewards.base import Groups, Reward, Scored
+from quatro.rewards.base import Groups, Reward, Scored, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
@@ -72,10 +72,8 @@ class MathReward(Reward):
                 len(grades),
             )
         verdicts = iter(grades)
-        correct: list[list[bool | None]] = [[next(verdicts).correct for _ in group] for group in completions]
-        return Scored(
-            [[float(bool(verdict)) for verdict in group] for group in correct], correct, num_errors, num_timeouts
-        )
+        graded = [[verdict(next(verdicts).correct) for _ in group] for group in completions]
+        return Scored(graded, num_errors, num_timeouts)
 
     def second_opinion(
         self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
@@ -83,9 +81,9 @@ class MathReward(Reward):
         """How often math-verify disagrees, over some distinct pairs of extracted answer and reference."""
         verdicts: dict[tuple[str, str], bool] = {}
         for prompt, group, correct in zip(prompts, completions, scored.correct, strict=True):
-            for rollout, verdict in zip(group, correct, strict=True):
+            for rollout, is_correct in zip(group, correct, strict=True):
                 if answer := extract(rollout.text).text:
-                    verdicts[answer, (prompt.answer or "").strip()] = bool(verdict)
+                    verdicts[answer, (prompt.answer or "").strip()] = bool(is_correct)
         self._opinion = self._opinion or SecondOpinion()
         return self._opinion.ask(verdicts, seed)
 

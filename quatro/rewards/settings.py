@@ -10,7 +10,7 @@ from quatro.registry import REWARDS
 from quatro.types import Block
 
 DEFAULT_REWARD = "math"
-OnError = Literal["fail", "zero"]
+OnError = Literal["fail", "zero", "drop"]
 
 
 def known_reward(name: Any) -> str:
@@ -41,7 +41,7 @@ class RewardConfig(Block):
     name: Annotated[str, AfterValidator(known_reward)] = Field(
         DEFAULT_REWARD,
         description=f"how responses are graded: {', '.join(REWARDS)}, or your own module:function; `reward: NAME` is "
-        "short for a block with nothing but the name",
+        "short for a block with nothing but the name, and a list of rewards for a block `sum` of them",
     )
     options: Annotated[Any, WithJsonSchema({"type": "object"})] = Field(
         {},
@@ -64,8 +64,9 @@ class RewardConfig(Block):
     )
     on_error: OnError = Field(
         "fail",
-        description="what an exception does while a response is graded: fail stops the run, and with zero the response "
-        "earns 0, unless half of an iteration's responses fail. math, countdown and code refuse it",
+        description="what an exception does while a response is graded: fail stops the run, with zero the response "
+        "earns 0, and drop takes it out of its group, as it does with one that ran out of time. If half of an "
+        "iteration's responses fail, the run stops. Rewards that run no function refuse it",
     )
 
     @field_validator("options")
@@ -84,6 +85,16 @@ class RewardConfig(Block):
         return value
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all rewards: its own, or those of a sum."""
+        return tuple(part.name for part in getattr(self.options, "rewards", ())) or (self.name,)
+
+    @property
     def is_name_only(self) -> bool:
         """Whether every other key has its default."""
-        return self == RewardConfig(name=self.name)
+        limits = {
+            key: field.default for key, field in type(self).model_fields.items() if key not in ("name", "options")
+        }
+        return not self.options.model_dump(exclude_defaults=True) and all(
+            getattr(self, key) == default for key, default in limits.items()
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import os
 import sys
@@ -16,12 +15,16 @@ from typing import Any
 
 from evals import worker_pool
 from evals.worker_pool import Message, Respond
+from quatro.rewards import calls
+from quatro.rewards.calls import Wanted, call, wanted
 
 MAX_DESCRIPTION_CHARS = 8000
 
 
-def load_function(spec: str, options: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function named `module:function` with ``options`` filled in; the current directory is on the path.
+def load_function(spec: str, options: Mapping[str, Any]) -> tuple[Callable[..., Any], Wanted]:
+    """The function named `module:function` with ``options`` filled in, and what it asks for.
+
+    The current directory is on the path.
 
     Raises:
         TypeError: it is no function, or cannot be called with these options.
@@ -31,34 +34,23 @@ def load_function(spec: str, options: Mapping[str, Any]) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
     if not callable(function):
         raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # written in C; the first call will tell
-        return partial(function, **options)
-    try:
-        signature.bind("prompt", "completion", "answer", **options)
-    except TypeError as error:
-        called = ", ".join(["prompt, completion, answer", *(f"{name}=..." for name in options)])
-        raise TypeError(
-            f"{error}: with these reward.options it is called as ({called}), and its parameters are {signature}"
-        ) from None
-    return partial(function, **options)
+    return partial(function, **options), wanted(function, options)
 
 
-def answer_request(function: Callable[..., Any], arguments: list[Any]) -> Message:
-    """The reward that ``function`` returns or the error that it raises, as a message to the trainer."""
+def answer_request(function: Callable[..., Any], wants: Wanted, rows: list[list[Any]]) -> Message:
+    """The rewards that ``function`` returns or the error that it raises, as a message to the trainer.
+
+    The request without rows asks for what the function asks for.
+    """
     try:
-        result = function(*arguments)
-        if isinstance(result, (str, bytes)) or not hasattr(result, "__float__"):
-            raise TypeError(f"the reward function returned {result!r:.200}; expected a number")
-        return {"reward": float(result)}
+        return {"rewards": call(function, wants, rows)} if rows else {"wanted": wants}
     except Exception as error:
         return {"error": describe(error)}
 
 
 def describe(error: BaseException) -> str:
     """The error and the frames of the user's own code, innermost last, without the frames of this package."""
-    ours = (__file__, worker_pool.__file__, importlib.__file__)
+    ours = (__file__, calls.__file__, worker_pool.__file__, importlib.__file__)
     frames = [
         f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -76,13 +68,13 @@ def exit_with_parent(parent: int) -> None:
 
 
 def prepare() -> Callable[[list[Any], Respond], None]:
-    """What answers a chunk of calls, each the function's arguments; the command names the function and its options."""
+    """What answers a chunk of calls, each a list of rows; the command names the function and its options."""
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
-    function = load_function(sys.argv[1], json.loads(sys.argv[2]))
+    function, wants = load_function(sys.argv[1], json.loads(sys.argv[2]))
 
-    def answer(calls: list[Any], respond: Respond) -> None:
-        for arguments in calls:
-            respond(answer_request(function, arguments))
+    def answer(requests: list[Any], respond: Respond) -> None:
+        for rows in requests:
+            respond(answer_request(function, wants, rows))
 
     return answer
 

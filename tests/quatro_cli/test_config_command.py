@@ -69,7 +69,7 @@ def test_a_reward_that_does_not_exist_is_refused_where_it_is_read(tmp_path: Path
     axis = ["-g", "seed=0,1"] if command[0] == "sweep" else []
     result = CliRunner().invoke(main_app, [*command, str(path), *axis])
     assert result.exit_code == 2
-    assert f"{path}:3: reward: found prose, expected math, countdown, code or module:function" in result.stderr
+    assert f"{path}:3: reward: found prose, expected math, countdown, countdown-distance, code," in result.stderr
 
 
 PAPER, VERL, OURS = "stated by the paper", "verl's default", "our reading"

@@ -48,7 +48,10 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("audit: {prompts: -1}", "audit.prompts: found -1, expected a whole number of at least 0, or all"),
         ("audit: {prompts: true}", "audit.prompts: found true, expected a whole number of at least 0, or all"),
         ("rollouts_per_prompt: 1", "rollouts_per_prompt: found 1, expected at least 2"),
-        ("reward: maths", "reward: found maths, expected math, countdown, code or module:function"),
+        (
+            "reward: maths",
+            "reward: found maths, expected math, countdown, countdown-distance, code,",
+        ),
         ("policy: {zero_stage: 4}", "policy.zero_stage: found 4, expected at most 3"),
         ("policy: {lora: 16}", "policy.lora: found 16, expected a block of keys"),
         ("policy: {lora: {rank: 0}}", "policy.lora.rank: found 0, expected at least 1"),

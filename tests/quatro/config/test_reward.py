@@ -61,10 +61,17 @@ def test_settings_reach_into_a_name(write: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{name: maths}", "reward.name: found maths, expected math, countdown, code or module:function"),
+        (
+            "{name: maths}",
+            "reward.name: found maths, expected math, countdown, countdown-distance, code,",
+        ),
         ("{nam: math}", "reward.nam: unknown key; did you mean reward.name?"),
-        ("3", "reward: found 3, expected math, countdown, code or module:function"),
-        ("[math]", "reward: found [math], expected math, countdown, code or module:function"),
+        (
+            "3",
+            "reward: found 3, expected math, countdown, countdown-distance, code,",
+        ),
+        ("[]", "reward.options.rewards: found [], expected at least one reward"),
+        ("[maths]", "reward.options.rewards"),
         ("{name: [math]}", "reward.name: found [math], expected text"),
         ("{name: math, options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),
         ("{options: {scale: 2}}", "reward.options.scale: unknown key; no keys are known here"),
@@ -77,7 +84,7 @@ def test_settings_reach_into_a_name(write: Any) -> None:
         ("{name: 'm:f', timeout_s: 0}", "reward.timeout_s: found 0, expected more than 0"),
         ("{name: 'm:f', timeout_s: 1e9}", "reward.timeout_s: found 1000000000.0, expected at most 86400"),
         ("{name: 'm:f', workers: 1.5}", "reward.workers: found 1.5, expected a whole number"),
-        ("{name: 'm:f', on_error: drop}", "reward.on_error: found drop, expected one of fail, zero"),
+        ("{name: 'm:f', on_error: skip}", "reward.on_error: found skip, expected one of fail, zero, drop"),
         ("{name: 'm:f', options: {scale: .nan}}", "reward.options.scale: found .nan, expected text, finite numbers"),
         ("{name: 'm:f', option: {}}", "reward.option: unknown key; did you mean reward.options?"),
     ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from quatro.config import load_config
-from quatro.launch.health import REPEAT_EVERY, Watch, problems, startup_warnings
+from quatro.launch.health import REPEAT_EVERY, Watch, problems, prompt_warnings, startup_warnings
 
 GOOD = {
     "step": 1.0,
@@ -19,6 +20,9 @@ GOOD = {
     "reward/errors": 0.0,
     "reward/timeouts": 0.0,
     "rollouts": 100.0,
+    "groups/mixed_share": 0.5,
+    "reward/mean": 0.4,
+    "accuracy/mean": 0.4,
 }
 
 
@@ -33,6 +37,7 @@ def test_a_healthy_iteration_says_nothing():
         ({"length/truncated_share": 0.51}, "truncated", "51%"),
         ({"ratio/ess_share_min": 0.09}, "ess", "9.0%"),
         ({"log_ratio/before_max": 0.2}, "noise", "0.2 nats"),
+        ({"kl/ratio_to_delta": 2.0, "kl/new_old": 4.0}, "kl", r"4 nats.*-s optimizer.lr=7e-05[, ]"),
         ({"reward/errors": 6.0, "reward/timeouts": 5.0}, "reward", "11 of 100"),
     ],
 )
@@ -75,3 +80,35 @@ def test_truncated_training_and_an_idle_delta_are_announced():
     idle = load_config("quickstart", overrides=["inner_updates=auto", "max_inner_updates=1"])
     assert [text.split()[0] for text in startup_warnings(idle)] == ["delta"]
     assert startup_warnings(load_config("quickstart", overrides=["inner_updates=1"], method="gspo")) == []
+
+
+def test_a_run_that_learns_nothing_quotes_a_response_and_names_causes(tmp_path, caplog):
+    row = {"id": "p1", "completion": "\x1b[31m" + "so it is 42. " * 100}
+    (tmp_path / "step-000001.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    watch = Watch(load_config("quickstart"), tmp_path)
+    flat = {**GOOD, "groups/mixed_share": 0.0, "reward/mean": 0.0, "accuracy/mean": 0.0}
+    watch(flat)
+    assert r"The first response, to 'p1': '\x1b[31mso it is 42. so it" in caplog.text
+    assert "does not find the answer" in caplog.text
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 1500
+
+
+@pytest.mark.parametrize(
+    ("flat_steps", "is_told"), [((5,), False), ((5, 6), False), ((5, 6, 7), True), ((5, 6, 8), False)]
+)
+def test_later_it_takes_several_iterations_in_a_row(flat_steps, is_told, caplog):
+    watch = Watch(load_config("quickstart"))
+    for step in range(4, 9):
+        share = 0.0 if step in flat_steps else 0.1
+        watch({**GOOD, "step": float(step), "groups/mixed_share": share, "reward/mean": 1.0})
+    assert ("for 3 iterations" in caplog.text) == is_told
+    assert ("too easy" in caplog.text) == is_told
+
+
+def test_too_few_prompts_for_the_batch_are_said():
+    config = load_config("quickstart")
+    assert prompt_warnings(config, config.prompts_per_step) == []
+    (text,) = prompt_warnings(config, 5)
+    assert f"takes {config.prompts_per_step} prompts and there are 5" in text
+    assert "-s prompts_per_step=5 -s minibatch_prompts=5" in text

@@ -69,14 +69,18 @@ def test_a_function_gets_its_options(arguments, tmp_path):
     [
         ([], "missing a required argument: 'scale'"),
         (["-s", "reward.options.scale=1", "-s", "reward.options.bonus=1"], "unexpected keyword argument 'bonus'"),
-        (["-s", "reward.options.scale=1", "-s", "reward.options.answer=1"], "multiple values for argument 'answer'"),
+        (
+            ["-s", "reward.options.scale=1", "-s", "reward.options.answer=1"],
+            "reward.options has answer, which every rollout has",
+        ),
     ],
 )
 def test_options_that_a_function_does_not_take_are_refused_at_the_start(arguments, tmp_path, settings, says, more):
     done = CliRunner().invoke(app, [*arguments, *SCALED, *settings, *more])
     assert done.exit_code == 2, done.output
     assert says in done.stderr
-    assert "its parameters are (prompt, completion, answer, scale, *, names=())" in " ".join(done.stderr.split())
+    if "answer" not in says:
+        assert "its parameters are (prompt, completion, answer, scale, *, names=())" in " ".join(done.stderr.split())
     assert not (tmp_path / "run").exists()
 
 

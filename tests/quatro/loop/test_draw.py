@@ -12,7 +12,7 @@ from quatro.loop.draw import Drawn, draw, has_signal, overlong_penalty, shaped_r
 from quatro.loop.timing import Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
-from quatro.rewards import Scored
+from quatro.rewards import Grade, Scored
 from quatro.types import Needs, Prompt, Rollout
 
 
@@ -28,7 +28,7 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
 
     def score(prompts: list[Prompt], groups: Any) -> Scored:
         rewards = [rewards_of[int(prompt.id) % len(rewards_of)] for prompt in prompts]
-        return Scored(rewards, [[reward > 0 for reward in group] for group in rewards], num_errors=1)
+        return Scored([[Grade(reward, reward > 0) for reward in group] for group in rewards], num_errors=1)
 
     return SimpleNamespace(
         policy=SimpleNamespace(world=World()),
@@ -80,7 +80,28 @@ def test_overlong_penalty_by_hand():
 
 def test_shaping_leaves_the_rewards_that_are_reported_alone():
     rollouts = [Rollout((1,) * 4, "", "stop"), Rollout((1,) * 10, "", "length")]
-    drawn = Drawn([Prompt("b", "0", "", None, "", (1,))], [rollouts], Scored([[1.0, 1.0]], [[True, True]]))
+    drawn = Drawn([Prompt("b", "0", "", None, "", (1,))], [rollouts], Scored([[Grade(1.0, True)] * 2]))
     assert shaped_rewards(drawn, Needs(overlong_buffer=None), 10) == [[1.0, 0.0]]  # a fifth of 10 is 2 tokens
     assert shaped_rewards(drawn, Needs(), 10) == [[1.0, 1.0]]
     assert drawn.scored.reward == [[1.0, 1.0]]
+
+
+def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without_a_signal():
+    dropped = Grade(0.0, is_dropped=True)
+    grades = [[Grade(1.0), dropped, Grade(0.0)], [dropped, dropped, dropped], [Grade(0.5)] * 3]
+    prompts = [Prompt("b", name, "", None, "", (1,)) for name in "xyz"]
+    groups = [[Rollout((j,), f"{i}{j}", "stop") for j in range(3)] for i in range(3)]
+    drawn = Drawn(prompts, groups, Scored(grades, num_errors=4)).without_dropped()
+    assert [[rollout.text for rollout in group] for group in drawn.groups] == [["00", "02"], ["10"], ["20", "21", "22"]]
+    assert drawn.scored.reward == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
+    assert drawn.prompts == prompts  # the number of prompts decides minibatches and shares
+    assert drawn.scored.num_errors == 4
+
+
+def test_an_iteration_learns_from_what_was_not_dropped():
+    parts = parts_with(Needs(), {0: [0.0, 1.0]})
+    parts.reward.score = lambda prompts, groups: Scored([[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts])
+    learnt, everything = draw(1, parts)
+    assert learnt is everything
+    assert learnt.scored.reward == [[1.0]] * 4
+    assert [len(group) for group in learnt.groups] == [1] * 4

@@ -9,7 +9,7 @@ from quatro.loop.draw import Drawn
 from quatro.loop.iteration import _drawn, _drawn_state
 from quatro.loop.old_logp import mismatch
 from quatro.policy.rows import collate
-from quatro.rewards import Scored
+from quatro.rewards import Grade, Scored
 from quatro.types import Prompt, Rollout
 
 NAN = math.nan
@@ -41,7 +41,7 @@ def test_without_any_row_or_with_an_unknown_number_of_the_trainer_there_is_no_di
 
 
 def test_a_stop_keeps_what_is_known_of_each_response():
-    scored = Scored([[0.0, 1.0]] * 2, [[False, True]] * 2)
+    scored = Scored([[Grade(0.0, False), Grade(1.0, True)]] * 2)
     number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(PROMPTS)}
     state = _drawn_state(Drawn(PROMPTS, GROUPS, scored), number_of)
     assert _drawn(*state, PROMPTS).groups == GROUPS

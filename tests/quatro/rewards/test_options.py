@@ -65,9 +65,10 @@ def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) 
     ("name", "options", "says"),
     [
         ("few", {"bonsu": 2}, "unexpected keyword argument 'bonsu'"),
-        ("few", {"bonsu": 2}, "(prompt, completion, answer, bonsu=...), and its parameters are (prompt, completion"),
+        ("few", {"bonsu": 2}, "its parameters are (prompt, completion, answer, bonus=1.0)"),
+        ("few", {"answer": 2}, "reward.options has answer, which every rollout has of its own"),
         ("judge", {}, "missing a required argument: 'bonus'"),
-        ("textwrap:dedent", {}, "too many positional arguments"),
+        ("textwrap:dedent", {}, "missing a required argument: 'text'"),
     ],
 )
 def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
@@ -96,7 +97,14 @@ def test_what_tells_no_parameters_is_not_refused(functions: Callable[..., Reward
         {"name": "a:f", "timeout_s": 0.0},
         {"name": "a:f", "timeout_s": 1e9},
         {"name": "a:f", "workers": -1},
-        {"name": "a:f", "on_error": "drop"},
+        {"name": "a:f", "on_error": "ignore"},
+        {"name": "format", "options": {"pattern": "("}},
+        {"name": "length", "options": {"short": 9, "long": 9}},
+        {"name": "model", "options": {}},
+        {"name": "sum", "options": {"rewards": []}},
+        {"name": "sum", "options": {"rewards": ["math", {"name": "sum", "options": {"rewards": ["math"]}}]}},
+        {"name": "sum", "options": {"rewards": ["a:f", "b:f"]}},
+        {"name": "sum", "options": {"rewards": [{"name": "math", "timeout_s": 5.0}]}},
         {"name": " a:f"},
         {"name": "a:f()"},
     ],

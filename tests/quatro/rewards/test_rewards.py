@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Reward, RewardConfig, make_reward
+from quatro.rewards import Grade, Reward, RewardConfig, make_reward
 from quatro.rewards import math as math_reward
 from quatro.types import FinishReason, Prompt, Rollout
 
@@ -46,7 +46,8 @@ def test_math_verify_is_asked_about_64_different_pairs_and_may_hang(monkeypatch:
     groups = [[rollout(box), rollout(f"So {box}"), rollout("?")] for box in boxes]
     scored = reward.score(prompts, groups)
     # A verdict of ours turned round makes a disagreement.
-    scored.correct[::7] = [[not verdict for verdict in verdicts] for verdicts in scored.correct[::7]]
+    for group in scored.grades[::7]:
+        group[:] = [Grade(grade.reward, not grade.correct) for grade in group]
     try:
         asked = [reward.second_opinion(prompts, groups, scored, seed) for seed in ("3/1", "3/1", "4/1")]
         first, again, other = (opinion() for opinion in asked)
@@ -83,7 +84,7 @@ def test_countdown_names_a_prompt_that_is_none() -> None:
 
 @pytest.mark.parametrize("spec", ["maths", "", "module:", ":function"])
 def test_an_unknown_reward_is_refused_with_the_known_ones(spec: str) -> None:
-    with pytest.raises(UsageError, match="math, countdown, code or module:function"):
+    with pytest.raises(UsageError, match=r"math, countdown, .*, sum or module:function"):
         make_reward(spec)
 
 

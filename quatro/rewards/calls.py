@@ -1,0 +1,142 @@
+"""How a reward function is called: it gets by name what its parameters ask for. Its worker process imports this."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from quatro.types import Prompt, Rollout
+
+# What a function may ask for, and how it is called in the plural by a function that takes a whole group.
+PLURALS = {
+    "prompt": "prompts",
+    "problem": "problems",
+    "answer": "answers",
+    "completion": "completions",
+    "id": "ids",
+    "row": "rows",
+    "num_tokens": "num_tokens",
+    "finish_reason": "finish_reasons",
+}
+BATCHED = "completions"
+_SINGULARS = {plural: name for name, plural in PLURALS.items()}
+_METRIC_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class Wanted(NamedTuple):
+    """What a function asks for: its parameters by name, without those that the options fill.
+
+    ``names`` is None for a function that tells no parameters (one written in C): it gets (prompt, completion, answer).
+    A function that ``is_batched`` is called once for a prompt, with a list for each parameter.
+    """
+
+    names: tuple[str, ...] | None
+    is_batched: bool
+
+
+def wanted(function: Callable[..., Any], options: Mapping[str, Any]) -> Wanted:
+    """What ``function`` asks for beside its ``options``.
+
+    Raises:
+        TypeError: it cannot be called with the options, or asks for something that there is not.
+    """
+    if taken := [name for name in options if name in PLURALS or name in _SINGULARS]:
+        raise TypeError(f"reward.options has {', '.join(taken)}, which every rollout has of its own: rename it")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # written in C; the first call will tell
+        return Wanted(None, is_batched=False)
+    by_name = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    names = tuple(one.name for one in by_name if one.name in PLURALS or one.name in _SINGULARS)
+    try:
+        signature.bind(**dict.fromkeys(names), **options)
+    except TypeError as error:
+        known = ", ".join(PLURALS)
+        raise TypeError(
+            f"{error}: its parameters are {signature}; each needs a default, a value in reward.options, or one of the "
+            f"names {known} (with {BATCHED}: a list for each)"
+        ) from None
+    return Wanted(names, is_batched=BATCHED in names)
+
+
+def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str] | None) -> list[Any]:
+    """For each rollout the values of ``names``, in their order."""
+    own = {
+        "prompt": prompt.text,
+        "problem": prompt.problem,
+        "answer": prompt.answer,
+        "id": prompt.id,
+        "row": {"id": prompt.id, "problem": prompt.problem, "answer": prompt.answer, **prompt.extra},
+    }
+    chosen = [_SINGULARS.get(name, name) for name in names or ()]
+    if names is None:
+        chosen = ["prompt", "completion", "answer"]
+    rows = []
+    for rollout in rollouts:
+        values = {
+            **own,
+            "completion": rollout.text,
+            "num_tokens": len(rollout.token_ids),
+            "finish_reason": rollout.finish_reason,
+        }
+        rows.append([values[name] for name in chosen])
+    return rows
+
+
+def call(function: Callable[..., Any], wants: Wanted, rows: Sequence[Sequence[Any]]) -> list[dict[str, float]]:
+    """What ``function`` returns for ``rows``, the rollouts of one prompt or a single one: `reward` and metrics of each.
+
+    Raises:
+        TypeError, ValueError: it returned something else.
+        Whatever the function raises.
+    """
+    if wants.names is None:
+        return [returned(function(*rows[0]))]
+    if not wants.is_batched:
+        return [returned(function(**dict(zip(wants.names, rows[0], strict=True))))]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    found = function(**dict(zip(wants.names, columns, strict=True)))
+    if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
+        raise TypeError(
+            f"the reward function returned {found!r:.200}; expected a list with a reward for each completion"
+        )
+    if len(found) != len(rows):
+        raise ValueError(f"the reward function returned {len(found)} rewards for {len(rows)} completions")
+    return [returned(value) for value in found]
+
+
+def returned(value: Any) -> dict[str, float]:
+    """A number, or a mapping with `reward` and other numbers, as the latter.
+
+    Raises:
+        TypeError, ValueError: ``value`` is neither; it says what was expected.
+    """
+    if not isinstance(value, Mapping):
+        return {"reward": _number(value, "the reward function returned")}
+    if "reward" not in value:
+        raise ValueError(f"the reward function returned a mapping without `reward`: {value!r:.200}")
+    found = {"reward": _number(value["reward"], "`reward` is")}
+    for name, number in value.items():
+        if name == "reward":
+            continue
+        if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r:.80} cannot be a metric; expected letters, digits, `_`, `-` and `.` (at most 64)"
+            )
+        found[name] = _number(number, f"`{name}` is")
+        if not math.isfinite(found[name]):
+            raise ValueError(f"`{name}` is {found[name]}; expected a finite number")
+    return found
+
+
+def _number(value: Any, said: str) -> float:
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{said} {value!r:.200}; expected a number")
+    return float(value)

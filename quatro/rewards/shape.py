@@ -1,0 +1,86 @@
+"""Rewards of a response's shape, to stand beside a verdict in a sum: how long it is, and whether it has a form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored
+from quatro.rewards.function import FunctionReward
+from quatro.rewards.settings import RewardConfig
+from quatro.types import Block, Prompt
+
+
+class LengthOptions(Block):
+    """The keys of `reward.options` of `reward: length`."""
+
+    short: int = Field(0, ge=0, description="a response of at most so many tokens earns 1")
+    long: int = Field(description="a response of so many tokens or more earns 0, and between the two it falls linearly")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.long <= self.short:
+            raise ValueError(f"expected long above short ({self.short}), found {self.long}")
+        return self
+
+
+class LengthReward(RegisteredReward):
+    """1 for a short response, falling linearly to 0 for a long one; tokens count, the stop token included."""
+
+    Options: ClassVar[type[Block]] = LengthOptions
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Any prompt will do."""
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> LengthReward:
+        return cls(config.options.short, config.options.long)
+
+    def __init__(self, short: int, long: int) -> None:
+        self._short, self._long = short, long
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        def reward(length: int) -> float:
+            return min(1.0, max(0.0, (self._long - length) / (self._long - self._short)))
+
+        return Scored([[Grade(reward(len(rollout.token_ids))) for rollout in group] for group in completions])
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression of Python: {error}") from None
+    return value
+
+
+class FormatOptions(Block):
+    """The keys of `reward.options` of `reward: format`."""
+
+    pattern: Annotated[str, AfterValidator(_pattern)] = Field(
+        r"\\boxed\{",
+        description="regular expression of Python that is looked for in the response; `.` matches line breaks too, and "
+        "^ and $ are the ends of the response",
+    )
+
+
+def matches(completion: str, pattern: str) -> bool:
+    """Whether ``pattern`` is found in ``completion``."""
+    return re.search(pattern, completion, re.DOTALL) is not None
+
+
+class FormatReward(FunctionReward):
+    """1 for a response in which the pattern is found, else 0.
+
+    It runs in child processes: a response can make some patterns search for hours.
+    """
+
+    Options: ClassVar[type[Block]] = FormatOptions  # type: ignore[assignment]
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> FormatReward:
+        return cls(config, f"{__name__}:{matches.__name__}")

@@ -1,0 +1,142 @@
+"""Several rewards as one: `reward: [math, {name: length, weight: 0.1}]` earns the sum of weight times reward."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
+
+from quatro.rewards.base import Grade, Groups, RegisteredReward, Reward, Scored, require_usable
+from quatro.rewards.settings import RewardConfig, known_reward, reward_class
+from quatro.types import Block, Prompt
+
+
+def _label(value: str) -> str:
+    if not value.replace("-", "_").isidentifier():
+        raise ValueError("expected letters, digits, `_` and `-`")
+    return value
+
+
+class PartConfig(RewardConfig):
+    """One reward of a sum."""
+
+    weight: float = Field(1.0, description="what the reward is multiplied by")
+    label: Annotated[str, AfterValidator(_label)] | None = Field(
+        None, description="its name in the metrics, `reward/parts/LABEL`; null: the reward's name, or the function's"
+    )
+
+    @property
+    def shown(self) -> str:
+        return self.label or self.name.rpartition(":")[2]
+
+
+def _part(value: Any) -> Any:
+    return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
+
+
+def _parts(parts: tuple[PartConfig, ...]) -> tuple[PartConfig, ...]:
+    if not parts:
+        raise ValueError("expected at least one reward")
+    if any(part.name == "sum" for part in parts):
+        raise ValueError("expected rewards that are no sum themselves: write all into one list")
+    twice = [label for label, count in Counter(part.shown for part in parts).items() if count > 1]
+    if twice:
+        raise ValueError(f"expected different labels, and {', '.join(twice)} stands twice: give each a `label`")
+    return parts
+
+
+class SumOptions(Block):
+    """The keys of `reward.options` of `reward: sum`, for which a list is short."""
+
+    rewards: Annotated[
+        tuple[Annotated[PartConfig, BeforeValidator(_part)], ...],
+        Field(strict=False),
+        AfterValidator(_parts),
+    ] = Field(
+        description="the rewards, each a name or a block that may have `weight` and `label` besides",
+        json_schema_extra={"items": {"type": "object"}},
+    )
+
+    @field_serializer("rewards")
+    def _short(self, parts: tuple[PartConfig, ...]) -> list[dict[str, Any]]:
+        """Each with its name and what is not a default, as one would write it."""
+        dumps = [{"name": part.name, **part.model_dump(exclude_defaults=True, exclude={"name"})} for part in parts]
+        return [{key: value for key, value in dump.items() if value != {}} for dump in dumps]
+
+
+def _of_part(grade: Grade, name: str) -> Grade:
+    """The part ``name`` of a sum's grade; only a verdict of 0 or 1 is ever asked for a second opinion."""
+    return Grade(grade.logged[name], None if grade.correct is None else grade.logged[name] > 0)
+
+
+class SumReward(RegisteredReward):
+    """The weighted sum; ``correct`` is that of the first reward that knows it.
+
+    A rollout that one reward drops is dropped. The unweighted rewards are metrics of their own.
+    """
+
+    Options = SumOptions
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Raises DataError for the first prompt that one of the rewards cannot grade."""
+        for part in options.rewards:
+            reward_class(part.name).check(prompts, part.options)
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> SumReward:
+        return cls(config.options.rewards)
+
+    def __init__(self, parts: Sequence[PartConfig]) -> None:
+        self._parts = parts
+        self._rewards: list[Reward] = []
+        with contextlib.ExitStack() as opened:
+            for part in parts:
+                self._rewards.append(reward_class(part.name).open(part))
+                opened.callback(self._rewards[-1].close)
+            opened.pop_all()
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        scored = [reward.score(prompts, completions) for reward in self._rewards]
+        grades = [
+            [self._sum(grades) for grades in zip(*groups, strict=True)]
+            for groups in zip(*(one.grades for one in scored), strict=True)
+        ]
+        found = Scored(grades, sum(one.num_errors for one in scored), sum(one.num_timeouts for one in scored))
+        require_usable(prompts, found.reward)
+        return found
+
+    def _sum(self, grades: Sequence[Grade]) -> Grade:
+        logged = dict[str, float]()
+        for part, grade in zip(self._parts, grades, strict=True):
+            logged[part.shown] = grade.reward
+            logged |= {f"{part.shown}/{name}": value for name, value in grade.logged.items()}
+        return Grade(
+            sum(part.weight * grade.reward for part, grade in zip(self._parts, grades, strict=True)),
+            next((grade.correct for grade in grades if grade.correct is not None), None),
+            logged,
+            any(grade.is_dropped for grade in grades),
+        )
+
+    def second_opinion(
+        self, prompts: Sequence[Prompt], completions: Groups, scored: Scored, seed: str
+    ) -> Callable[[], dict[str, float]]:
+        """Those of all its rewards, each about its own grades."""
+        asked = []
+        for part, reward in zip(self._parts, self._rewards, strict=True):
+            own = [[_of_part(grade, part.shown) for grade in grades] for grades in scored.grades]
+            asked.append(reward.second_opinion(prompts, completions, Scored(own), seed))
+        return lambda: {name: value for metrics in asked for name, value in metrics().items()}
+
+    def environment(self) -> Mapping[str, str]:
+        return {name: value for reward in self._rewards for name, value in reward.environment().items()}
+
+    def device_bytes(self, device: str) -> int:
+        return sum(reward.device_bytes(device) for reward in self._rewards)
+
+    def close(self) -> None:
+        for reward in self._rewards:
+            reward.close()

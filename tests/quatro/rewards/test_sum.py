@@ -1,0 +1,101 @@
+"""Lists of rewards, and the rewards of shape that stand in them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from evals.errors import DataError
+from quatro.config import config_to_yaml, load_config
+from quatro.loop.draw import Drawn
+from quatro.loop.metrics import logged_means
+from quatro.rewards import Grade, RewardConfig, Scored, check_prompts, make_reward
+from quatro.types import Prompt, Rollout
+
+QUESTION = Prompt("mine", "p1", "What is 2 + 2?", "4", "What is 2 + 2?", (1,))
+RUN = "model: embedded:countdown\nmethod: {name: quatro}\ndata: {prompts: countdown}\n"
+
+
+def of(*parts: object) -> RewardConfig:
+    return RewardConfig.model_validate({"name": "sum", "options": {"rewards": parts}})
+
+
+def test_a_sum_weighs_its_parts_and_logs_each() -> None:
+    reward = make_reward(of("math", {"name": "length", "weight": -0.5, "options": {"short": 2, "long": 6}}))
+    rollouts = [Rollout((0,) * n, text, "stop") for n, text in ((2, r"\boxed{4}"), (5, r"\boxed{5}"), (9, "four"))]
+    scored = reward.score([QUESTION], [rollouts])
+    reward.close()
+    assert scored.reward == [[1.0 - 0.5, -0.5 * 0.25, 0.0]]
+    assert scored.correct == [[True, False, False]]  # the verdict of the one that has a notion of it
+    assert [grade.logged for grade in scored.grades[0]] == [
+        {"math": 1.0, "length": 1.0},
+        {"math": 0.0, "length": 0.25},
+        {"math": 0.0, "length": 0.0},
+    ]
+    assert logged_means(scored) == {"reward/parts/length": 1.25 / 3, "reward/parts/math": 1 / 3}
+
+
+def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts_of_mine.py").write_text(
+        "def strict(completion):\n    assert completion\n    return {'reward': 2, 'words': 3}\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    mine = {"name": "parts_of_mine:strict", "on_error": "drop", "label": "mine", "workers": 1}
+    reward = make_reward(of({"name": "format", "options": {"pattern": "^a.b$"}, "workers": 1}, mine))
+    texts = ("a\nb", "", "ab")
+    scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in texts]])
+    assert [grade.is_dropped for grade in scored.grades[0]] == [False, True, False]
+    assert scored.num_errors == 1
+    assert scored.grades[0][0] == Grade(3.0, None, {"format": 1.0, "mine": 2.0, "mine/words": 3.0})
+    assert scored.reward[0][2] == 2.0
+    reward.close()
+
+
+def test_a_search_without_end_ends_at_the_deadline() -> None:
+    reward = make_reward(
+        RewardConfig.model_validate(
+            {"name": "format", "options": {"pattern": "(a+)+$"}, "timeout_s": 1.0, "workers": 1, "on_error": "zero"}
+        )
+    )
+    scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in ("a" * 60 + "b", "aaa")]])
+    reward.close()
+    assert (scored.reward, scored.num_timeouts) == ([[0.0, 1.0]], 1)
+
+
+def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(RUN + "reward:\n  - countdown\n  - {name: countdown-distance, weight: 0.1}\n", encoding="utf-8")
+    config = load_config(str(path))
+    assert config.reward == of("countdown", {"name": "countdown-distance", "weight": 0.1})
+    text = config_to_yaml(config)
+    assert "rewards: [{name: countdown}, {name: countdown-distance, weight: 0.1}]" in text
+    path.write_text(text, encoding="utf-8")
+    assert load_config(str(path)) == config
+    assert load_config(str(path), overrides=["reward=countdown"]).reward == RewardConfig(name="countdown")
+
+
+def test_every_part_checks_the_prompts() -> None:
+    unanswered = Prompt("mine", "p2", "?", None, "?", (1,))
+    check_prompts([QUESTION], of("math", {"name": "length", "options": {"long": 9}}))
+    with pytest.raises(DataError, match=re.escape("prompt 'p2' of mine has no reference answer")):
+        check_prompts([QUESTION, unanswered], of({"name": "length", "options": {"long": 9}}, "math"))
+
+
+def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
+    prompt = Prompt("countdown", "p", "7 2 7 6 2 8 -> 67", None, "", (1,))
+    texts = ("8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63", "8 *7 =56 +7 =63 +6", "9 +7 =16")
+    rollouts = [Rollout((0,), text, "stop") for text in texts] + [Rollout((0,), texts[1], "length")]
+    scored = make_reward("countdown-distance").score([prompt], [rollouts])
+    assert scored.reward == [[1.0, 1 / 5, 0.0, 0.0, 0.0]]
+    assert scored.correct == make_reward("countdown").score([prompt], [rollouts]).correct
+
+
+def test_what_was_dropped_does_not_count_in_the_means() -> None:
+    grades = [[Grade(1.0, logged={"a": 1.0}), Grade(0.0, is_dropped=True)], [Grade(1.0, logged={"a": 0.0, "b": 5.0})]]
+    rollouts = [[Rollout((0,), "", "stop")] * 2, [Rollout((0,), "", "stop")]]
+    drawn = Drawn([QUESTION, QUESTION], rollouts, Scored(grades)).without_dropped()
+    assert logged_means(drawn.scored) == {"reward/parts/a": 0.5, "reward/parts/b": 5.0}
