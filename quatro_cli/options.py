@@ -15,6 +15,8 @@ from quatro_cli import completion
 if TYPE_CHECKING:
     from evals.results.document import Result
 
+    Expander = Callable[[Path], Sequence[tuple[Result, Path]]]
+
 Number = TypeVar("Number", int, float)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -85,8 +87,12 @@ Run = Annotated[Path, run_paths("RUN", "A run directory.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
 SweepTopP = Annotated[
     float | None,
+    typer.Option("--top-p", metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False),
+]
+SweepTemperature = Annotated[
+    float | None,
     typer.Option(
-        "--top-p", metavar="P", help="Use a sweep's samples at this top_p. Default: the only one.", show_default=False
+        "--temperature", metavar="T", help="A sweep's samples at this temperature, if several.", show_default=False
     ),
 ]
 SweepCell = Annotated[
@@ -146,21 +152,23 @@ def numbers(text: str | None, option: str, kind: type[Number]) -> list[Number] |
 def expander(
     paths: Sequence[Path],
     top_p: float | None,
+    temperature: float | None,
     cell: str | None,
     *,
     kind: Literal["curves", "flips", "temperature"] = "curves",
-) -> Callable[[Path], Sequence[tuple[Result, Path]]]:
+) -> Expander:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
     from quatro.sweep import is_sweep, labelled_results
 
-    ignored = [name for name, value in (("--top-p", top_p), ("--cell", cell)) if value is not None]
+    given = {"--top-p": top_p, "--temperature": temperature, "--cell": cell}
+    ignored = [name for name, value in given.items() if value is not None]
     if ignored and not any(is_sweep(path) for path in paths):
         raise usage_error(
             f"{' and '.join(ignored)}: none of the paths is a sweep (a folder with sweep.yaml); leave it out"
         )
     if kind == "curves":
-        return lambda folder: labelled_results(folder, top_p=top_p, cell=cell)
+        return lambda folder: labelled_results(folder, top_p=top_p, temperature=temperature, cell=cell)
     from quatro.sweep import flip_results, temperature_results
 
     averaged = flip_results if kind == "flips" else temperature_results
-    return lambda folder: averaged(folder, top_p=top_p, cell=cell)
+    return lambda folder: averaged(folder, top_p=top_p, temperature=temperature, cell=cell)

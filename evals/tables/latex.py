@@ -100,9 +100,9 @@ class _Writer:
         slug = "-".join(re.findall("[a-z0-9]+", name.lower()))[:60] or "table"
         self.names[slug] += not part
         slug += f"-{self.names[slug]}" if self.names[slug] > 1 else ""
-        caption = f"\\caption{{{_title(title)}}}\\label{{tab:{slug}}}"
+        caption = f"\\caption{{{latex_title(title)}}}\\label{{tab:{slug}}}"
         if part:
-            caption = f"\\addtocounter{{table}}{{-1}}\\caption{{{_title(title)} (continued)}}"
+            caption = f"\\addtocounter{{table}}{{-1}}\\caption{{{latex_title(title)} (continued)}}"
         lines = [f"\\begin{{{environment}}}[htp]", "\\centering\\setlength{\\belowcaptionskip}{4pt}", caption]
         return "\n".join([*lines, *parts, f"\\end{{{environment}}}", ""])
 
@@ -211,13 +211,14 @@ def _head(stub: str, columns: Sequence[Column]) -> list[str]:
                 spans[-1] = (column.group, spans[-1][1], position)
             else:
                 spans.append((column.group, position, position))
-        cells = [f"\\multicolumn{{{last - first + 1}}}{{c}}{{{_title(group)}}}" for group, first, last in spans]
+        cells = [f"\\multicolumn{{{last - first + 1}}}{{c}}{{{latex_title(group)}}}" for group, first, last in spans]
         rules = [f"\\cmidrule(lr){{{first}-{last}}}" for group, first, last in spans if group]
         lines += [" & ".join(["", *cells]) + " \\\\", "".join(rules)]
     return [*lines, " & ".join([latex_text(stub), *(latex_text(column.name) for column in columns)]) + " \\\\"]
 
 
-def _title(text: str) -> str:
-    """Our own titles, with `@k` and `k = 32` as mathematics."""
+def latex_title(text: str) -> str:
+    """Our own titles, with the k of `@k`, `among k` and `k = 32` as mathematics."""
     escaped = " ".join(latex_text(word) for word in text.split())
-    return re.sub(r"\b([kn]) = (\d+)", r"$\1=\2$", re.sub(r"@k\b", "@$k$", escaped))
+    escaped = re.sub(r"(@|\bagainst |\bamong )k\b", r"\1$k$", escaped)
+    return re.sub(r"\b([kn]) = (\d+)", r"$\1=\2$", escaped)

@@ -20,6 +20,7 @@ from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
+from quatro.runs.points import read_points
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "microbatch_tokens", "save_rollouts")
@@ -28,6 +29,7 @@ _NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
 # Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")
 
+SWEEP = "sweep.yaml"
 Leaves = dict[str, str]
 
 
@@ -45,15 +47,19 @@ class _Run(NamedTuple):
     leaves: Leaves
 
 
-def read_curves(paths: Sequence[Path]) -> tuple[list[TrainingCurve], list[str]]:
+def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list[TrainingCurve], list[str]]:
     """A curve for each run at ``paths``, which may be imported, and for each setting of a sweep; and warnings.
 
+    ``cell`` chooses one of a sweep's.
+
     Raises:
-        UsageError: a path is neither a run nor a sweep with runs.
+        UsageError: a path is neither a run nor a sweep with runs, or no sweep has such a cell.
         DataError: a metrics.jsonl is broken, or no run of a sweep has metrics.
     """
     curves: list[TrainingCurve] = []
     warnings: list[str] = []
+    if cell is not None and not any((path / SWEEP).is_file() for path in paths):
+        raise UsageError(f"--cell {cell}: none of the paths is a sweep (a folder with {SWEEP}); leave it out")
     for path in paths:
         if is_imported(path):
             rows = list(read_metrics(path))
@@ -61,8 +67,8 @@ def read_curves(paths: Sequence[Path]) -> tuple[list[TrainingCurve], list[str]]:
         elif (path / "config.yaml").is_file():
             radius = load_config(path).method.kl_radius
             curves.append(TrainingCurve(path.resolve().name, (list(read_metrics(path)),), radius))
-        elif run_folders([path]):
-            found = read_settings([path])
+        elif folders := run_folders([path], cell=cell):
+            found = read_settings(folders)
             warnings += found.warnings
             labels = _full_labels(found.settings)
             curves += [
@@ -120,16 +126,17 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
     return RunSettings([_setting(one, *text) for one, text in zip(runs, texts, strict=True)], warnings)
 
 
-def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Run directories at ``paths``, each once; of a sweep all that have begun, by name.
+def run_folders(paths: Sequence[Path], *, cell: str | None = None) -> list[Path]:
+    """Run directories at ``paths``, each once; of a sweep, or of its ``cell``, all that have begun, as it planned them.
 
     Raises:
-        UsageError: a path is neither a run nor a sweep with runs.
+        UsageError: a path is neither a run nor a sweep with runs, or a sweep has no such cell.
+        DataError: a sweep.yaml is damaged.
     """
     found: dict[Path, Path] = {}
     for path in paths:
         folders = [path] if (path / "config.yaml").is_file() else []
-        folders = folders or sorted(config.parent for config in path.glob("runs/*/config.yaml"))
+        folders = folders or _begun(path, cell)
         if not folders:
             raise UsageError(
                 f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
@@ -138,6 +145,18 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
         for folder in folders:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+def _begun(sweep: Path, cell: str | None) -> list[Path]:
+    folders = sorted(config.parent for config in sweep.glob("runs/*/config.yaml"))
+    points = read_points(sweep / SWEEP) if (sweep / SWEEP).is_file() else {}
+    if cell is not None:
+        known = dict.fromkeys(name for name, _ in points.values() if name)
+        if cell not in known:
+            raise UsageError(f"--cell {cell}: {sweep} has no such cell; known: {', '.join(known) or 'none'}")
+        folders = [folder for folder in folders if points.get(folder.name, ("",))[0] == cell]
+    order = {name: place for place, name in enumerate(points)}
+    return sorted(folders, key=lambda folder: order.get(folder.name, len(order)))
 
 
 def dual_by_count(delta: float, num_rollouts: int, **bounds: float | None) -> DualSolution:

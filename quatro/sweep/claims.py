@@ -81,9 +81,9 @@ class OrderClaim(NamedTuple):
 Measured = Mapping[str, Sequence[Mapping[str, Counts]]]  # label -> a mapping by benchmark for each seed
 
 
-def measured_runs(runs: Sequence[SweptRun], top_p: float) -> Measured:
-    """The counts of each setting at temperature 1, a mapping by benchmark for each seed."""
-    tag, found = Tag(top_p=top_p), dict[str, list[Mapping[str, Counts]]]()
+def measured_runs(runs: Sequence[SweptRun], tag: Tag) -> Measured:
+    """The counts of each setting in the samples ``tag``, a mapping by benchmark for each seed."""
+    found: dict[str, list[Mapping[str, Counts]]] = {}
     for run in runs:
         if is_measured(run.folder, tag):
             label = label_of(run.settings, method=load_config(run.folder).method.name)
@@ -214,9 +214,9 @@ def _text(found: Interval, metric: str, *, signed: bool = False) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def write_claims(runs: Sequence[SweptRun], top_p: float, models: Sequence[str]) -> str | None:
+def write_claims(runs: Sequence[SweptRun], tag: Tag, models: Sequence[str]) -> str | None:
     """The page for a sweep; None where it has none of the paper's numbers."""
-    found = measured_runs(runs, top_p)
+    found = measured_runs(runs, tag)
     known = {series.model for series in paper().series if series.model is not None}
     model = next((Path(name).name for name in models if Path(name).name in known), "Qwen2.5-Math-1.5B")
     numbers = number_claims(found, model)

@@ -7,7 +7,7 @@ Imports no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from evals.results.document import Result, Row, read_result
 from quatro.config import load_config
 from quatro.runs.tag import Tag
 from quatro.sample.measure import UCC
-from quatro.sweep.results import SweptRun, base_folder, chosen_runs, chosen_top_p, label_of, tags_with
+from quatro.sweep.results import SweptRun, base_folder, chosen_runs, chosen_tag, fitting_tags, label_of
 
 NEVER = "never"  # solved by the base
 
@@ -100,7 +100,10 @@ def is_measured(run: Path, tag: Tag) -> bool:
 
 
 def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, **more: str | float | None) -> Row:
-    """The mean over seeds and problems; of one seed the interval is over problems alone."""
+    """The mean of shares over seeds and problems; of one seed the interval is over problems alone.
+
+    An interval of Student's t ends where shares do, at 0 and 1.
+    """
     found = mean_over_seeds_and_problems(value_SP if len(value_SP) > 1 else value_SP.T)
     known: dict[str, Any] = {**more}
     return Row(
@@ -110,8 +113,8 @@ def averaged_row(metric: str, k: int | None, value_SP: Floats, counts: Counts, *
         value=found.mean,
         num_problems=value_SP.shape[1],
         n=counts.n,
-        ci_low=found.low,
-        ci_high=found.high,
+        ci_low=None if found.low is None else max(0.0, found.low),
+        ci_high=None if found.high is None else min(1.0, found.high),
         **known,
     )
 
@@ -152,12 +155,25 @@ def _by_benchmark(group: Mapping[int, Path], tag: Tag) -> list[list[Counts]]:
     return [[found[name] for found in everyone] for name in everyone[0] if all(name in found for found in everyone)]
 
 
-def temperature_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
-    """UCR and pass@1 of every setting, at every temperature that it was sampled at; as `labelled_results` raises."""
-    return _by_setting(folder, top_p, cell, temperature_rows, every_temperature=True)
+def temperature_results(
+    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
+) -> list[tuple[Result, Path]]:
+    """UCR and pass@1 of every setting, at every temperature that it was sampled at, or at one.
+
+    Raises:
+        UsageError: several top_p were measured, and none is chosen; otherwise as `labelled_results`.
+    """
+    tags = fitting_tags(folder, chosen_runs(folder, cell), top_p, temperature)
+    top_ps = sorted({tag.top_p for tag in tags})
+    if len(top_ps) > 1:
+        listed = ", ".join(f"{one:g}" for one in top_ps)
+        raise UsageError(f"{folder} was measured at top_p {listed}; choose one with --top-p")
+    return _by_setting(folder, cell, tags, temperature_rows)
 
 
-def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list[tuple[Result, Path]]:
+def flip_results(
+    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
+) -> list[tuple[Result, Path]]:
     """Flips of every setting against the base that its runs began from; raises as `labelled_results`.
 
     Raises:
@@ -171,32 +187,29 @@ def flip_results(folder: Path, *, top_p: float | None, cell: str | None) -> list
             raise DataError(f"{folder}: the base was not sampled; repeat the sweep's command with --eval")
         return flip_rows(group, base, tag)
 
-    return _by_setting(folder, top_p, cell, rows_at, every_temperature=False)
+    return _by_setting(folder, cell, [chosen_tag(folder, chosen_runs(folder, cell), top_p, temperature)], rows_at)
 
 
 _RowsAt = Callable[[Mapping[int, Path], Tag], list[Row]]  # a setting's run by seed, the tag of its samples
 
 
-def _by_setting(
-    folder: Path, top_p: float | None, cell: str | None, rows_at: _RowsAt, *, every_temperature: bool
-) -> list[tuple[Result, Path]]:
+def _by_setting(folder: Path, cell: str | None, tags: Sequence[Tag], rows_at: _RowsAt) -> list[tuple[Result, Path]]:
+    """The rows of each setting at each of ``tags``, which differ in their temperature alone."""
     runs = chosen_runs(folder, cell)
     cells = list(dict.fromkeys(run.cell for run in runs))
     if len(cells) > 1:
         raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
-    chosen = chosen_top_p(folder, runs, top_p)
     groups: dict[str, list[SweptRun]] = {}
     for run in runs:
         method = load_config(run.folder).method.name
         groups.setdefault(label_of(run.settings, method=method), []).append(run)
     found = []
     for label, members in groups.items():
-        at_chosen = {tag for tag in tags_with(members, UCC) if tag == Tag(tag.temperature, chosen)}
-        for tag in sorted(at_chosen, key=lambda tag: tag.temperature):
-            if tag.temperature != 1 and not every_temperature:
-                continue
+        for tag in tags:
             group = {run.seed: run.folder for run in members if is_measured(run.folder, tag)}
-            name = label if tag.temperature == 1 else f"{label}, T {tag.temperature:g}"
+            if not group:
+                continue
+            name = label if len(tags) == 1 else f"{label}, T {tag.temperature:g}"
             rows = rows_at(group, tag)
             found.append((Result(metric=rows[0].metric, label=name, rows=rows), members[0].folder))
     return found

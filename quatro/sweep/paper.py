@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from evals.errors import DataError, QuatroError
 from evals.figures.curves import curve_panels, curves_figure, published_beside
@@ -40,14 +40,13 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.series import read_settings
-from quatro.runs.tag import Tag
 from quatro.sweep.claims import write_claims
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import (
     base_folder,
     chosen_runs,
-    chosen_top_p,
+    chosen_tag,
     label_of,
     labelled_results,
     labelled_runs,
@@ -67,16 +66,25 @@ MAX_PAIRS = 200  # of answers compared of each problem
 Tell = Callable[[str], None]  # what is made next
 
 
+class _Chosen(TypedDict):
+    top_p: float
+    temperature: float | None
+    cell: str | None
+
+
 class _Sources:
     """The sweep as tables and figures want it; each form is read once."""
 
-    def __init__(self, folder: Path, top_p: float | None, cell: str | None, with_paper: bool) -> None:
+    def __init__(
+        self, folder: Path, top_p: float | None, temperature: float | None, cell: str | None, with_paper: bool
+    ) -> None:
         everything = chosen_runs(folder, None)
         if cell is None and any(run.cell == MAIN_CELL for run in everything):
             cell = MAIN_CELL
         self.folder, self.cell, self.with_paper = folder, cell, with_paper
         self.runs, self.everything = chosen_runs(folder, cell), everything
-        self.top_p = chosen_top_p(folder, self.runs, top_p)
+        self.tag = chosen_tag(folder, self.runs, top_p, temperature)
+        self.temperature = temperature
         self.warnings: list[str] = []
 
     @cached_property
@@ -85,9 +93,12 @@ class _Sources:
 
     @cached_property
     def sources(self) -> Sources:
-        return read_sources(
-            [self.folder], expand=lambda folder: labelled_results(folder, top_p=self.top_p, cell=self.cell)
-        )
+        return read_sources([self.folder], expand=lambda folder: labelled_results(folder, **self.chosen))
+
+    @property
+    def chosen(self) -> _Chosen:
+        """What the functions that read a sweep are called with."""
+        return {"top_p": self.tag.top_p, "temperature": self.tag.temperature, "cell": self.cell}
 
     def entries(self, metric: str) -> list[Entry]:
         entries, warnings = own_entries(self.sources, metric)
@@ -103,13 +114,13 @@ class _Sources:
 
     def samples(self, benchmarks: Sequence[str]) -> dict[str, list[Path]]:
         """Samples files by label: of the first seed of each setting, and of the base they began from."""
-        tag, found = Tag(top_p=self.top_p), dict[str, list[Path]]()
+        found: dict[str, list[Path]] = {}
         for run in self.runs:
             config = load_config(run.folder)
             base = base_folder(self.folder, config.model, config.rollout.max_new_tokens)
             label = label_of(run.settings, method=config.method.name)
             for name, place in (("Base", base), (label, run.folder)):
-                files = [] if place is None else [tag.folder(place) / f"{one}.jsonl" for one in benchmarks]
+                files = [] if place is None else [self.tag.folder(place) / f"{one}.jsonl" for one in benchmarks]
                 if name not in found and (there := [file for file in files if file.is_file()]):
                     found[name] = there
         if not found:
@@ -180,13 +191,14 @@ def _of_settings(figure_of: Callable[[Sequence[RunSetting]], Drawn]) -> Callable
 
 
 def _flips(found: _Sources) -> Drawn:
-    rows, notes = _few(_rows_by_label(flip_results(found.folder, top_p=found.top_p, cell=found.cell)))
+    rows, notes = _few(_rows_by_label(flip_results(found.folder, **found.chosen)))
     held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
     return Drawn(flips_figure(rows, k=DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)), notes)
 
 
 def _temperature(found: _Sources) -> Drawn:
-    results = temperature_results(found.folder, top_p=found.top_p, cell=found.cell)
+    chosen: _Chosen = {**found.chosen, "temperature": found.temperature}
+    results = temperature_results(found.folder, **chosen)
     if len({path.name for _, path in results}) == len(results):
         raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
     rows, notes = _few(_rows_by_label(results))
@@ -240,7 +252,7 @@ _FIGURES = (
     _FigureKind("passk", "Pass@k against k", "", _curves("pass@k")),
     _FigureKind("ucc", "UCC@k against k", "", _curves("ucc@k")),
     _FigureKind("limitation", "Limits of clipping", "fig:limitation", _of_settings(limitation_figure)),
-    _FigureKind("delta-lambda", "delta and lambda", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
+    _FigureKind("delta-lambda", "δ and λ", "fig:delta_lambda", _of_settings(delta_lambda_figure)),
     _FigureKind("entropy", "Entropy during training", "fig:entropy", _of_settings(entropy_figure)),
     _FigureKind("stability", "Stale and large updates", "fig:stability", _of_settings(stability_figure)),
     _FigureKind("similarity", "Similarity of correct answers", "fig:output_sim", _similarity),
@@ -258,21 +270,22 @@ def write_paper(
     out: Path,
     *,
     top_p: float | None = None,
+    temperature: float | None = None,
     cell: str | None = None,
     with_paper: bool = True,
     tell: Tell | None = None,
 ) -> PaperPage:
     """Writes every table and figure that the sweep in ``folder`` has the numbers for, and README.md about them.
 
-    ``top_p`` None is the only one that was measured, ``cell`` None the cell `main` or, without one, all of them;
-    ``with_paper`` puts the published numbers beside the sweep's.
+    ``top_p`` and ``temperature`` None are the only ones that were measured (a temperature of 1 goes first), ``cell``
+    None the cell `main` or, without one, all of them; ``with_paper`` puts the published numbers beside the sweep's.
 
     Raises:
-        UsageError: an unknown cell, or samples at several top_p of which none is chosen.
+        UsageError: an unknown cell, or several ways of sampling of which none is chosen.
         DataError: not a sweep, or none of its runs is done.
         MissingError: matplotlib is not installed.
     """
-    found, page = _Sources(folder, top_p, cell, with_paper), PaperPage(out)
+    found, page = _Sources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
     for table in _TABLES:
         _say(tell, table.title)
         _remove(out / "tables", table.name, ("tex", "csv", "md"))
@@ -303,10 +316,10 @@ def write_paper(
     _write(out / "paper.tex", document(page))
     _say(tell, "claims")
     (out / "claims.md").unlink(missing_ok=True)
-    claims = write_claims(found.runs, found.top_p, found.models)
+    claims = write_claims(found.runs, found.tag, found.models)
     if claims is not None:
         _write(out / "claims.md", claims)
-    _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, top_p=found.top_p))
+    _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
 
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from evals.figures.sheet import WIDTHS
+from evals.results.paper import paper
+from evals.tables.latex import latex_title
 from evals.tables.parts import Table
 from evals.text import visible
+from quatro.runs.tag import Tag
 
 NOTES = "notes.md"  # in the sweep's folder: what its page says first
 
@@ -43,7 +47,7 @@ class PaperPage:
 
 
 def document(page: PaperPage) -> str:
-    """A LaTeX document of all tables and figures."""
+    """A LaTeX document of all tables and figures, these as large as they are drawn."""
     lines = [
         r"\documentclass{article}",
         r"\usepackage[margin=2cm]{geometry}",
@@ -53,8 +57,8 @@ def document(page: PaperPage) -> str:
         *(rf"\input{{tables/{made.name}.tex}}" + "\n\\clearpage" for made in page.tables),
         *(
             "\\begin{figure}[p]\\centering\n"
-            rf"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
-            f"\n\\caption{{{made.title}}}\n\\end{{figure}}"
+            rf"\includegraphics[width={WIDTHS['page']}in,height=.88\textheight,keepaspectratio]{{figures/{made.name}.pdf}}"
+            f"\n\\caption{{{latex_title(made.title)}}}\n\\end{{figure}}"
             for made in page.figures
         ),
         r"\end{document}",
@@ -62,16 +66,16 @@ def document(page: PaperPage) -> str:
     return "\n".join(lines)
 
 
-def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str], top_p: float) -> str:
+def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str], tag: Tag) -> str:
     """The page about the sweep in ``folder``, Markdown: its notes, what is missing, then everything that is there."""
     notes = folder / NOTES
     lines = [
         f"# {visible(folder.resolve().name)}",
         "",
         *([notes.read_text(encoding="utf-8").strip(), ""] if notes.is_file() else []),
-        f"{num_runs} finished runs of {', '.join(map(visible, models))}, measured at temperature 1 and "
-        f"top_p {top_p:g}. Every table is in [tables](tables) as LaTeX, CSV and Markdown, every figure in "
-        "[figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all of them.",
+        f"{num_runs} finished runs of {', '.join(map(visible, models))}, measured at temperature "
+        f"{tag.temperature:g} and top_p {tag.top_p:g}{_unlike_paper(tag)}. Every table is in [tables](tables) as "
+        "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all.",
         "",
         *(
             ["[claims.md](claims.md) says which of the paper's numbers and orders it agrees with.", ""]
@@ -87,6 +91,11 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
         lines += [f"## {made.title}{_of_paper(made.label)}", "", f"![{made.title}](figures/{made.name}.png)", ""]
         lines += [f"{note}\n" for note in made.notes]
     return "\n".join(lines)
+
+
+def _unlike_paper(tag: Tag) -> str:
+    temperature, top_p = paper().sampling["temperature"], paper().sampling["top_p"]
+    return "" if tag == Tag(temperature, top_p) else f" (the paper: temperature {temperature:g} and top_p {top_p:g})"
 
 
 def _of_paper(label: str) -> str:

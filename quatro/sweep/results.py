@@ -86,18 +86,20 @@ def label_of(settings: Mapping[str, str], *, method: str) -> str:
     return " ".join([head, *rest, *([f"({preset})"] if preset != "paper" else [])])
 
 
-def labelled_results(folder: Path, *, top_p: float | None = None, cell: str | None = None) -> list[SweptResult]:
+def labelled_results(
+    folder: Path, *, top_p: float | None = None, temperature: float | None = None, cell: str | None = None
+) -> list[SweptResult]:
     """Pass@k, UCC@k and final entropy of every finished run, and of the untrained models, first in each cell.
 
-    ``top_p`` None is the only one that was measured; ``cell`` None is all of them. The model stands as a heading, with
-    the cell where it has several.
+    ``top_p`` and ``temperature`` choose among the samples as `chosen_tag` does; ``cell`` None is all of them. The model
+    stands as a heading, with the cell where it has several.
 
     Raises:
-        UsageError: nothing was measured at ``top_p``, or at several of which none is chosen; an unknown cell.
+        UsageError: as `chosen_tag`; an unknown cell.
         DataError: not a sweep, none of its runs is done, or a result cannot be read.
     """
     runs = chosen_runs(folder, cell)
-    tag = Tag(top_p=chosen_top_p(folder, runs, top_p))
+    tag = chosen_tag(folder, runs, top_p, temperature)
     found: list[SweptResult] = []
     trained = []
     headings_with_base = set()
@@ -169,20 +171,46 @@ def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
     return [run for run in runs if run.cell == cell]
 
 
-def chosen_top_p(folder: Path, runs: Sequence[SweptRun], wanted: float | None) -> float:
-    """``wanted``, or the only one that was measured.
+def chosen_tag(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temperature: float | None) -> Tag:
+    """The samples of a sweep at this ``top_p`` and ``temperature``; None is the only one that was measured.
+
+    A temperature of 1 goes before others that were measured beside it.
 
     Raises:
-        UsageError: nothing was measured at ``wanted``, or at several of which none is chosen.
+        UsageError: nothing was measured like this, or several ways of sampling fit.
     """
-    tags = tags_with(runs, PASSK)
-    known = sorted(tag.top_p for tag in tags if tag == Tag(top_p=tag.top_p))
-    shown = ", ".join(f"{top_p:g}" for top_p in known) or "nothing"
-    if wanted is None and len(known) > 1:
-        raise UsageError(f"{folder} was measured at top_p {shown}; choose one with --top-p")
-    if wanted is not None and wanted not in known:
-        raise UsageError(f"--top-p {wanted:g}: {folder} was measured at {shown}; `quatro sweep --eval` measures")
-    return wanted if wanted is not None else (known or [1.0])[0]
+    fitting = fitting_tags(folder, runs, top_p, temperature)
+    if temperature is None:
+        fitting = [tag for tag in fitting if tag.temperature == 1] or fitting
+    if len(fitting) > 1:
+        values = {"--temperature": {t.temperature for t in fitting}, "--top-p": {t.top_p for t in fitting}}
+        options = " and ".join(option for option, found in values.items() if len(found) > 1)
+        raise UsageError(f"{folder} was measured at {_listed(fitting)}; choose one with {options}")
+    return fitting[0] if fitting else Tag()
+
+
+def fitting_tags(folder: Path, runs: Sequence[SweptRun], top_p: float | None, temperature: float | None) -> list[Tag]:
+    """Every way of sampling that was measured, at this ``top_p`` and ``temperature`` where they are given.
+
+    Raises:
+        UsageError: one of them was given, and nothing was measured at it.
+    """
+    known = sorted(
+        (tag for tag in tags_with(runs, PASSK) if tag == Tag(tag.temperature, tag.top_p)),
+        key=lambda tag: (tag.temperature, tag.top_p),
+    )
+    given = {"--top-p": top_p, "--temperature": temperature}
+    fitting = [tag for tag in known if top_p in (None, tag.top_p) and temperature in (None, tag.temperature)]
+    if not fitting and (top_p, temperature) != (None, None):
+        asked = " ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
+        held = f"{folder} was measured at {_listed(known) or 'nothing'}"
+        raise UsageError(f"{asked}: {held}; `quatro sweep --eval` measures")
+    return fitting
+
+
+def _listed(tags: Sequence[Tag]) -> str:
+    """``T 0.6, top_p 0.7 | T 1, top_p 0.7``."""
+    return " | ".join(f"T {tag.temperature:g}, top_p {tag.top_p:g}" for tag in tags)
 
 
 def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:

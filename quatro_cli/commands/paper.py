@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.options import Json, SweepCell, SweepTopP, run_paths
+from quatro_cli.options import Json, SweepCell, SweepTemperature, SweepTopP, run_paths
 from quatro_cli.output import output
 
 
@@ -18,6 +18,7 @@ def paper(
         bool, typer.Option("--with-paper/--without-paper", help="Put the published numbers beside the sweep's.")
     ] = True,
     top_p: SweepTopP = None,
+    temperature: SweepTemperature = None,
     cell: SweepCell = None,
     json: Json = False,
 ) -> None:
@@ -33,7 +34,9 @@ def paper(
     """
     from quatro.sweep.paper import write_paper
 
-    page = write_paper(sweep, out, top_p=top_p, cell=cell, with_paper=with_paper, tell=output.info)
+    page = write_paper(
+        sweep, out, top_p=top_p, temperature=temperature, cell=cell, with_paper=with_paper, tell=output.info
+    )
     output.warn(*page.warnings)
     if json:
         names = {kind: [made.name for made in found] for kind, found in vars(page).items() if kind[0] in "tf"}

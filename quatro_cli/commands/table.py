@@ -11,6 +11,7 @@ import typer
 
 from quatro_cli.options import (
     SweepCell,
+    SweepTemperature,
     SweepTopP,
     WholePaper,
     WithPaper,
@@ -108,6 +109,7 @@ def table(
     labels: Labels = None,
     models: Models = None,
     top_p: SweepTopP = None,
+    temperature: SweepTemperature = None,
     cell: SweepCell = None,
     out: Out = None,
 ) -> None:
@@ -141,7 +143,7 @@ def table(
     if layout is Layout.tidy:
         chosen_by["--labels"] = labels
         _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")
-        _write_tidy(paths, format, out, expand=expander(paths, top_p, cell))
+        _write_tidy(paths, format, out, expand=expander(paths, top_p, temperature, cell))
         return
     if format is Format.parquet:
         raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
@@ -149,7 +151,7 @@ def table(
     if standalone and format is not Format.latex:
         raise usage_error(f"--standalone is for --format latex, found {format.value}")
     if layout in (Layout.settings, Layout.cost):
-        _refuse({**chosen_by, "--ci": ci, "--top-p": top_p}, f"the layout {layout.value}")
+        _refuse({**chosen_by, "--ci": ci, "--top-p": top_p, "--temperature": temperature}, f"the layout {layout.value}")
         tables = _tables_of_runs(paths, layout, cell, asked.labels)
         _finish(format, layout.value, tables, digits, ci=False, standalone=standalone, out=out)
         return
@@ -158,7 +160,7 @@ def table(
         _refuse({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
         return
-    sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, cell))
+    sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
     chosen, tables = _tables(sources, layout, metric, asked)
     _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
 

@@ -88,6 +88,14 @@ def test_the_tables_are_those_that_the_chances_make(sweep, tmp_path):
     assert all(one.reason for one in page.missing)
 
 
+@pytest.mark.latex
+def test_the_document_of_all_tables_and_figures_compiles(sweep, tmp_path, compile_latex):
+    write_paper(sweep, tmp_path)
+    log = compile_latex((tmp_path / "paper.tex").read_text(encoding="utf-8"))
+    assert "Overfull \\hbox" not in log
+    assert "Float too large" not in log
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -8,7 +8,7 @@ from typing import Annotated
 from quatro_cli.commands.plot import results, runs
 from quatro_cli.commands.plot.printing import Printing, printed
 from quatro_cli.help import App
-from quatro_cli.options import run_paths, usage_error
+from quatro_cli.options import SweepCell, run_paths, usage_error
 from quatro_cli.output import output
 
 app = App()
@@ -31,6 +31,7 @@ def training(
         list[Path],
         run_paths("RUN|SWEEP", "Run directories, each a curve; or sweeps, whose seeds are thin lines around a mean."),
     ],
+    cell: SweepCell = None,
     *,
     printing: Printing,
 ) -> None:
@@ -42,7 +43,7 @@ def training(
     \b
     Examples:
       quatro plot training runs/quickstart-quatro-0
-      quatro plot training sweeps/delta --width page -o training.pdf
+      quatro plot training sweeps/paper-math --cell main -o training.pdf
       quatro plot training runs/*-quatro-0 runs/*-gspo-0 -o compare.svg
     """
     from evals.figures.training import training_figure
@@ -50,7 +51,7 @@ def training(
 
     if printing.out is None and len(runs) > 1:
         raise usage_error(f"{len(runs)} runs need a place for their common figure; for example -o training.png")
-    curves, warnings = read_curves(runs)
+    curves, warnings = read_curves(runs, cell=cell)
     output.warn(*warnings)
     figure = training_figure(curves, sheet=printing.sheet)
     printing.save(figure, "training", default=runs[0] / "figures" / "training.png")

@@ -20,7 +20,7 @@ from quatro_cli.commands.eval.options import (
     require,
 )
 from quatro_cli.commands.plot.printing import Printing, printed
-from quatro_cli.options import Benchmarks, SweepCell, SweepTopP, expander, run_paths, split
+from quatro_cli.options import Benchmarks, SweepCell, SweepTemperature, SweepTopP, expander, run_paths, split
 from quatro_cli.output import output
 
 Results = Annotated[
@@ -47,6 +47,7 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
         results: Results,
         benchmarks: Benchmarks,
         top_p: SweepTopP = None,
+    temperature: SweepTemperature = None,
         cell: SweepCell = None,
         with_paper: WithPaper = False,
         *,
@@ -56,7 +57,7 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
         from evals.results.entries import own_entries
         from evals.results.reading import named_by_samples, read_sources
 
-        sources = named_by_samples(read_sources(results, expand=expander(results, top_p, cell)))
+        sources = named_by_samples(read_sources(results, expand=expander(results, top_p, temperature, cell)))
         entries, warnings = own_entries(sources, metric)
         published, notes = published_beside(metric, entries) if with_paper else ([], [])
         output.warn(*warnings, *notes)
@@ -106,6 +107,7 @@ def flips(
         typer.Option("--k", metavar="K", min=1, help="k of flip@k. Default: 16, else the smallest in the files."),
     ] = None,
     top_p: SweepTopP = None,
+    temperature: SweepTemperature = None,
     cell: SweepCell = None,
     *,
     printing: Printing,
@@ -127,7 +129,7 @@ def flips(
         results,
         (FLIP, FLIP_AT_K),
         made_by="quatro eval flips BASE TUNED -o FILE",
-        expand=expander(results, top_p, cell, kind="flips"),
+        expand=expander(results, top_p, temperature, cell, kind="flips"),
     )
     if k is None:
         held = {row.k for found in rows.values() for row in found if row.k is not None}
@@ -155,7 +157,14 @@ def similarity(results: Results, *, printing: Printing) -> None:
 
 
 @printed
-def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = None, *, printing: Printing) -> None:
+def side_by_side(
+    results: Results,
+    top_p: SweepTopP = None,
+    temperature: SweepTemperature = None,
+    cell: SweepCell = None,
+    *,
+    printing: Printing,
+) -> None:
     """Draw UCR beside pass@1, a bar for each set of samples.
 
     The files are those of `quatro eval side-by-side`, or several of `quatro eval ucc`.
@@ -172,7 +181,7 @@ def side_by_side(results: Results, top_p: SweepTopP = None, cell: SweepCell = No
         results,
         ("ucr", "pass@k", "ucc@k"),
         made_by="quatro eval side-by-side FILES -o FILE",
-        expand=expander(results, top_p, cell, kind="temperature"),
+        expand=expander(results, top_p, temperature, cell, kind="temperature"),
     )
     printing.save(temperature_figure(rows, sheet=printing.sheet), "side-by-side")
 

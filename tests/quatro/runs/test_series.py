@@ -9,7 +9,7 @@ import pytest
 
 from evals.errors import DataError, UsageError
 from quatro.config import config_to_yaml, load_config
-from quatro.runs.series import positive_advantages, read_settings, run_folders
+from quatro.runs.series import positive_advantages, read_curves, read_settings, run_folders
 
 
 @pytest.fixture
@@ -114,6 +114,20 @@ def test_a_sweep_stands_for_its_runs(make_run, tmp_path):
     assert run_folders([tmp_path / "sweep", first]) == [first, second]
     with pytest.raises(UsageError, match="neither a run directory"):
         run_folders([tmp_path / "nothing"])
+
+
+def test_runs_of_a_sweep_come_as_planned_and_a_cell_can_be_chosen(make_run, tmp_path):
+    runs = {name: make_run(name, method=name, folder="sweep/runs") for name in ("dapo", "grpo", "quatro")}
+    (tmp_path / "sweep/sweep.yaml").write_text(
+        "points: {quatro: {}, grpo: {}, dapo: {}}\ncells: {quatro: A, grpo: A, dapo: B}\n", encoding="utf-8"
+    )
+    sweep = tmp_path / "sweep"
+    assert run_folders([sweep]) == [runs["quatro"], runs["grpo"], runs["dapo"]]
+    assert run_folders([sweep], cell="A") == [runs["quatro"], runs["grpo"]]
+    with pytest.raises(UsageError, match="known: A, B"):
+        read_curves([sweep], cell="C")
+    with pytest.raises(UsageError, match="none of the paths is a sweep"):
+        read_curves([runs["dapo"]], cell="A")
 
 
 @pytest.mark.parametrize("delta", [0.1, 0.01, 0.001])

@@ -120,7 +120,7 @@ def test_cells_are_headings_and_can_be_chosen(tmp_path):
     assert [*labelled_runs([folder], cell="B")] == ["Ours delta=0.1"]
     with pytest.raises(UsageError, match="known: A, B"):
         labelled_results(folder, top_p=1, cell="C")
-    with pytest.raises(UsageError, match=r"measured at top_p 0\.7, 1; choose one with --top-p"):
+    with pytest.raises(UsageError, match=r"measured at T 1, top_p 0\.7 \| T 1, top_p 1; choose one with --top-p"):
         labelled_results(folder)
     with pytest.raises(UsageError, match=r"--top-p 0\.5"):
         labelled_results(folder, top_p=0.5)
@@ -175,6 +175,42 @@ def test_flips_and_unique_ratios_are_means_over_seeds_and_problems(sweep):
     # Clusters of the three problems: 0, 2, 3 with seed 0 and 1, 2, 3 with seed 2, of 8 samples each.
     assert rows["ucr"].value == pytest.approx((5 + 6) / 2 / 3 / N)
     assert rows["pass@k"].value == pytest.approx((10 + 12) / 2 / 24)
+
+
+def test_a_sweep_of_one_way_of_sampling_needs_no_choice_whatever_its_temperature(tmp_path, sweep):
+    plan = plan_sweep("quickstart", [Axis("method.name", ("gspo",))])
+    warm = make_sweep(tmp_path / "warm", plan, tags=("T0.6-p0.7",))
+    for sampled in (labelled_results(warm), labelled_results(warm, top_p=0.7), labelled_results(warm, temperature=0.6)):
+        assert {one.path.parent.name for one in sampled if one.result.metric == "pass@k"} == {"T0.6-p0.7"}
+    assert [result.label for result, _ in flip_results(warm)] == ["GSPO"]
+    assert [result.label for result, _ in temperature_results(warm)] == ["GSPO"]
+    with pytest.raises(UsageError, match=r"--temperature 1: .* was measured at T 0\.6, top_p 0\.7; "):
+        labelled_results(warm, temperature=1)
+
+
+def test_of_several_ways_of_sampling_the_error_names_them_and_the_option_that_chooses(tmp_path):
+    plan = plan_sweep("quickstart", [Axis("method.name", ("gspo",))])
+    folder = make_sweep(tmp_path / "s", plan, tags=("T0.6-p0.7", "T1.5-p0.7", "T1.5-p1"))
+    listed = r"T 0\.6, top_p 0\.7 \| T 1\.5, top_p 0\.7"
+    with pytest.raises(UsageError, match=rf"{listed} \| T 1\.5, top_p 1; choose one with --temperature and --top-p$"):
+        labelled_results(folder)
+    with pytest.raises(UsageError, match=rf"{listed}; choose one with --temperature$"):
+        labelled_results(folder, top_p=0.7)
+    with pytest.raises(UsageError, match=r"choose one with --top-p$"):
+        flip_results(folder, temperature=1.5)
+    assert labelled_results(folder, top_p=0.7, temperature=1.5)
+    assert [result.label for result, _ in temperature_results(folder, top_p=0.7)] == ["GSPO, T 0.6", "GSPO, T 1.5"]
+    assert [result.label for result, _ in temperature_results(folder, top_p=0.7, temperature=1.5)] == ["GSPO"]
+    result = runner.invoke(app, ["table", str(folder), "--top-p", "1", "--format", "csv"])
+    assert result.exit_code == 0, result.output
+    result = runner.invoke(app, ["table", str(folder), "--temperature", "1.5"])
+    assert (result.exit_code, "choose one with --top-p" in result.stderr) == (2, True)
+
+
+def test_the_interval_of_a_share_ends_at_0_and_1(tmp_path):
+    plan = plan_sweep("quickstart", [Axis("method.name", ("gspo",))])
+    rows = temperature_results(make_sweep(tmp_path / "s", plan))[0][0].rows
+    assert [(row.ci_low, row.ci_high) for row in rows if row.metric == "pass@k"] == [(0.0, 1.0)]  # 0, 2 and 8 of 8
 
 
 def test_counts_that_were_not_kept_are_an_error_that_says_what_to_do(sweep):
