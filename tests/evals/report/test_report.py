@@ -7,11 +7,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
+from evals.report import page
 from evals.report.document import MOST_POINTS, Document, document, rounded
 from evals.report.model import Report, ReportRun, ReportSamples
 from evals.report.page import embedded, report_page
@@ -19,6 +21,7 @@ from evals.report.problems import spread
 from evals.report.samples import result_rows, view_samples
 from evals.samples.types import Sample, Samples
 
+CSS = Path(page.__file__).with_name("assets") / "report.css"
 HOSTILE = "</script><img src=x onerror=alert(1)> \x1b[31m \u202e \u2028 {{SCRIPT}} <!-- & "
 
 
@@ -236,3 +239,9 @@ def test_node_takes_the_script_of_the_page(tmp_path):
     file.write_text(script_of(report_page(document(Report("t", [], [run()])))), encoding="utf-8")
     checked = subprocess.run(["node", "--check", file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_page_has_the_colours_of_figures_but_where_they_would_vanish_on_a_dark_ground():
+    on_dark = re.search(r"@media screen and \(prefers-color-scheme: dark\) \{.*?\n\}", CSS.read_text(), re.DOTALL)
+    assert on_dark is not None
+    assert re.findall(r"--c\d:", CSS.read_text()) == re.findall(r"--c\d:", on_dark[0])
