@@ -20,6 +20,7 @@ _STATED: Mapping[str, tuple[Any, ...]] = {
     "rollouts_per_prompt": (8,),
     "minibatch_prompts": (64,),
     "rollout.temperature": (1.0,),
+    "rollout.top_p": (1.0,),
     "rollout.max_new_tokens": (1024, 3072),
     "rollout.gpu_memory_utilization": (0.8,),
     "optimizer.name": ("adamw",),
@@ -32,7 +33,6 @@ _STATED: Mapping[str, tuple[Any, ...]] = {
 # The defaults of verl 0.9.1 that hold where the paper states nothing.
 _VERL: Mapping[str, Any] = {
     "data.max_prompt_tokens": 512,
-    "rollout.top_p": 1.0,
     "rollout.top_k": 0,
     "optimizer.betas": (0.9, 0.999),
     "optimizer.max_grad_norm": 1.0,

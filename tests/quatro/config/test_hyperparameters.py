@@ -18,6 +18,7 @@ def test_each_value_has_its_source():
         "Weight decay": STATED,
         "clip_low": STATED,
         "Learning rate": SET,
+        "top_p": STATED,
         "Warm-up steps": VERL,
         "Prompt template": CHOSEN,
         "aggregate": OURS,
