@@ -181,6 +181,10 @@ class Output:
         except ValueError:  # closed
             return False
 
+    def width(self, name: StreamName) -> int:
+        """How many columns a terminal has."""
+        return self._console(name).width
+
     def flush(self) -> None:
         """Push out what is buffered.
 

@@ -127,6 +127,13 @@ def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, 
     return everything
 
 
+def sampled_last(evaluation: SweepEvaluation, run: Path, tag: Tag) -> str | None:
+    """The benchmark whose samples were written last: of those that are being drawn, the one that is."""
+    files = {name: tag.folder(run) / f"{Path(name).stem}.jsonl" for name in evaluation.benchmarks}
+    written = {name: file.stat().st_mtime for name, file in files.items() if file.is_file()}
+    return max(written, key=lambda name: written[name], default=None)
+
+
 def _value(result: Result, metric: str, benchmark: str, k: int) -> float | None:
     rows = [row.value for row in result.rows if (row.metric, row.benchmark, row.k) == (metric, benchmark, k)]
     return rows[0] if rows else None

@@ -41,7 +41,8 @@ from quatro.sweep.summary import PointOutcome, write_summary
 BOARD_S = 0.5
 
 SweepProgress = Callable[[int, str], None]  # (points done, what happened last)
-Board = Callable[[Mapping[str, str]], None]  # what each point that is not done does: waits, trains, is sampled, failed
+# What each point that is not done does: waits, trains, resumes, is sampled, is measured, failed.
+Board = Callable[[Mapping[str, str]], None]
 
 
 def all_points(plan: SweepPlan, evaluation: SweepEvaluation | None) -> list[Point]:
@@ -214,8 +215,8 @@ class _Sweep:
                 self.children.wait_while(lambda: is_locked(run))
             if self.children.is_stopping or self._is_trained(point):
                 return
-            self._say(point, "trains")
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
+            self._say(point, "resumes" if has_begun else "trains")
             own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point)), "-o", str(run)]
             command = launched([*self.train_command, *own], point.config.processes or 1)
             code = self.children.run(command, _log(self.folder, point), slot, is_first=True)
@@ -237,6 +238,7 @@ class _Sweep:
                 if code != LockedError.exit_code or self.children.is_stopping:
                     return
                 time.sleep(1.0)  # the child of a killed sweep still draws into this file
+            self._say(point, f"is measured, {tag}")
             measure_samples(tag.folder(run), n=evaluation.n, label=point.name)
 
 

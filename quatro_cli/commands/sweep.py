@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.options import AllowUnsafe, DryRun, Json, Set, numbers, split, usage_error
-from quatro_cli.output import Panel, output
+from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from quatro.sweep import (
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
         SweepPlan,
         SweepProgress,
     )
-    from quatro_cli.output import View
-
-SHOWN_ROWS = 12  # of the live table: what runs and what failed come first
-
 
 ConfigOrSweep = Annotated[
     str,
@@ -187,7 +183,7 @@ def _run(
             ensure_model(model)  # once, before points that would wait for each other start
     command = [sys.executable, "-m", "quatro_cli"]
     with StopRequest(notify=output.warn) as stop, ExitStack() as stack:
-        progress, board = _reporters(plan, folder, points, stack)
+        progress, board = _reporters(folder, points, evaluation, stack)
         outcomes = run_sweep(
             plan,
             folder,
@@ -280,37 +276,16 @@ def _seeds(text: str) -> list[int]:
 
 
 def _reporters(
-    plan: SweepPlan, folder: Path, points: Sequence[Point], stack: ExitStack
+    folder: Path, points: Sequence[Point], evaluation: SweepEvaluation | None, stack: ExitStack
 ) -> tuple[SweepProgress | None, Board | None]:
     """On a terminal a table that is redrawn in place, elsewhere a line for whatever happens."""
     if not output.is_terminal("stderr"):
         return lambda done, note: output.info(f"{done}/{len(points)}  {note}"), None
+    from quatro_cli.sweep_view import sweep_panel
+
     screen = stack.enter_context(output.live())
-    return None, lambda states: _draw(screen, folder, points, states)
-
-
-def _draw(screen: View, folder: Path, points: Sequence[Point], states: Mapping[str, str]) -> None:
-    from evals.errors import DataError
-    from quatro.runs.metrics import last_metrics
-
-    def words(point: Point) -> str:
-        state = states[point.name]
-        if state not in ("trains", "runs already"):
-            return state
-        try:
-            row = last_metrics(folder / "runs" / point.name)
-        except DataError:  # the summary names the file
-            row = {}
-        reward = row.get("reward/mean")
-        shown = f"  reward {reward:.3f}" if isinstance(reward, float) else ""
-        return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}"
-
-    waiting = [point for point in points if states.get(point.name) == "waits"]
-    num_done = sum(states.get(point.name, "done") == "done" for point in points)
-    active = [point for point in points if states.get(point.name, "done") not in ("waits", "done")]
-    rows = [(point.name, words(point)) for point in active[-SHOWN_ROWS:]]
-    rows.append(("", f"{num_done} done, {len(waiting)} wait"))
-    screen.update(Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}"))
+    width = output.width("stderr")
+    return None, lambda states: screen.update(sweep_panel(folder, points, states, evaluation, width=width))
 
 
 def _show(

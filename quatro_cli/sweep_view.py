@@ -1,0 +1,77 @@
+"""What is shown of a sweep while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quatro_cli.output import Panel
+
+if TYPE_CHECKING:
+    from quatro.sweep import Point, SweepEvaluation
+
+SHOWN_ROWS = 12
+_WORDS = 50  # columns for what a point does, and for the frame
+_LEAST_NAME = 16
+
+
+def sweep_panel(
+    folder: Path,
+    points: Sequence[Point],
+    states: Mapping[str, str],
+    evaluation: SweepEvaluation | None,
+    *,
+    width: int,
+) -> Panel:
+    """What each point does that has begun and is not done; ``states`` are those of a `quatro.sweep.run.Board`.
+
+    Where there are many, those that run come first. A name that ``width`` columns have no room for loses its middle.
+    """
+    waiting = [point for point in points if states.get(point.name) == "waits"]
+    num_done = sum(states.get(point.name, "done") == "done" for point in points)
+    active = [point for point in points if states.get(point.name, "done") not in ("waits", "done")]
+    active.sort(key=lambda point: not _is_running(states[point.name]))
+    most = max(_LEAST_NAME, width - _WORDS)
+    rows = [
+        (_cut(point.name, most), _words(folder, point, states[point.name], evaluation)) for point in active[:SHOWN_ROWS]
+    ]
+    hidden = f", {len(active) - SHOWN_ROWS} more begun" if len(active) > SHOWN_ROWS else ""
+    rows.append(("", f"{num_done} done, {len(waiting)} wait{hidden}"))
+    return Panel(str(folder), num_done, len(points), rows, f"{num_done}/{len(points)}")
+
+
+def _is_running(state: str) -> bool:
+    return state in ("trains", "resumes", "runs already") or state.startswith(("is sampled", "is measured"))
+
+
+def _words(folder: Path, point: Point, state: str, evaluation: SweepEvaluation | None) -> str:
+    """The state with the step and reward of a run, or the benchmark that is being sampled."""
+    from evals.errors import DataError
+    from quatro.runs.metrics import last_metrics
+    from quatro.runs.tag import Tag
+    from quatro.sweep.measure import run_folder, sampled_last
+
+    head, _, how = state.partition(", ")
+    tag = Tag.parse(how)
+    if head == "is sampled" and tag is not None and evaluation is not None:
+        name = sampled_last(evaluation, run_folder(folder, point), tag)
+        names = evaluation.benchmarks
+        return f"{state}: {Path(name).stem}, {names.index(name) + 1} of {len(names)}" if name is not None else state
+    if state not in ("trains", "resumes", "runs already"):
+        return state
+    try:
+        row = last_metrics(run_folder(folder, point))
+    except DataError:  # the summary names the file
+        row = {}
+    reward = row.get("reward/mean")
+    shown = f"  reward {reward:.3f}" if isinstance(reward, float) else ""
+    return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}"
+
+
+def _cut(name: str, most: int) -> str:
+    """``name``, which is told from others by its ends."""
+    if len(name) <= most:
+        return name
+    head = (most - 1) // 2
+    return f"{name[:head]}…{name[head + 1 - most :]}"
