@@ -68,6 +68,8 @@ def curve_panels(
 ) -> list[CurvePanel]:
     """A panel for each setting and each of ``benchmarks``; none given: all of them and their average.
 
+    Curves of the paper end where those of ``entries`` end: further k would take the scale from them.
+
     Raises:
         UsageError: no entry has one of ``benchmarks``.
     """
@@ -87,21 +89,25 @@ def curve_panels(
                 for heads, several, where in ((labels, entries, setting), (beside, published, ""))
             )
             is_share = metric == "pass@k"
+            most = max(point.k or 0 for points in curves.values() for point in points)
+            printed = {label: [one for one in points if (one.k or 0) <= most] for label, points in printed.items()}
             held = {label: points for label, points in printed.items() if points}
             panels.append(CurvePanel(title_of(name), Y_LABELS[metric], curves, is_share, setting, held))
     return panels
 
 
 def _points(entry: Entry, metric: str, benchmark: str, setting: str) -> list[Point]:
+    """A misprint of the paper is no point of its curve."""
     return [
         Point(key.k, number.value, number.low, number.high)
         for key, number in entry.numbers.items()
         if (key.metric, key.benchmark, key.setting) == (metric, benchmark, setting) and key.k is not None
+        if number.misprint is None
     ]
 
 
 def published_beside(metric: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """The paper's entries of ``metric`` that compare with ``entries``, and notes: that their model is another one.
+    """The paper's entries of ``metric`` that compare with ``entries``, and notes: another model, misprints left out.
 
     They are of the models that the entries have, or of the first model that the paper prints, and of their methods
     and deltas where the labels name some.
@@ -118,7 +124,16 @@ def published_beside(metric: str, entries: Sequence[Entry]) -> tuple[list[Entry]
     alike = [one for one in own if family_of(one.label) in kinds] if kinds else []
     deltas = {delta_of(entry.label) for entry in entries} - {None}
     near = [one for one in alike if delta_of(one.label) is None or not deltas or delta_of(one.label) in deltas]
-    return near or alike or own, notes
+    found = near or alike or own
+    held = {(key.benchmark, key.k) for entry in entries for key in entry.numbers if key.metric == metric}
+    notes += [
+        f"the curve of {entry.label} on {title_of(str(key.benchmark))} leaves out "
+        f"{number.value * (100 if metric == 'pass@k' else 1):.2f} at k = {key.k}, a misprint: {number.misprint}"
+        for entry in found
+        for key, number in entry.numbers.items()
+        if number.misprint is not None and (key.benchmark, key.k) in held
+    ]
+    return found, notes
 
 
 def unique_labels(entries: Sequence[Entry]) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COLORS = "Blues"
 _CUT = 0.02
 _INK = "#C84A00"
-_BAR_INCHES = 0.7
+_BAR_INCHES, _SIDE_INCHES = 0.8, 0.18  # the scale at the right, and the words at the left of a square
 
 
 def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False, sheet: Sheet = PAGE) -> Figure:
@@ -41,10 +41,13 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
     shown = sheet.shown(list(heatmaps))
     lowest = min(_low_end(heatmap) for heatmap in heatmaps.values()) if data_scale else 0.0
     first = next(iter(heatmaps.values()))
-    part = Part(len(heatmaps), 1.0, least=1.5, most=3)
-    across = part.columns(sheet.width)[2]
-    side = min((sheet.width - _BAR_INCHES) / across, 2.9)
-    part = Part(len(heatmaps), side + (0.6 if side < 2 else 0.45), least=1.5, most=3, note="\n")
+    about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
+    note = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
+    across = Part(len(heatmaps), 1.0, least=1.5, most=3).columns(sheet.width)[2]
+    side = min((sheet.width - _BAR_INCHES) / across - _SIDE_INCHES, 2.9)
+    captions = {label: _caption(heatmap, side) for label, heatmap in heatmaps.items()}
+    below = 0.14 * max(caption.count("\n") + 1 for caption in captions.values())
+    part = Part(len(heatmaps), side + 0.3 + below, least=1.5, most=3, note=note)
     with styled():
         figure, (grid,) = new_figure(sheet, [part])
         for axis, (label, heatmap) in zip(grid.axes, heatmaps.items(), strict=True):
@@ -53,7 +56,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
             )
             _outline(axis, heatmap)
             panel_title(axis, shown[label], side)
-            axis.set_xlabel(_caption(heatmap, side - 0.15), fontsize=SMALL)
+            axis.set_xlabel(captions[label], fontsize=SMALL)
             _mark_wrong(axis, heatmap)
             axis.grid(visible=False)
             for spine in axis.spines.values():
@@ -64,9 +67,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
         bar.locator = MaxNLocator(5)
         bar.formatter = FuncFormatter(lambda value, _: f"{value:g}")
         bar.update_ticks()
-        about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
-        text = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
-        figure.supxlabel(text, fontsize=SMALL, color=GREY)
+        figure.supxlabel(note, fontsize=SMALL, color=GREY)
     return figure
 
 

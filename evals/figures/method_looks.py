@@ -40,6 +40,8 @@ PALETTE = tuple(look.color for look in METHOD_LOOKS.values())
 DELTA_SHADES = {0.1: "#08306B", 0.01: "#1F77C9", 0.001: "#74B9F0"}
 _DELTA = re.compile(r"(?:δ|delta)\s*[= ]?\s*(\d+(?:\.\d+)?(?:e-?\d+)?)", re.IGNORECASE)
 
+_LIGHTEST = 0.72  # luma of the palest curve
+
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.1)), (0, (5, 1.3, 1, 1.3)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxx", "---", "+++", "ooo", "|||", "**", "//..", "\\\\||")
 
@@ -92,7 +94,10 @@ def looks_of(labels: Sequence[str]) -> list[Look]:
 
 def variants(look: Look, number: int) -> list[Look]:
     """``number`` looks for one method, from dark to light, with its marker full and hollow in turn."""
-    shades = [look.color] if number == 1 else [_toned(look.color, 0.2 - 0.7 * i / (number - 1)) for i in range(number)]
+    darkest = 0.7 - _most_white(look.color)
+    shades = [look.color]
+    if number > 1:
+        shades = [_toned(look.color, darkest - 0.7 * i / (number - 1)) for i in range(number)]
     return [
         look._replace(color=shade, dash=DASHES[i % len(DASHES)], is_hollow=i % 2 == 1) for i, shade in enumerate(shades)
     ]
@@ -108,6 +113,13 @@ def _shade_of(delta: float) -> str:
             share = math.log(delta / low) / math.log(high / low)
             return _mixed(DELTA_SHADES[low], DELTA_SHADES[high], share)
     return DELTA_SHADES[known[-1]]
+
+
+def _most_white(color: str) -> float:
+    """The share of white with which ``color`` is still seen on paper: a half, but next to nothing with yellow."""
+    red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    return min(0.5, max(0.0, (_LIGHTEST - luma) / (1 - luma)))
 
 
 def _toned(color: str, amount: float) -> str:

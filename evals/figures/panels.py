@@ -214,7 +214,7 @@ def head_facets(
 ) -> None:
     """What panel ``place`` of a part with many facets is about: its ``names`` beside it, and the methods above."""
     across, lines, beside = part.columns(sheet.width)
-    name_beside(axes[0], [name for name in names if name], part.height - 0.25)
+    name_beside(axes[0], [name for name in names if name], part.height - 0.1)
     for at, (axis, facet) in enumerate(zip(axes, facets, strict=True)):
         if lines > 1 or place < beside:
             panel_title(axis, facet.title, part.title_inches(sheet.width))

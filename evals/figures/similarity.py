@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TITLES = {"tfidf": "TF-IDF", "rouge-l": "ROUGE-L", "jaccard": "Jaccard", "edit": "edit", "exact": "exact"}
+_TITLES = {"tfidf": "TF-IDF", "rouge-l": "ROUGE-L", "jaccard": "Jaccard", "edit": "Edit", "exact": "Exact"}
 # The x axis leaves out this share of the pairs at its left end.
 _CUT = 0.005
 
@@ -67,7 +67,8 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
             ]
             _draw(axis, found, measure)
             axis.set_xlim(lowest[measure], 1.0)
-            panel_title(axis, _TITLES.get(measure, measure), grid.inches / 2)
+            if place < len(measures) or across < len(measures):
+                panel_title(axis, _TITLES.get(measure, measure), grid.inches / 2)
             if place % across == 0:
                 head = [title_of(benchmark), *([facet.title] if facet.title else []), "pairs, %"]
                 axis.set_ylabel("\n".join(fitted(text, 1.2, size=SMALL) for text in head), fontsize=SMALL)

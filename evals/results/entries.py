@@ -167,13 +167,13 @@ def _merged(label: str, model_name: str | None, group: Sequence[Labelled], metri
     if not holders:  # averages only
         holders = {key: [i for i, numbers in enumerate(parts) if key in numbers] for part in parts for key in part}
     num_results = _num_results(label, group, holders)
-    merged = {key: _mean([parts[i][key] for i in where]) for key, where in holders.items()}
+    merged = {key: _mean(key, [parts[i][key] for i in where]) for key, where in holders.items()}
     # A file's own average, which has an interval, is the entry's only if the file holds all of its benchmarks.
     names = {key.benchmark for key in holders}
     if all(names <= {key.benchmark for key in numbers} for numbers in parts):
         for key in parts[0]:
             if key.benchmark == AVERAGE and all(key in numbers for numbers in parts):
-                merged[key] = _mean([numbers[key] for numbers in parts])
+                merged[key] = _mean(key, [numbers[key] for numbers in parts])
     is_ours = _is_ours(label, group[0].result.method)
     return Entry(visible(label), model_name, merged, is_ours=is_ours, num_results=num_results)
 
@@ -210,29 +210,32 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
             continue
         if key in numbers:
             raise DataError(f"{one.path}: it holds {_named(key)} twice")
-        limit = _limit(row)
+        limit = _limit(row.metric, row.k, row.n)
         if row.value < 0 or (limit is not None and row.value > limit):
             raise DataError(f"{one.path}: {_named(key)} is {row.value}, expected a number in [0, {limit}]")
         numbers[key] = Number(row.value, row.ci_low, row.ci_high, row.n)
     return numbers
 
 
-def _limit(row: Row) -> int | None:
-    """The largest value that a row can hold, usually that of a share."""
-    if row.metric == ENTROPY:
+def _limit(metric: str, k: int | None, n: int | None) -> int | None:
+    """The largest value that a number can have, usually that of a share."""
+    if metric == ENTROPY:
         return MOST_ENTROPY
-    if row.metric in COUNTS_OF_K:
-        return row.k
-    return row.n if row.metric in COUNTS_OF_N else 1
+    if metric in COUNTS_OF_K:
+        return k
+    return n if metric in COUNTS_OF_N else 1
 
 
-def _mean(numbers: Sequence[Number]) -> Number:
+def _mean(key: Key, numbers: Sequence[Number]) -> Number:
+    """The mean over seeds, of three and more with its interval, which ends where the metric does."""
     if len(numbers) == 1:
         return numbers[0]
     mean = mean_over_seeds([number.value for number in numbers])
-    if len(numbers) < FEWEST_SEEDS:
-        mean = mean._replace(low=None, high=None)
-    return Number(mean.mean, mean.low, mean.high, min(number.n or 0 for number in numbers) or None)
+    n = min(number.n or 0 for number in numbers) or None
+    if len(numbers) < FEWEST_SEEDS or mean.low is None or mean.high is None:
+        return Number(mean.mean, n=n)
+    limit = _limit(key.metric, key.k, n)
+    return Number(mean.mean, max(0.0, mean.low), mean.high if limit is None else min(limit, mean.high), n)
 
 
 def setting_of(row: Row | DifferenceRow) -> str:

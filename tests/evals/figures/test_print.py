@@ -12,7 +12,7 @@ from evals.figures.flips import flips_figure
 from evals.figures.grid import styled
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.limitation import limitation_figure
-from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of
+from evals.figures.method_looks import BASE, DELTA_SHADES, METHOD_LOOKS, looks_of, variants
 from evals.figures.panels import log_ticks
 from evals.figures.partition import bias_figure, threshold_figure
 from evals.figures.run_settings import RunSetting
@@ -255,6 +255,20 @@ def test_in_grey_markers_or_lightness_tell_apart_and_everything_is_darker_than_p
     assert len({look.marker for look in looks_of(labels)}) == len(labels)
     deltas = [f"QUATRO δ {delta:g}" for delta in DELTA_SHADES]
     assert len({str(look.dash) for look in looks_of(deltas)}) == len(deltas)
+
+
+def test_every_value_of_a_comparison_is_seen_on_paper_and_lighter_than_the_one_before():
+    for name, look in METHOD_LOOKS.items():
+        shades = [cielab(linear(one.color))[0] for one in variants(looks_of([name])[0], 3)]
+        assert shades[-1] < 80, look
+        assert min(b - a for a, b in itertools.pairwise(shades)) > 8, look
+
+
+def test_the_title_of_a_benchmark_stands_whole_beside_many_small_panels():
+    labels = [*METHOD_LOOKS, BASE]
+    entry = {label: [Point(k, 0.5) for k in (1, 2)] for label in labels}
+    figure = curves_figure([CurvePanel("OlympiadBench", "Pass@k, %", entry)])
+    assert figure.axes[0].get_ylabel().startswith("OlympiadBench\n")
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,19 @@ def test_only_what_compares_with_the_files_is_drawn_of_the_paper():
     assert "Qwen2.5-Math-1.5B" in note
 
 
+def test_a_misprint_of_the_paper_is_no_point_of_its_curve_and_a_note_says_which():
+    """OlympiadBench's 15.8 at k = 32 stands above the 11.32 of k = 64."""
+    ks = (8, 16, 32, 64)
+    own = Entry("Ours delta=0.01", "tiny", {Key("ucc@k", "olympiad", k): Number(1.0) for k in ks})
+    beside, notes = published_beside("ucc@k", [own])
+    (panel,) = curve_panels([own], "ucc@k", published=beside)
+    (points,) = panel.published.values()
+    assert [(point.k, point.value) for point in points] == [(8, 1.53), (16, 2.98), (64, 11.32)]  # ours ends there
+    assert [note for note in notes if "OlympiadBench leaves out 15.80 at k = 32, a misprint" in note]
+    elsewhere = Entry("Ours delta=0.01", "tiny", {Key("ucc@k", "math500", 32): Number(1.0)})
+    assert not [note for note in published_beside("ucc@k", [elsewhere])[1] if "misprint" in note]
+
+
 def test_names_stand_for_labels_in_order_and_keep_their_looks():
     entries = [Entry(label, None, {Key("pass@k", "a", 1): Number(0.5)}) for label in ("gspo", "b")]
     figure = curves_figure(curve_panels(entries, "pass@k"), sheet=Sheet(title="T", names=("First", "")))

@@ -267,7 +267,7 @@ def test_files_of_one_label_complete_one_another(write):
 
 
 def test_seeds_of_one_label_are_averaged(write):
-    values = (0.1, 0.2, 0.6)
+    values = (0.27, 0.28, 0.35)
     paths = [write(str(i), [row("a", 1, value)], label="M", seed=i) for i, value in enumerate(values)]
     entries, _ = own_entries(read_sources(paths), "pass@k")
     number = entries[0].number("pass@k", "a", 1)
@@ -276,6 +276,15 @@ def test_seeds_of_one_label_are_averaged(write):
     assert (number.value, number.low, number.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half), rel=1e-6)
     (table,) = tables("benchmarks", paths)
     assert table.notes == ("Means of 3 seeds; intervals are Student t over the seeds.",)
+
+
+def test_an_interval_over_seeds_ends_where_its_metric_does(write):
+    shares = [write(f"p{i}", [row("a", 1, value)], label="M", seed=i) for i, value in enumerate((0.9, 1.0, 0.98))]
+    counts = [write(f"u{i}", [ucc_row("a", 4, value)], label="M", seed=i) for i, value in enumerate((3.9, 0.1, 0.2))]
+    (share,) = own_entries(read_sources(shares), "pass@k")[0][0].numbers.values()
+    (count,) = own_entries(read_sources(counts), "ucc@k")[0][0].numbers.values()
+    assert (share.high, count.low, count.high) == (1.0, 0.0, 4)
+    assert 0.8 < share.low < share.value
 
 
 def test_two_seeds_have_a_mean_without_an_interval_and_one_note_says_so(write):
