@@ -15,8 +15,6 @@ from quatro_cli import completion
 if TYPE_CHECKING:
     from evals.results.document import Result
 
-    Expander = Callable[[Path], Sequence[tuple[Result, Path]]]
-
 Number = TypeVar("Number", int, float)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
@@ -156,7 +154,7 @@ def expander(
     cell: str | None,
     *,
     kind: Literal["curves", "flips", "temperature"] = "curves",
-) -> Expander:
+) -> Callable[[Path], Sequence[tuple[Result, Path]]]:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
     from quatro.sweep import is_sweep, labelled_results
 

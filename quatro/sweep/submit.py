@@ -103,7 +103,7 @@ def _slurm_script(name: str, folder: Path, num_commands: int, num_gpus: int, opt
     asked = {
         "job-name": job,
         "array": f"1-{num_commands}%{options.at_once}",
-        "output": "slurm-%x-%a.txt",
+        "output": "slurm-%x-%A-%a.txt",
         "gres": f"gpu:{num_gpus}" if num_gpus else None,
         "time": options.time,
         "partition": options.partition,
@@ -112,6 +112,7 @@ def _slurm_script(name: str, folder: Path, num_commands: int, num_gpus: int, opt
         "#!/bin/bash\n"
         "# Submit with sbatch from the directory where the sweep was planned, on a file system that all nodes share.\n"
         "# A task that its time limit ends goes on from its last checkpoint when the script is submitted again.\n"
+        "# Options of sbatch itself win over those below, such as --cpus-per-task 16 --mem 128G --account NAME.\n"
         + "".join(f"#SBATCH --{option}={value}\n" for option, value in asked.items() if value is not None)
         + "set -euo pipefail\n"
         f'command=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(folder / "commands.txt"))})\n'

@@ -47,7 +47,7 @@ def _over_k(name: str, metric: str, said: str) -> Callable[..., None]:
         results: Results,
         benchmarks: Benchmarks,
         top_p: SweepTopP = None,
-    temperature: SweepTemperature = None,
+        temperature: SweepTemperature = None,
         cell: SweepCell = None,
         with_paper: WithPaper = False,
         *,
