@@ -88,11 +88,12 @@ def timed(folder: Path, *arguments: str, code: int = 0) -> Seconds:
 
 
 def make_inputs(folder: Path, tree: Path = ROOT) -> list[str]:
-    """Puts `empty`, `model` and `run`, made by ``tree``, there; returns the options that keep a run small."""
+    """Puts `empty`, `model` and `run`, trained by ``tree``, there; returns the options that keep a run small."""
     # The Hub is not asked: where there is no network, looking up its name alone may take seconds.
-    os.environ |= {"PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1"}
+    os.environ |= {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     (folder / "empty").mkdir(parents=True)
     timed(folder, "-c", MAKE_MODEL)
+    os.environ["PYTHONPATH"] = str(tree)
     settings = [part for setting in SMALL for part in ("-s", setting)]
     model = ["-s", "model=model"]
     timed(folder, "-m", "quatro_cli", "train", "quickstart", *model, *settings, "-o", "run")
