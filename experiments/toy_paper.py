@@ -118,7 +118,8 @@ def answers(label: str, problem: Problem, indices: Sequence[int], seed: int) -> 
     first_I, second_I = (uniforms(np.array(seeds, dtype=np.uint64), step) for step in (0, 1))
     texts = []
     for first, second in zip(first_I.tolist(), second_I.tolist(), strict=True):
-        said = problem.answer if first < right else f"{problem.answer} + {1 + int(1000 * second)}"
+        # Few different wrong answers: each costs the grader a proof.
+        said = problem.answer if first < right else f"{problem.answer} + {1 + int(5 * second)}"
         texts.append(f"{WORDINGS[int(level.ways * second)]} \\boxed{{{said}}}.")
     return [
         Sample(benchmark=problem.benchmark, id=problem.id, sample_index=index, completion=text, answer=problem.answer)

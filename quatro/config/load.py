@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from evals.errors import UsageError
+from evals.files.own_code import is_own
 from quatro.config.errors import Locations, closest, problem_lines
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
 from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
+from quatro.methods.absent import AbsentMethod
 from quatro.rewards.settings import DEFAULT_REWARD, reward_class
 
 
@@ -114,7 +116,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     for setting in settings:
         if setting.key != ("method", "name"):
             _apply(raw, locations, setting)
-    preset_origins, problems = _fill_method(raw, locations)
+    preset_origins, problems = _fill_method(raw, locations, may_be_absent=(path.parent / "status.json").is_file())
     if isinstance(raw.get("reward"), list):
         raw["reward"] = {"name": "sum", "options": {"rewards": raw["reward"]}}
 
@@ -220,9 +222,12 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
         locations.update({(*setting.key, *path): setting.text for path in _paths(setting.value)})
 
 
-def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _fill_method(
+    raw: dict[str, Any], locations: Locations, *, may_be_absent: bool
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Replace the method block by the method, after its preset has filled the keys that are not set, in any block.
 
+    Of a run, whose module may not be here, the method ``may_be_absent``: it can be read then, and not trained.
     Returns the origin of each key that the preset filled, and the problems found. A wrong block is replaced by a
     stand-in, so that the rest of the file is still checked.
     """
@@ -234,6 +239,9 @@ def _fill_method(raw: dict[str, Any], locations: Locations) -> tuple[dict[str, s
     try:
         chosen = method_class(block["name"])
     except UsageError as error:
+        if may_be_absent and is_own(block["name"]):
+            raw["method"] = AbsentMethod.of(block, str(error))
+            return {}, []
         raw["method"] = _STAND_IN
         return {}, [{"type": "message", "loc": ("method", "name"), "msg": str(error), "input": block["name"]}]
     origins = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quatro.config import Config, config_to_yaml
 from quatro.launch.health import prompt_warnings, startup_warnings
+from quatro.launch.own_code import try_method, try_reward
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.footprint import attention_widths, footprint, number_bytes, with_checkpointing
@@ -153,10 +154,11 @@ class DryRun:
         }
 
 
-def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
+def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -> DryRun:
     """All that a run checks and announces before its first iteration; loads no weights.
 
-    With ``probes`` it also measures for some seconds what `quatro/launch/probe.py` says.
+    With ``tries`` it also calls a reward function of the user's own, and with ``probes`` it measures for some seconds
+    what `quatro/launch/probe.py` says.
 
     Raises:
         MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
@@ -168,6 +170,7 @@ def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # read here because they may be refused, too
+    try_method(config.method)
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
@@ -185,6 +188,8 @@ def describe(prepared: Prepared, *, probes: bool = False) -> DryRun:
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
+    if tries:
+        notes += try_reward(prepared)
     memory = predict_memory(
         config,
         model.config,

@@ -16,6 +16,7 @@ from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
 from quatro.config import Config
 from quatro.config.packages import require
+from quatro.methods.absent import AbsentMethod
 from quatro.policy import embedded
 from quatro.policy.adapters import base_of
 from quatro.policy.loading import require_model
@@ -102,6 +103,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
             does not sample at a temperature, or the batch is too small for the ranks.
     """
     launch = launch or Launch()
+    if isinstance(config.method, AbsentMethod):
+        raise config.method.refuse()
     check_ranks(config, launch.size)
     if config.policy.lora is not None or base_of(config.model) != config.model:
         require("peft", "policy.lora")

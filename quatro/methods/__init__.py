@@ -1,18 +1,18 @@
 """Methods, one file each: `METHODS` maps a name to the method's class, which is imported on first use.
 
 ``METHODS["quatro"](delta=0.01)`` builds a method from the keys of its YAML block. A name with a colon, such as
-``my_package.my_module:MyMethod``, means your own class.
+``my_methods:MyMethod``, means your own class, in a module of the current folder or an installed one.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
+from evals.files.own_code import import_own, is_own
 
 if TYPE_CHECKING:
     from quatro.methods.base import Method
@@ -28,9 +28,6 @@ _LOCATIONS = {
 }
 
 
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
 class _Methods(Mapping[str, "type[Method]"]):
     """Name -> class of a method, whose fields are its hyper-parameters; docs/methods.md puts them side by side.
 
@@ -41,19 +38,17 @@ class _Methods(Mapping[str, "type[Method]"]):
     """
 
     def __getitem__(self, name: str) -> type[Method]:
-        location = _LOCATIONS.get(name, name)
-        if not _DOTTED.fullmatch(location):
+        if name not in _LOCATIONS and not is_own(name):
             guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
             hint = f" Did you mean {guess[0]!r}?" if guess else ""
             raise UsageError(
                 f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
             )
-        module_name, _, class_name = location.partition(":")
-        try:
-            found: type[Method] = getattr(importlib.import_module(module_name), class_name)
-            return found
-        except Exception as error:  # whatever a module of the user's own does when it is imported
-            raise UsageError(f"method {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        if name not in _LOCATIONS:
+            return import_own(name, "method")  # type: ignore[no-any-return]
+        module_name, _, class_name = _LOCATIONS[name].partition(":")
+        found: type[Method] = getattr(importlib.import_module(module_name), class_name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(_LOCATIONS)

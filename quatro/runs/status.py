@@ -23,8 +23,14 @@ _STATUS: Mapping[str, type | UnionType] = {
     **dict.fromkeys(("step", "steps"), int),
     **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
 }
-_ENVIRONMENT: Mapping[str, type | UnionType] = {"time": str, "argv": list, "packages": dict, "resumed": list}
-_NOT_COMPARED = ("time", "argv", "packages")
+_ENVIRONMENT: Mapping[str, type | UnionType] = {
+    "time": str,
+    "argv": list,
+    "folder": str,
+    "packages": dict,
+    "resumed": list,
+}
+_NOT_COMPARED = ("time", "argv", "folder", "packages")
 
 
 def read_status(run: Path) -> dict[str, Any]:
@@ -57,6 +63,7 @@ def collect_environment(argv: Sequence[str]) -> dict[str, Any]:
     return {
         "time": now(),
         "argv": list(argv),
+        "folder": os.getcwd(),
         "quatro": quatro.__version__,
         "commit": git_commit(),
         "python": platform.python_version(),

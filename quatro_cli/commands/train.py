@@ -115,7 +115,9 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
+    from evals.files.own_code import also_from
     from quatro.config import load_config
+    from quatro.runs.status import read_environment
 
     ignored = [name for name, value in (("-s", settings), ("-m", method), ("-o", out)) if value]
     if ignored:
@@ -128,6 +130,7 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
         raise usage_error(
             f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`"
         )
+    also_from(read_environment(run).get("folder"))  # where code of the user's own lay when the run began
     return load_config(run), run
 
 
@@ -141,7 +144,7 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
 def _describe(prepared: Prepared, *, probe: bool, json: bool) -> None:
     from quatro.launch.dry_run import describe
 
-    described = describe(prepared, probes=probe)
+    described = describe(prepared, tries=True, probes=probe)
     if json:
         output.json(described.document)
     else:

@@ -1,0 +1,138 @@
+"""Code of one's own: found in the current folder, tried before a run, and absent where a run is only read."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+METHODS = """
+    import torch
+    from quatro.methods.base import Method
+    from quatro.types import Advantages, Loss, LossTerm
+
+    class Centred(Method):
+        delta: float = 0.5
+
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B - reward_B.mean())
+
+        def loss(self, logp_BT, batch):
+            value = -batch.advantage_B[:, None].to(logp_BT) * logp_BT
+            return Loss([LossTerm("policy", value, batch.mask_BT.to(logp_BT))])
+
+    class Bare(Centred):
+        def advantages(self, reward_B, group_B):
+            return reward_B
+
+    class Short(Centred):
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B[:2])
+
+    class Raises(Centred):
+        def loss(self, logp_BT, batch):
+            return 1 / 0
+
+    class Shapes(Centred):
+        def loss(self, logp_BT, batch):
+            return Loss([LossTerm("policy", logp_BT.sum(), torch.ones(4))])
+
+    class Constant(Centred):
+        def loss(self, logp_BT, batch):
+            return Loss([LossTerm("policy", torch.ones(4), torch.ones(4))])
+
+    def reward(completion, answer):
+        return len(completion)
+
+    def picky(completion):
+        return 1.0 / len(completion)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: str) -> Path:
+    """The current folder, with a module of methods and a configuration for a tiny model."""
+    (tmp_path / "my_methods.py").write_text(textwrap.dedent(METHODS), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(
+        f"model: {tiny_folder}\ndtype: float32\nmethod: {{name: 'my_methods:Centred'}}\ndata: {{prompts: countdown}}\n"
+        "reward: countdown\nsteps: 2\nprompts_per_step: 2\nminibatch_prompts: 2\nrollouts_per_prompt: 2\n"
+        "rollout: {max_new_tokens: 4}\ncheckpoint: {every: 1}\nsave_rollouts: false\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "my_methods", raising=False)
+    monkeypatch.setattr("sys.path", [entry for entry in __import__("sys").path if entry])
+    return tmp_path
+
+
+def quatro(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quatro("train", "own.yaml", "-o", "run", "-s", "steps=1")[0] == 0
+    recorded = json.loads((folder / "run/environment.json").read_text(encoding="utf-8"))
+    assert recorded["folder"] == str(folder)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    modules = __import__("sys").modules
+    for hidden in (True, False):
+        monkeypatch.delitem(modules, "my_methods", raising=False)
+        monkeypatch.setattr("sys.path", [entry for entry in __import__("sys").path if entry != str(folder)])
+        if hidden:
+            (folder / "my_methods.py").rename(folder / "kept")
+            code, out, _ = quatro("runs", "show", str(folder / "run"))
+            assert code == 0
+            assert "my_methods:Centred" in out
+            code, _, err = quatro("train", str(folder / "run"), "--resume", "--dry-run")
+            assert code == 2
+            assert "cannot be imported" in err
+            (folder / "kept").rename(folder / "my_methods.py")
+        else:  # found where it lay when the run began
+            code, _, err = quatro("train", str(folder / "run"), "--resume", "--dry-run")
+            assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Bare", "advantages gave tensor(["),
+        ("Short", "one finite advantage for each of the 4 rewards"),
+        ("Raises", "raised ZeroDivisionError in loss on a made-up batch, at "),
+        ("Shapes", "value and weight of one shape"),
+        ("Constant", "terms without a gradient"),
+        ("Missing", "my_methods.py has no Missing"),
+    ],
+)
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_a_method_that_returns_something_else_is_refused_before_the_run(
+    folder: Path, name: str, says: str, more: list[str]
+) -> None:
+    code, _, err = quatro("train", "own.yaml", "-o", "run", "-s", f"method.name=my_methods:{name}", *more)
+    assert code == 2
+    assert says in " ".join(err.split())
+    assert "my_methods.py" in err
+    assert not (folder / "run").exists()
+
+
+def test_a_dry_run_says_what_a_reward_gives(folder: Path) -> None:
+    words = ("train", "own.yaml", "--dry-run", "-s", "data.prompts=p.jsonl", "-s", "data.template=plain")
+    (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")
+    code, out, err = quatro(*words, "-s", "reward=my_methods:reward")
+    assert code == 0, err
+    assert "made-up responses to 'a': '12' earns 2, '' earns 0" in out
+    code, _, err = quatro(*words, "-s", "reward=my_methods:picky")
+    assert code == 1
+    assert "ZeroDivisionError" in err
+    code, out, _ = quatro(*words, "-s", "reward={name: 'my_methods:picky', on_error: drop}")
+    assert code == 0
+    assert "'' is dropped" in out
