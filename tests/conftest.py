@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis_settings.register_profile("quick", max_examples=25, deadline=None)
-hypothesis_settings.register_profile("thorough", max_examples=200, deadline=None)
+hypothesis_settings.register_profile("thorough", max_examples=100, deadline=None)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
