@@ -313,7 +313,15 @@ def _show(
     )
     title = f"{len(plan.points)} runs in {folder}{collapsed}"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
-    rows = [(o.point.name, o.status, *(o.measured.get(name) for name in names), o.reason) for o in outcomes]
-    output.table(title, ["point", "status", *names, "reason"], rows)
+    # The numbers of several benchmarks are wider than a terminal: a table for each metric.
+    beside = [] if output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1 else names
+    rows = [(o.point.name, o.status, *(o.measured.get(name) for name in beside), o.reason) for o in outcomes]
+    output.table(title, ["point", "status", *beside, "reason"], rows)
+    below: dict[str, list[str]] = {}
+    for name in names if names != beside else []:
+        below.setdefault(name.partition("/")[2], []).append(name)
+    for metric, some in below.items():
+        heads = ["point", *(name.partition("/")[0] for name in some)]
+        output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
     if cost is not None:
         output.info(*cost.lines)

@@ -4,7 +4,9 @@ import json
 import os
 
 from quatro.runs.tag import Tag
-from quatro.sweep import Axis, SweepEvaluation, all_points, plan_sweep
+from quatro.sweep import Axis, PointOutcome, SweepEvaluation, all_points, plan_sweep
+from quatro_cli.commands.sweep import _show
+from quatro_cli.output import output
 from quatro_cli.sweep_view import SHOWN_ROWS, sweep_panel
 
 SIX = SweepEvaluation(("math500", "amc23", "aime24", "aime25", "minerva", "olympiad"), n=4, top_ps=(0.7,))
@@ -48,3 +50,18 @@ def test_a_long_name_keeps_both_ends_and_leaves_room_for_words(tmp_path):
     for (cut, _), (whole, _) in zip(narrow.rows[:-1], wide.rows[:-1], strict=True):
         assert len(cut) == 30
         assert (cut[:12], cut[-12:]) == (whole[:12], whole[-12:])
+
+
+def test_on_a_terminal_six_benchmarks_have_a_table_for_each_metric(tmp_path, capsys, monkeypatch):
+    plan = plan_sweep("quickstart", [Axis("method.name", ("gspo", "quatro"))])
+    numbers = {f"{name}/p0.7/{metric}": 0.5 for name in SIX.benchmarks for metric in ("pass@1", "ucc@4")}
+    outcomes = [PointOutcome(point, "done", measured=numbers) for point in plan.points]
+    _show(plan, tmp_path, outcomes, json=False)
+    piped = capsys.readouterr().out.splitlines()
+    assert len([line for line in piped if line.startswith("gspo")]) == 1
+    monkeypatch.setattr(output, "is_terminal", lambda name: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    _show(plan, tmp_path, outcomes, json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("p0.7")] == ["p0.7/pass@1", "p0.7/ucc@4"]
+    assert [len(line.split()) for line in lines if line.split()[:1] == ["gspo"]] == [2, 7, 7]
