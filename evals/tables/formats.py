@@ -12,6 +12,8 @@ from typing import Any
 from evals.files.csv_cells import csv_cell, csv_text
 from evals.tables.parts import Cell, Section, Table, cell_text, decimal_text
 
+# What the names of several tables are, by their stub; of the others they are data sets.
+_NAMED_BY = {"Dataset": "Setting", "Hyper-parameter": "Runs"}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
 
 
@@ -35,7 +37,7 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
                         columns[name + suffix] = None
                         record[name + suffix] = value
     stub = tables[0].stub or "Metric"
-    kind = "Dataset" if stub != "Dataset" else "Setting"
+    kind = _NAMED_BY.get(stub, "Dataset")
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     head = [*([kind] if named else []), *([section_kind] if titled else []), stub, *columns]

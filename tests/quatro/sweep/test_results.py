@@ -146,6 +146,7 @@ def test_settings_and_cost_of_a_sweep_have_a_row_or_column_for_each_setting_with
         return result.stdout
 
     settings = list(csv.DictReader(io.StringIO(table("--layout", "settings", "--format", "csv"))))
+    assert {row["Runs"] for row in settings} == {"differing", "shared"}
     by_name = {row["Hyper-parameter"]: row for row in settings}
     assert by_name["delta"]["Ours delta=0.01"] == "0.01"
     assert by_name["delta"]["GSPO"] == ""
