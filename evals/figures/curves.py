@@ -157,14 +157,14 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
         raise DataError("nothing to draw: a panel has no rows with a k")
     labels = list(dict.fromkeys(label for panel in panels for label in panel.rows))
     published = list(dict.fromkeys(label for panel in panels for label in panel.published))
-    shown = sheet.shown(labels) | {label: label for label in published}
+    shown = sheet.shown(labels) | {label: sheet.spell(label) for label in published}
     facets = facets_of([*labels, *published], shown)
     looks = {label: line_look(look) for label, look in zip(labels, looks_of(labels), strict=True)}
     looks |= {label: _printed(line_look(look)) for label, look in zip(published, looks_of(published), strict=True)}
     notes = {panel.note for panel in panels}
     common = notes.pop() if len(notes) == 1 and len(facets) > 1 else ""
     with styled():
-        keys = [*line_keys(labels, looks_of(labels), shown, facets), *_printed_keys(labels, published, looks)]
+        keys = [*line_keys(labels, looks_of(labels), shown, facets), *_printed_keys(labels, published, looks, shown)]
         foot = wrapped([common, "grey: the other methods" if len(facets) > 1 else ""], sheet.width - 0.15)
         height = (1.75 if len(panels) > 1 else 2.1) + (0.15 if any(panel.note for panel in panels) else 0.0)
         part = Part(
@@ -191,12 +191,14 @@ def curves_figure(panels: Sequence[CurvePanel], *, sheet: Sheet = PAGE) -> Figur
     return figure
 
 
-def _printed_keys(labels: Sequence[str], published: Sequence[str], looks: Mapping[str, dict[str, Any]]) -> list[Line2D]:
+def _printed_keys(
+    labels: Sequence[str], published: Sequence[str], looks: Mapping[str, dict[str, Any]], shown: Mapping[str, str]
+) -> list[Line2D]:
     """One key for all curves of the paper if each has one of ours in its colour, and else one for each."""
     kinds = {(family_of(label), delta_of(label)) for label in labels}
     if published and all((family_of(label), delta_of(label)) in kinds for label in published):
         return [line_key("dashed: the paper", _printed(looks[published[0]]) | {"color": GREY})]
-    return [line_key(label, looks[label]) for label in published]
+    return [line_key(shown[label], looks[label]) for label in published]
 
 
 def _printed(look: dict[str, Any]) -> dict[str, Any]:

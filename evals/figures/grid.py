@@ -64,7 +64,7 @@ class Part:
         across, _, beside = self.columns(width)
         if self.num_facets == 1:
             return width / beside - 0.6
-        return (width / beside - _BESIDE_FACETS) / across - 0.02
+        return (width / beside - _BESIDE_FACETS) / across - 0.05
 
     def rows(self, width: float) -> int:
         """Rows of axes."""

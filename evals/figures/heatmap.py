@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _COLORS = "Blues"
 _CUT = 0.02
 _INK = "#C84A00"
+_MOST_INCHES = 2.9  # of a square
 _BAR_INCHES, _SIDE_INCHES = 0.8, 0.18  # the scale at the right, and the words at the left of a square
 
 
@@ -36,6 +37,7 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
     """
     if not heatmaps:
         raise DataError("no samples given; name one or more .jsonl files")
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     shown = sheet.shown(list(heatmaps))
@@ -44,12 +46,16 @@ def heatmap_figure(heatmaps: Mapping[str, Heatmap], *, data_scale: bool = False,
     about = [f"{title_of(first.benchmark)}, problem {first.id}", "frames: clusters of correct answers"]
     note = note_text(wrapped(about, sheet.width - 0.15), sheet.width)
     across = Part(len(heatmaps), 1.0, least=1.5, most=3).columns(sheet.width)[2]
-    side = min((sheet.width - _BAR_INCHES) / across - _SIDE_INCHES, 2.9)
+    side = min((sheet.width - _BAR_INCHES) / across - _SIDE_INCHES, _MOST_INCHES)
+    share = min(1.0, (across * (side + _SIDE_INCHES) + _BAR_INCHES) / sheet.width)  # of the width that is used
     captions = {label: _caption(heatmap, side) for label, heatmap in heatmaps.items()}
     below = 0.14 * max(caption.count("\n") + 1 for caption in captions.values())
     part = Part(len(heatmaps), side + 0.3 + below, least=1.5, most=3, note=note)
     with styled():
         figure, (grid,) = new_figure(sheet, [part])
+        engine = figure.get_layout_engine()
+        assert isinstance(engine, ConstrainedLayoutEngine)
+        engine.set(rect=((1 - share) / 2, 0, share, 1))
         for axis, (label, heatmap) in zip(grid.axes, heatmaps.items(), strict=True):
             image = axis.imshow(
                 heatmap.similarity_AA, cmap=_COLORS, vmin=lowest, vmax=1.0, interpolation="nearest", rasterized=True

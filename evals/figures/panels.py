@@ -198,7 +198,9 @@ def panel_title(axis: Axes, text: str, inches: float) -> None:
 
 def name_beside(axis: Axes, texts: Sequence[str], inches: float) -> None:
     """``texts`` as the y label of a panel that is so high, each on lines of its own."""
-    lines = [line for text in texts for line in wrapped(text.split(" "), inches, joint=" ").split("\n")]
+    # A formula stays on one line.
+    words = [text.replace(" ‖ ", "\u00a0‖\u00a0").split(" ") for text in texts]
+    lines = [line for some in words for line in wrapped(some, inches, joint=" ").split("\n")]
     axis.set_ylabel("\n".join(fitted(line, inches, size=SMALL) for line in lines), fontsize=SMALL)
 
 

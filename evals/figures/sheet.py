@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,11 +22,15 @@ _MOST_LETTERS = 200
 
 @dataclass(frozen=True)
 class Sheet:
-    """``width`` in inches, a ``title`` above the panels, and ``names`` in place of the figure's labels, in order."""
+    """``width`` in inches, a ``title`` above the panels, and ``names`` in place of the figure's labels, in order.
+
+    ``spell`` is how a label is written that has no name.
+    """
 
     width: float = WIDTHS["page"]
     title: str = ""
     names: tuple[str, ...] = ()
+    spell: Callable[[str], str] = str
 
     def shown(self, labels: Sequence[str]) -> dict[str, str]:
         """What stands for each of ``labels``: its name, or the label itself where the name is empty.
@@ -40,8 +44,8 @@ class Sheet:
                 f"--labels has {len(self.names)} names, and the figure has {len(labels)} labels; give one for each in "
                 f"this order, or nothing between two commas to keep one: {listed}"
             )
-        names = self.names or labels
-        return {label: name or label for label, name in zip(labels, names, strict=True)}
+        names = self.names or [""] * len(labels)
+        return {label: name or self.spell(label) for label, name in zip(labels, names, strict=True)}
 
 
 PAGE = Sheet()

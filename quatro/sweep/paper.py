@@ -7,6 +7,7 @@ Imports no torch. The same sweep gives the same bytes.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from evals.figures.flips import flips_figure
 from evals.figures.heatmap import heatmap_figure
 from evals.figures.limitation import limitation_figure
 from evals.figures.run_settings import Drawn, RunSetting
+from evals.figures.sheet import Sheet
 from evals.figures.similarity import similarity_figure
 from evals.figures.stability import entropy_figure, stability_figure
 from evals.figures.style import save_figure
@@ -170,6 +172,14 @@ _TABLES = (
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
+def _spelled(text: str) -> str:
+    """QUATRO as the tables and the paper call it, whether ``text`` is about samples or about training."""
+    return re.sub(r"(?:Ours delta=|QUATRO δ )(?=[0-9])", "Ours δ=", text)
+
+
+_SHEET = Sheet(spell=_spelled)
+
+
 class _FigureKind(NamedTuple):
     name: str
     title: str
@@ -181,19 +191,20 @@ def _curves(metric: str) -> Callable[[_Sources], Drawn]:
     def draw(found: _Sources) -> Drawn:
         entries = found.entries(metric)
         published, notes = published_beside(metric, entries) if found.with_paper else ([], [])
-        return Drawn(curves_figure(curve_panels(entries, metric, published=published)), notes)
+        return Drawn(curves_figure(curve_panels(entries, metric, published=published), sheet=_SHEET), notes)
 
     return draw
 
 
-def _of_settings(figure_of: Callable[[Sequence[RunSetting]], Drawn]) -> Callable[[_Sources], Drawn]:
-    return lambda found: figure_of(found.settings)
+def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[_Sources], Drawn]:
+    return lambda found: figure_of(found.settings, sheet=_SHEET)
 
 
 def _flips(found: _Sources) -> Drawn:
     rows, notes = _few(_rows_by_label(flip_results(found.folder, **found.chosen)))
     held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
-    return Drawn(flips_figure(rows, k=DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)), notes)
+    k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
+    return Drawn(flips_figure(rows, k=k, sheet=_SHEET), notes)
 
 
 def _temperature(found: _Sources) -> Drawn:
@@ -202,7 +213,7 @@ def _temperature(found: _Sources) -> Drawn:
     if len({path.name for _, path in results}) == len(results):
         raise DataError("the samples are of one temperature; measure with `--eval-temperature 0.6,1`")
     rows, notes = _few(_rows_by_label(results))
-    return Drawn(temperature_figure(rows), notes)
+    return Drawn(temperature_figure(rows, sheet=_SHEET), notes)
 
 
 def _rows_by_label(results: Sequence[tuple[Result, Path]]) -> dict[str, list[Row]]:
@@ -218,7 +229,7 @@ def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
     for kept in (ours, [label for label in ours if label.split(",")[0] == smallest]):
         chosen = {label: rows[label] for label in rows if label.split(",")[0] == "GSPO" or label in kept}
         if len(chosen) <= MOST_BARS:
-            return chosen, [f"Shown: {', '.join(chosen)}, of {len(rows)}."]
+            return chosen, [f"Shown: {'; '.join(chosen)}. There are {len(rows)}."]
     return rows, []
 
 
@@ -230,7 +241,9 @@ def _similarity(found: _Sources) -> Drawn:
     for label, files in by_label.items():
         samples, _ = read_graded(files)
         rows[label] = list(similarity_result(samples, max_pairs=MAX_PAIRS).rows)
-    return Drawn(similarity_figure(rows), [f"Up to {MAX_PAIRS} pairs of correct answers of each problem."])
+    return Drawn(
+        similarity_figure(rows, sheet=_SHEET), [f"Up to {MAX_PAIRS} pairs of correct answers of each problem."]
+    )
 
 
 def _heatmap(found: _Sources) -> Drawn:
@@ -245,7 +258,7 @@ def _heatmap(found: _Sources) -> Drawn:
         raise DataError(f"no problem of {SIMILARITY_BENCHMARKS[0]} has two correct answers of each of {list(graded)}")
     drawn = {label: heatmap_of(one, common[0], with_wrong=True) for label, one in graded.items()}
     note = "The problem is the first by a checksum of its id: it was not chosen for its looks."
-    return Drawn(heatmap_figure(drawn), [note])
+    return Drawn(heatmap_figure(drawn, sheet=_SHEET), [note])
 
 
 _FIGURES = (
@@ -310,7 +323,8 @@ def write_paper(
         except QuatroError as error:
             page.missing.append(Missing(figure.title, figure.label, _one_line(error)))
             continue
-        page.figures.append(Made(figure.name, figure.title, figure.label, notes=drawn.notes))
+        notes = [_spelled(note) for note in drawn.notes]
+        page.figures.append(Made(figure.name, figure.title, figure.label, notes=notes))
         _save(drawn.figure, out / "figures", figure.name)
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "paper.tex", document(page))

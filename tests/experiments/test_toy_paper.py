@@ -82,6 +82,7 @@ def test_the_tables_are_those_that_the_chances_make(sweep, tmp_path):
             assert ucc[label, k] == pytest.approx(np.mean([one[1] for one in wanted]), abs=4 * error + 0.01), (label, k)
     readme = (tmp_path / "paper/README.md").read_text(encoding="utf-8")
     assert "**A toy.**" in readme
+    assert "QUATRO δ" not in readme, "one name for a method"
     assert {made.name for made in page.tables} >= {"average-passk", "passk", "ucc", "entropy"}
     assert {made.name for made in page.figures} >= {"passk", "ucc", "similarity", "flips"}
     assert {one.label for one in page.missing} >= {"tab:code_generation", "fig:temperature"}

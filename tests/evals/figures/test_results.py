@@ -269,8 +269,18 @@ def test_names_stand_for_labels_in_order_and_keep_their_looks():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["First", "b"]
     assert figure.axes[0].lines[0].get_color() == METHOD_LOOKS["gspo"].color
     assert figure.get_suptitle() == "T"
+    spelled = curves_figure(curve_panels(entries, "pass@k"), sheet=Sheet(names=("First", ""), spell=str.upper))
+    assert [text.get_text() for text in spelled.legends[0].get_texts()] == ["First", "B"]
     with pytest.raises(UsageError, match=r"1 names, and the figure has 2 labels.*gspo,b"):
         curves_figure(curve_panels(entries, "pass@k"), sheet=Sheet(names=("one",)))
+
+
+def test_a_lone_square_stands_in_the_middle_of_the_page():
+    heatmap = heatmap_of(samples(["a b", "a b c", "x y"]), "p")
+    figure = heatmap_figure({"a": heatmap})
+    figure.draw_without_rendering()
+    box = figure.axes[0].get_position()
+    assert 0.2 < box.x0 < 0.3 < 1 - box.x1 < 0.4  # with its scale
 
 
 def test_a_heatmap_of_all_answers_has_the_wrong_ones_behind_a_line_and_says_its_scale():
