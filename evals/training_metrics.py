@@ -323,6 +323,11 @@ TRAINING_METRICS = (
         "eval/pass@1",
         "evaluation during training (`eval.every`); distinct: identical texts count once",
         also=("eval/pass@N", "eval/distinct_correct", "eval/problems", "eval/n"),
+        title="Evaluation",
+        unit="Pass@1",
+        is_share=True,
+        panel=9,
+        is_in_figure=True,
     ),
     Metric(
         "perf/tokens_per_s",

@@ -9,6 +9,7 @@ from quatro.config import Config
 from quatro.launch.prepare import Prepared
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
+from quatro.loop.best import bests, ends_early, is_best
 from quatro.loop.draw import draw, own_rows
 from quatro.loop.evaluation import Evaluation
 from quatro.loop.iteration import Iteration
@@ -39,8 +40,8 @@ def train(
     """Fine-tune ``config.model`` in the run directory ``run`` and return the metrics of the last iteration.
 
     Training goes on from the newest checkpoint of ``run``, if there is one, until ``config.steps`` iterations are
-    finished or a ``stop`` is requested of any rank; then it saves. If no iteration was finished, the metrics are
-    ``step`` alone. ``observer`` is called with the metrics of each iteration.
+    finished, `early_stop` ends the run, or a ``stop`` is requested of any rank; then it saves. If no iteration was
+    finished, the metrics are ``step`` alone. ``observer`` is called with the metrics of each iteration.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
@@ -49,7 +50,7 @@ def train(
     metrics: Metrics = {"step": float(position.step)}
     with contextlib.closing(parts), contextlib.closing(Evaluation(parts)) as evaluation:
         parts.engine.sync(parts.policy.named_weights)
-        while position.step < config.steps:
+        while position.step < config.steps and not ends_early(config, position.carried):
             try:
                 metrics = iteration(position, parts, evaluation, run)
                 run.append_metrics(metrics)
@@ -60,8 +61,11 @@ def train(
             except Stopped:
                 save(run, parts, position)
                 break
-            if position.step == config.steps or config.checkpoint.is_due(position.step):
+            is_last = position.step == config.steps or ends_early(config, position.carried)
+            is_kept = config.checkpoint.is_due(position.step) or is_best(config, position.carried, position.step)
+            if is_last or is_kept:
                 save(run, parts, position)
+        run.ended_early = ends_early(config, position.carried)
     return metrics
 
 
@@ -107,5 +111,5 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))
-    position.finish(carry(config.method, position.carried, metrics))
+    position.finish({**carry(config.method, position.carried, metrics), **bests(config, position.carried, metrics)})
     return metrics | parts.perf(metrics)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
@@ -51,11 +52,15 @@ def train_run(
         for warning in startup_warnings(run.config):
             logger.warning(warning)
         with Trackers(run) as trackers:
-            observer = observers(Watch(run.config, run.path / "rollouts"), trackers, observer)
+            observer = observers(
+                Watch(run.config, run.path / "rollouts"), partial(_log_evaluation, handler), trackers, observer
+            )
             metrics = train(run.config, run, observer=observer, stop=stop, world=world, prepared=prepared)
         step = int(metrics["step"])
-        if step == run.config.steps:
-            run.set_status("done", step=step)
+        if step == run.config.steps or run.ended_early:
+            run.set_status("done", step=step, reason=run.ended_early)
+            if run.ended_early:
+                logger.warning("%s", run.ended_early)
         else:
             run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
         return metrics
@@ -81,3 +86,11 @@ def train_run(
     finally:
         logger.removeHandler(handler)
         handler.close()
+
+
+def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
+    """A line for log.txt; the terminal shows evaluations by itself."""
+    found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("eval/")]
+    if found:
+        text = f"iteration {int(metrics['step'])}: {', '.join(found)}"
+        log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, text, (), None))

@@ -23,6 +23,8 @@ class TrainingView:
         self._rewards: deque[float] = deque(maxlen=SPARK_WIDTH)
         self._step_s: deque[float] = deque(maxlen=20)
         self._started = time.monotonic()
+        self._best = (-math.inf, 0)  # Pass@1 of the best evaluation, and minus its step
+        self._evaluated = ""  # the last evaluation and the best one, in words
 
     def panel(self, metrics: Mapping[str, float | None]) -> Panel:
         """``metrics`` of one step, by their names in metrics.jsonl; whatever is missing is shown as a dash."""
@@ -33,6 +35,11 @@ class TrainingView:
         step_s = metrics.get("perf/step_s")
         if step_s is not None:
             self._step_s.append(step_s)
+        pass_1 = metrics.get("eval/pass@1")
+        if pass_1 is not None:
+            self._best = max(self._best, (pass_1, -step))
+            best, at = self._best
+            self._evaluated = f"pass@1 {number(pass_1)} in step {step}   best {number(best)} in step {-at}"
         return Panel(self._title, step, self._steps, self._rows(metrics, step), self._line(metrics, step))
 
     def _rows(self, metrics: Mapping[str, float | None], step: int) -> list[tuple[str, str]]:
@@ -50,6 +57,8 @@ class TrainingView:
         kl, delta = metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta
         if kl is not None and delta is not None:
             rows["KL new‖old"] += f"   {number(kl / delta, 2)} x delta {delta:.3g}"
+        if self._evaluated:
+            rows["evaluation"] = self._evaluated
         return list(rows.items())
 
     def _line(self, metrics: Mapping[str, float | None], step: int) -> str:
@@ -61,6 +70,8 @@ class TrainingView:
             ratio = metrics.get("kl/ratio_to_delta")
             beside = f" ({number(ratio, 2)} x delta)" if ratio is not None else ""
             parts.append(f"kl {number(metrics.get('kl/new_old'))}{beside}")
+        if metrics.get("eval/pass@1") is not None:
+            parts.append(f"eval {self._evaluated}")
         parts += [f"{number(metrics.get('perf/step_s'), 2)} s", f"left {self._left(step)}"]
         return "  ".join(parts)
 

@@ -118,7 +118,9 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
     longest = max((len(run.metrics) for run in runs), default=0)
     width = max(1, math.ceil(longest / MOST_POINTS))
     charts = []
-    for panel in (*PANELS, *_eval_panels(runs)):
+    own = _eval_panels(runs)
+    named = {panel.name for panel in own}
+    for panel in (*(panel for panel in PANELS if panel.name not in named), *own):
         curves = [_curve(index, run.metrics, panel.name, width) for index, run in enumerate(runs)]
         drawn = [curve for curve in curves if curve is not None]
         if drawn:

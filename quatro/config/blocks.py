@@ -209,11 +209,51 @@ class AuditConfig(Block):
     )
 
 
+class KeepConfig(Block):
+    """Which checkpoints are kept."""
+
+    last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept")
+    best: Text | None = Field(
+        None,
+        description="a metric, such as eval/pass@1: a checkpoint is also saved whenever it is larger than ever before, "
+        "and the one of the largest value is kept; null: none",
+    )
+
+
+def _keep_block(value: Any) -> Any:
+    """The block that a number is short for; a block passes through."""
+    return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class EarlyStopConfig(Block):
+    """When a run ends before its last iteration."""
+
+    metric: Text = Field("eval/pass@1", description="the metric that is watched; larger is better")
+    patience: int = Field(
+        0,
+        ge=0,
+        description="the run ends when the metric has been measured this many times without a new best value; 0 is "
+        "never",
+    )
+
+
 class CheckpointConfig(Block):
     """When to save, and how many checkpoints to keep."""
 
     every: int = Field(20, ge=0, description="iterations between checkpoints; the last iteration is always saved")
-    keep: int = Field(3, ge=1, description="how many of the newest checkpoints are kept")
+    keep: Annotated[KeepConfig, BeforeValidator(_keep_block, json_schema_input_type=int | KeepConfig)] = Field(
+        default_factory=KeepConfig, description="which checkpoints are kept; `keep: 3` is short for {last: 3}"
+    )
+
+    @property
+    def best(self) -> str | None:
+        """The metric whose best checkpoint is kept."""
+        return self.keep.best
+
+    @property
+    def num_kept(self) -> int:
+        """How many checkpoints there are in the end, at most."""
+        return self.keep.last + (self.best is not None)
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be saved after iteration ``step``."""

@@ -205,6 +205,10 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
         raw["reward"] = {"name": raw["reward"]}
     if setting.key == ("audit", "prompts") and isinstance(raw.get("audit"), bool):
         del raw["audit"]
+    if setting.key[:2] == ("checkpoint", "keep") and isinstance(raw.get("checkpoint"), dict):
+        last = raw["checkpoint"].get("keep")
+        if len(setting.key) > 2 and isinstance(last, int):
+            raw["checkpoint"]["keep"] = {"last": last}
     parent = raw
     for depth, part in enumerate(setting.key[:-1]):
         child = parent.get(part)
@@ -273,6 +277,7 @@ def _with_options(problem: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[st
 
 
 OF_PAPER = "preset paper"
+_SHORT_FOR = ("reward.name", "audit.prompts", "checkpoint.keep.last")  # `reward: NAME`, `audit: true`, `keep: 3`
 _STAND_IN = SimpleNamespace(advantages=None, loss=None)
 
 
@@ -284,8 +289,8 @@ def _origins(
     for key, value in leaves(config.model_dump(mode="python")):
         block, _, field = key.rpartition(".")
         place = locations.get(tuple(key.split("."))) or preset_origins.get(key)
-        if key in ("reward.name", "audit.prompts") and place is None:  # `reward: NAME`, `audit: true`
-            place = locations.get((block,))
+        if key in _SHORT_FOR and place is None:
+            place = locations.get(tuple(block.split(".")))
         whose = basis(key, value)
         if block == "method" and place in (None, OF_PAPER):
             whose = method_basis(type(config.method), field)

@@ -19,6 +19,7 @@ from quatro.config.blocks import (
     AuditConfig,
     CheckpointConfig,
     DataConfig,
+    EarlyStopConfig,
     EvalConfig,
     KlConfig,
     OptimizerConfig,
@@ -172,6 +173,9 @@ class Config(Block):
         0, ge=0, description="fresh responses per prompt that the audit draws besides; 0 draws none"
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
+    early_stop: EarlyStopConfig = Field(
+        default_factory=EarlyStopConfig, description="when the run ends before its last iteration"
+    )
     tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="metrics beside metrics.jsonl")
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
@@ -287,6 +291,12 @@ def _check_recorded(config: Config) -> Problems:
 def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
+    for key, metric in (
+        ("checkpoint.keep.best", config.checkpoint.best),
+        ("early_stop.metric", config.early_stop.metric if config.early_stop.patience else None),
+    ):
+        if metric is not None and metric.startswith("eval/") and not config.eval.every:
+            yield key, f"found {metric}, and nothing is evaluated: set eval.every and eval.benchmark"
     if config.audit_rollouts and not config.audit.prompts:
         yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"
 

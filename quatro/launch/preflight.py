@@ -11,6 +11,7 @@ from typing import Any
 from evals.errors import DataError
 from evals.files.whole import file_digest
 from quatro.config import Config, leaves
+from quatro.loop.best import ends_early
 from quatro.methods.scheduled import needs_fixed_steps
 from quatro.runs import checkpoint
 from quatro.runs.directory import step_name
@@ -19,22 +20,25 @@ from quatro.runs.status import read_status
 logger = logging.getLogger(__name__)
 
 PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
-MAY_CHANGE = ("steps", "checkpoint", "save_rollouts", "tracking")  # none of them touches what an iteration computes
+# None of them touches what an iteration computes.
+MAY_CHANGE = ("steps", "checkpoint", "early_stop", "save_rollouts", "tracking")
 
 
 def is_finished(run: Path, config: Config) -> bool:
-    """Whether the run in ``run`` has finished all its iterations, so that a resume has nothing to do.
+    """Whether the run in ``run`` has finished all its iterations or ended early, so that a resume has nothing to do.
 
     Raises:
         DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
     """
     status = read_status(run)
-    if status.get("status") != "done" or status.get("step") != config.steps:
+    if status.get("status") != "done":
         return False
     newest = checkpoint.complete_checkpoints(run)[-1:]
-    if [path.name for path in newest] != [step_name(config.steps)]:
+    if [path.name for path in newest] != [step_name(status.get("step", 0))]:
         return False
     state = checkpoint.load(newest[0]).state
+    if state["step"] != config.steps and not ends_early(config, state["carried"]):
+        return False
     refuse_other_settings(config, state, newest[0].name)
     refuse_changed(run, state)
     return (run / "metrics.jsonl").stat().st_size == int(state["metrics_bytes"])  # else rows are to be cut back

@@ -50,6 +50,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
         MissingError: no such folder, no ``config.json`` in it, or the Hub cannot be reached and has no cached copy.
         DataError: the file is there and unreadable.
     """
+    import_generation()
     from transformers import AutoConfig
 
     base = _place_of(name, ("config.json",), what="model")

@@ -75,7 +75,7 @@ def save(
     *,
     is_inside: bool = False,
 ) -> Path:
-    """Write checkpoints/step-NNNNNN whole or not at all, then remove all but the newest `checkpoint.keep`.
+    """Write checkpoints/step-NNNNNN whole or not at all, then remove those that `checkpoint.keep` does not keep.
 
     ``is_inside``: a part of iteration ``step`` + 1 is done, too; the checkpoint after ``step`` itself stays. ``writer``
     fills the model folder that it is given. ``state`` holds JSON values with text keys and finite numbers.
@@ -112,8 +112,11 @@ def save(
     write_text(folder / "latest", f"{final.name}\n")
     present = complete_checkpoints(run.path)
     between = [path for path in present if not path.name.endswith(INSIDE)]
-    for old in between[: -run.config.checkpoint.keep] + [path for path in present if path not in (final, *between)]:
-        _remove(old)
+    keep = run.config.checkpoint.keep
+    best = step_name(int(state.get("carried", {}).get(f"best_step/{keep.best}", -1))) if keep.best else None
+    old = [path for path in between[: -keep.last] if path.name != best]
+    for path in old + [path for path in present if path not in (final, *between)]:
+        _remove(path)
     return final
 
 

@@ -54,6 +54,7 @@ class RunDir:
     def __init__(self, path: Path, config: Config, lock: RunLock) -> None:
         self.path = path
         self.config = config
+        self.ended_early: str | None = None  # why training ended before `config.steps` iterations, if it did
         self._lock = lock
         self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         self._metrics_digest = file_digest(path / "metrics.jsonl")  # of the rows so far

@@ -16,6 +16,7 @@ class FollowedRun(RunDir):
     def __init__(self, path: Path, config: Config) -> None:
         self.path = path
         self.config = config
+        self.ended_early = None
 
     def close(self) -> None:
         pass

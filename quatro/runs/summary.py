@@ -11,7 +11,7 @@ from quatro.config import Config, load_config
 from quatro.runs.checkpoint import checkpoint_steps
 from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
-from quatro.runs.metrics import last_metrics
+from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.status import read_environment, read_status
 
 
@@ -20,7 +20,8 @@ class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
     ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
-    ``config``. As a path it is its folder.
+    ``config``. ``best`` is the largest `eval/pass@1` and its iteration, if the run was evaluated. As a path it is its
+    folder.
     """
 
     path: Path
@@ -33,6 +34,7 @@ class RunSummary:
     config: Config | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: tuple[int, ...] = ()
+    best: tuple[float, int] | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -86,7 +88,16 @@ def describe_run(path: Path) -> RunSummary:
         config=config,
         metrics=metrics,
         checkpoints=checkpoint_steps(path),
+        best=_best(path, config),
     )
+
+
+def _best(path: Path, config: Config) -> tuple[float, int] | None:
+    if not config.eval.every:
+        return None
+    found = [(float(row["eval/pass@1"]), -int(row["step"])) for row in read_metrics(path) if row.get("eval/pass@1")]
+    value, step = max(found, default=(0.0, 0))
+    return (value, -step) if step else None
 
 
 def _run_paths(root: Path) -> Iterator[Path]:

@@ -130,7 +130,7 @@ def _disk(point: Point, size: float) -> float:
     if point.cell == BASE_CELL:
         return 0.0
     kept = BYTES_PER_ROLLOUT_TOKEN * _rollouts(config) * _response_tokens(config) if config.save_rollouts else 0.0
-    return 12.0 * size * config.checkpoint.keep + kept
+    return 12.0 * size * config.checkpoint.num_kept + kept
 
 
 def _num_parameters(model: str) -> float | None:

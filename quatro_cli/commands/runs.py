@@ -83,6 +83,7 @@ def show(run: Run, json: Json = False) -> None:
         ("started", found.started),
         ("updated", found.updated),
         ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
+        *([("best eval/pass@1", f"{found.best[0]:.4g} in step {found.best[1]}")] if found.best else []),
         *found.metrics.items(),
     ]
     output.table("", ["key", "value"], rows)
@@ -134,6 +135,7 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "started": run.started,
         "updated": run.updated,
         "checkpoints": run.checkpoints,
+        "best": None if run.best is None else {"metric": "eval/pass@1", "value": run.best[0], "step": run.best[1]},
         "metrics": run.metrics,
         "config": run.config.model_dump(mode="json") if run.config else None,
     }

@@ -63,6 +63,7 @@ def train(
     from quatro.processes.launcher import launched
     from quatro.runs.directory import refuse_occupied
     from quatro.runs.lock import refuse_locked
+    from quatro.runs.status import read_status
 
     if probe and not dry_run:
         raise usage_error("--probe is a part of the dry run; add --dry-run")
@@ -78,10 +79,10 @@ def train(
         refuse_occupied(run_path)
     if resume and not dry_run:
         if is_finished(run_path, config):
-            output.info(
-                f"{run_path} is done: all {config.steps} iterations; `quatro runs show {run_path}` tells about it"
-            )
-            _say(run_path, {"step": float(config.steps)}, json=json)
+            step = int(read_status(run_path)["step"])
+            what = f"all {step} iterations" if step == config.steps else f"it ended early, after {step} iterations"
+            output.info(f"{run_path} is done: {what}; `quatro runs show {run_path}` tells about it")
+            _say(run_path, {"step": float(step)}, json=json)
             return
         if launch.is_first:
             refuse_locked(run_path)
@@ -93,7 +94,7 @@ def train(
         if not resume:
             check_processes(config, launch.size, source=source)
         stop, metrics = _train(prepared, run_path, resume=resume)
-    is_interrupted = metrics["step"] != config.steps
+    is_interrupted = metrics["step"] != config.steps and read_status(run_path).get("status") != "done"
     _say(run_path, metrics, json=json, is_interrupted=is_interrupted)
     if is_interrupted:
         output.warn(f"stopped and saved; continue with `quatro train {run_path} --resume`")

@@ -17,6 +17,7 @@ from quatro.config import (
     config_to_yaml,
     diff_configs,
     find_config,
+    leaves,
     load_config,
     resolve_config,
     schema_json,
@@ -115,7 +116,8 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "eval": {"every": 0, "benchmark": None, "n": 16, "temperature": 1.0, "top_p": 1.0},
         "audit": {"prompts": 32},
         "audit_rollouts": 0,
-        "checkpoint": {"every": 20, "keep": 3},
+        "checkpoint": {"every": 20, "keep": {"last": 3, "best": None}},
+        "early_stop": {"metric": "eval/pass@1", "patience": 0},
         "tracking": {"tensorboard": False, "wandb": None, "project": "quatro", "name": None},
         "save_rollouts": True,
         "on_nonfinite": "stop",
@@ -367,8 +369,7 @@ def test_origins_tell_where_each_key_came_from() -> None:
     assert resolved.origins["data.too_long"] == "default"
     tree = resolved.config.model_dump()
     del tree["reward"]["options"]  # a block without keys
-    leaves = {f"{key}.{inner}" for key, block in tree.items() if isinstance(block, dict) for inner in block}
-    assert set(resolved.origins) == leaves | {key for key, block in tree.items() if not isinstance(block, dict)}
+    assert set(resolved.origins) == {key for key, _ in leaves(tree)}
 
 
 def test_python_builds_the_same_config(write: Any) -> None:

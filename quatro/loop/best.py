@@ -1,0 +1,40 @@
+"""The best value of a metric so far, by which a checkpoint is kept and a run may end early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from quatro.config import Config
+
+
+def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+    """What a run remembers of the metrics that its configuration watches, after an iteration with ``metrics``.
+
+    For each such metric M: `best/M` and the iteration `best_step/M` in which it was, and how many iterations in a row
+    since then had the metric and no better one (`no_better/M`). It is a part of `Position.carried`.
+    """
+    found = {name: value for name, value in before.items() if name.startswith(("best/", "best_step/", "no_better/"))}
+    for name in {config.checkpoint.best, config.early_stop.metric if config.early_stop.patience else None} - {None}:
+        value = metrics.get(str(name), math.nan)
+        if not math.isfinite(value):
+            continue
+        if value > found.get(f"best/{name}", -math.inf):
+            found |= {f"best/{name}": value, f"best_step/{name}": metrics["step"], f"no_better/{name}": 0.0}
+        else:
+            found[f"no_better/{name}"] += 1.0
+    return found
+
+
+def is_best(config: Config, carried: Mapping[str, float], step: int) -> bool:
+    """Whether iteration ``step`` was the best by `checkpoint.keep.best`, so that a checkpoint of it is kept."""
+    return config.checkpoint.best is not None and carried.get(f"best_step/{config.checkpoint.best}") == step
+
+
+def ends_early(config: Config, carried: Mapping[str, float]) -> str | None:
+    """Why the run ends before its last iteration; None if it goes on."""
+    metric, patience = config.early_stop.metric, config.early_stop.patience
+    if not patience or carried.get(f"no_better/{metric}", 0.0) < patience:
+        return None
+    best, step = carried[f"best/{metric}"], int(carried[f"best_step/{metric}"])
+    return f"early stop: {metric} was best in iteration {step} ({best:.4g}), and not better {patience} times since"

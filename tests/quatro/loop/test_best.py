@@ -1,0 +1,104 @@
+"""What a run remembers of a watched metric: the best checkpoint that it keeps, and an early end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.errors import UsageError
+from quatro.config import config_to_yaml, load_config
+from quatro.loop.best import bests, ends_early, is_best
+from quatro.loop.evaluation import Evaluation
+from quatro_cli.app import app
+
+EVALUATED = ["eval.every=1", "eval.benchmark=countdown"]
+
+
+def watching(*settings: str) -> Any:
+    return load_config("quickstart", overrides=[*EVALUATED, *settings])
+
+
+def test_patience_counts_measurements_without_a_new_best():
+    config = watching("early_stop.patience=2", "checkpoint.keep.best=reward/mean")
+    carried: dict[str, float] = {"of the method": 1.0}
+    values = {1: 0.1, 2: 0.3, 4: 0.3, 5: 0.2, 6: float("nan")}
+    ends = {}
+    for step in range(1, 7):
+        found = {"step": float(step), "reward/mean": -float(step)}
+        carried = bests(config, carried, found | ({"eval/pass@1": values[step]} if step in values else {}))
+        ends[step] = ends_early(config, carried)
+        assert is_best(config, carried, step) == (step == 1)
+    assert "of the method" not in carried
+    assert [step for step, why in ends.items() if why] == [5, 6]  # step 3 was not measured
+    assert ends[5] == "early stop: eval/pass@1 was best in iteration 2 (0.3), and not better 2 times since"
+    assert ends_early(watching(), carried) is None
+    assert bests(watching(), {}, {"step": 1.0, "eval/pass@1": 0.5}) == {}
+
+
+def test_keep_has_a_short_form_that_an_option_can_extend(tmp_path: Path):
+    path = tmp_path / "c.yaml"
+    text = config_to_yaml(watching()).replace("every: 20\n  keep:\n    last: 3\n    best: null", "every: 20\n  keep: 7")
+    path.write_text(text, encoding="utf-8")
+    assert load_config(path).checkpoint.keep.last == 7
+    extended = load_config(path, overrides=["checkpoint.keep.best=eval/pass@1"])
+    assert (extended.checkpoint.keep.last, extended.checkpoint.best) == (7, "eval/pass@1")
+    for setting in ("checkpoint.keep.best=eval/pass@1", "early_stop.patience=1"):
+        with pytest.raises(UsageError, match=r"nothing is evaluated: set eval.every"):
+            load_config("quickstart", overrides=["eval.every=0", setting])
+
+
+@pytest.fixture
+def evaluated(tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of a training of a tiny model whose evaluation says .1, .5, .4, .3, .2 ... of iterations 1, 2, 3 ..."""
+    settings = {
+        "model": tiny_folder,
+        "dtype": "float32",
+        "steps": 8,
+        "prompts_per_step": 2,
+        "minibatch_prompts": 2,
+        "rollouts_per_prompt": 2,
+        "inner_updates": 1,
+        "rollout.max_new_tokens": 4,
+        "checkpoint.every": 2,
+        "checkpoint.keep": "{last: 1, best: eval/pass@1}",
+        "early_stop.patience": 3,
+        "eval.n": 1,
+    }
+    monkeypatch.setattr(
+        Evaluation, "maybe", lambda self, step: {"eval/pass@1": 0.1 if step == 1 else 0.7 - 0.1 * step, "eval/n": 1.0}
+    )
+    overrides = [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
+    return ["train", "quickstart", *overrides, *(word for one in EVALUATED for word in ("-s", one))]
+
+
+def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], tmp_path: Path):
+    run = tmp_path / "run"
+    done = CliRunner().invoke(app, [*evaluated, "-o", str(run)])
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 5  # best in 2; 3, 4 and 5 were not better
+    assert sorted(path.name for path in (run / "checkpoints").glob("step-*")) == ["step-000002", "step-000005"]
+    status = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    assert (status["status"], status["step"]) == ("done", 5)
+    assert "early stop: eval/pass@1 was best in iteration 2" in status["reason"]
+    assert "early stop" in done.stderr
+    assert "eval pass@1 0.5 in step 2   best 0.5 in step 2" in done.stderr
+    assert "iteration 2: eval/pass@1 0.5" in (run / "log.txt").read_text(encoding="utf-8")
+    shown = CliRunner().invoke(app, ["runs", "show", str(run)]).stdout
+    assert "best eval/pass@1" in shown
+    assert "0.5 in step 2" in shown
+
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    again = CliRunner().invoke(app, ["train", str(run), "--resume"])
+    assert again.exit_code == 0
+    assert "it ended early, after 5 iterations" in again.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+    config = (run / "config.yaml").read_text(encoding="utf-8").replace("patience: 3", "patience: 4")
+    (run / "config.yaml").write_text(config, encoding="utf-8")
+    assert CliRunner().invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 6
