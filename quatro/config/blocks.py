@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
@@ -129,13 +130,27 @@ class OptimizerConfig(Block):
     """The optimiser."""
 
     name: Literal["adamw"] = Field("adamw", description="the optimiser")
-    lr: float = Field(1e-6, gt=0, description="learning rate, constant after the warm-up")
+    lr: float = Field(1e-6, gt=0, description="learning rate, the largest of its schedule")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="how the rate falls to min_lr after the warm-up, over all optimiser steps that the run plans",
+    )
+    min_lr: float = Field(0.0, ge=0, description="learning rate at the end of a linear or cosine schedule")
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]], Field(strict=False)
     ] = Field((0.9, 0.999), description="decay of AdamW's first and second moments")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay, per unit of learning rate")
     max_grad_norm: float = Field(1.0, gt=0, description="a gradient with a larger L2 norm is scaled down to this one")
     warmup_steps: int = Field(0, ge=0, description="lr rises linearly over this many optimiser steps")
+
+    def lr_share(self, step: int, num_steps: int) -> float:
+        """The learning rate of optimiser step ``step`` (from 0) of ``num_steps``, as a share of ``lr``."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        done = min(1.0, (step - self.warmup_steps) / max(1, num_steps - self.warmup_steps))
+        falling = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 + 0.5 * math.cos(math.pi * done)}
+        end = self.min_lr / self.lr if self.schedule != "constant" else 0.0
+        return end + (1.0 - end) * falling[self.schedule]
 
 
 class KlConfig(Block):

@@ -15,6 +15,7 @@ METHOD_GROUP, FURTHER = "RL algorithm", "Further settings"
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Optimization and training": {
         "optimizer.lr": "Learning rate",
+        "optimizer.schedule": "Learning-rate schedule",
         "optimizer.name": "Optimizer",
         "optimizer.betas": "Adam's betas",
         "optimizer.weight_decay": "Weight decay",
@@ -54,7 +55,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
 }
 # Where a run is kept and shown, which no number depends on.
-_BOOKKEEPING = ("checkpoint.", "tracking.", "eval.", "save_rollouts", "threads", "device")
+_BOOKKEEPING = ("checkpoint.", "tracking.", "eval.", "early_stop.", "save_rollouts", "threads", "device")
 _PATHS = ("model", "data.prompts")
 _STATED_DELTAS = (0.1, 0.01, 0.001)
 

@@ -189,6 +189,11 @@ class Config(Block):
         return TEMPLATES[self.data.template].stop if self.rollout.stop is None else self.rollout.stop
 
     @property
+    def optimizer_steps(self) -> int:
+        """Optimiser steps of the whole run, at most."""
+        return self.steps * (self.prompts_per_step // self.minibatch_prompts) * self.most_inner_updates
+
+    @property
     def most_inner_updates(self) -> int:
         """Passes over each batch of rollouts, at most."""
         return self.max_inner_updates if self.inner_updates == "auto" else self.inner_updates
@@ -249,6 +254,13 @@ def _check_data(config: Config) -> Problems:
     words = EMBEDDED_MODELS.get(config.model, prompts)
     if prompts in known and prompts != words:
         yield "data.prompts", f"found {prompts}, expected {words}: {config.model} knows no other words"
+
+
+def _check_schedule(config: Config) -> Problems:
+    optimizer = config.optimizer
+    if optimizer.min_lr > (optimizer.lr if optimizer.schedule != "constant" else 0.0):
+        limit = f"at most optimizer.lr ({optimizer.lr:g})" if optimizer.schedule != "constant" else "0: lr is constant"
+        yield "optimizer.min_lr", f"found {optimizer.min_lr:g}, expected {limit}"
 
 
 def _check_overlong(config: Config) -> Problems:
@@ -327,6 +339,7 @@ def _check_policy(config: Config) -> Problems:
 _CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_batch,
     _check_data,
+    _check_schedule,
     _check_overlong,
     _check_radius,
     _check_recorded,

@@ -37,6 +37,7 @@ _VERL: Mapping[str, Any] = {
     "optimizer.betas": (0.9, 0.999),
     "optimizer.max_grad_norm": 1.0,
     "optimizer.warmup_steps": 0,
+    "optimizer.schedule": "constant",
     "kl.aggregate": "token-mean",
 }
 # Our values where verl has another default: 30 epochs (about 870 iterations of the paper's batch), and 512 tokens.

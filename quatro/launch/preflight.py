@@ -50,7 +50,8 @@ def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -
     Raises:
         DataError: keys differ; the message lists them.
     """
-    may_change = set(MAY_CHANGE) - ({"steps"} if needs_fixed_steps(config.method) else set())
+    needs_steps = needs_fixed_steps(config.method) or config.optimizer.schedule != "constant"
+    may_change = set(MAY_CHANGE) - ({"steps"} if needs_steps else set())
     now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
     differing = [
         f"{key} was {then.get(key)!r}, is {now.get(key)!r}"

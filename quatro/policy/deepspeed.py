@@ -74,7 +74,7 @@ class DeepSpeedPolicy(Policy):
         dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
         self.reference = None if reference is None else cast_weights(reference, dtype).requires_grad_(False)
         self._num_steps = 0
-        self._settings = config.optimizer
+        self._settings, self._planned_steps = config.optimizer, config.optimizer_steps
         self._footprint = footprint(config, model.config, self.device)
         self._coming_bytes = _coming_bytes(config, model, self.world.size)
         if self.stage == 3 and is_sampled:
@@ -95,8 +95,7 @@ class DeepSpeedPolicy(Policy):
     @property
     def lr(self) -> float:
         """As `LocalPolicy.lr`."""
-        warmup = self._settings.warmup_steps
-        return self._settings.lr * (min(1.0, (self._num_steps + 1) / warmup) if warmup else 1.0)
+        return self._settings.lr * self._settings.lr_share(self._num_steps, self._planned_steps)
 
     # --- computing --------------------------------------------------------------------------------------------------
 

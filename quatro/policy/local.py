@@ -41,9 +41,8 @@ class LocalPolicy(Policy):
         self.optimizer = torch.optim.AdamW(
             self.trained, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
         )
-        warmup = settings.warmup_steps
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: min(1.0, (step + 1) / warmup) if warmup else 1.0
+            self.optimizer, lambda step: settings.lr_share(step, config.optimizer_steps)
         )
 
     @property

@@ -102,7 +102,13 @@ def test_a_maths_config_says_which_values_are_the_papers_verls_and_ours(name: st
     whose = {
         PAPER: ["prompts_per_step", "rollouts_per_prompt", "minibatch_prompts", "inner_updates", "optimizer.lr"]
         + ["optimizer.weight_decay", "rollout.max_new_tokens", "rollout.temperature", "kl.beta", "kl.estimator"],
-        VERL: ["optimizer.betas", "optimizer.max_grad_norm", "optimizer.warmup_steps", "data.max_prompt_tokens"]
+        VERL: [
+            "optimizer.betas",
+            "optimizer.max_grad_norm",
+            "optimizer.warmup_steps",
+            "optimizer.schedule",
+            "data.max_prompt_tokens",
+        ]
         + ["kl.aggregate"],
         "our choice": ["steps"],
     }

@@ -67,6 +67,12 @@ def _refuse(config: Config) -> None:
         "kl.estimator": (config.kl.estimator == "sequence-exact", "verl has no such KL; k3 is the paper's"),
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
+        "optimizer.schedule": (
+            config.optimizer.schedule != "constant",
+            "verl's schedules count iterations, ours optimiser steps",
+        ),
+        "checkpoint.keep.best": (config.checkpoint.best is not None, "verl keeps the newest checkpoints only"),
+        "early_stop.patience": (config.early_stop.patience > 0, "verl ends after its last iteration"),
         "model": (config.model.startswith("embedded:"), "verl loads a folder or a Hub id"),
         "policy.lora": (config.policy.lora is not None, "verl's adapters are not covered; use our own trainer"),
         "entropy_coefficient": (
@@ -203,7 +209,7 @@ def _trainer(config: Config, name: str, nodes: int, gpus_per_node: int) -> dict[
         "trainer.total_training_steps": config.steps,
         "trainer.total_epochs": config.steps,  # the steps end the run
         "trainer.save_freq": config.checkpoint.every or config.steps,
-        "trainer.max_actor_ckpt_to_keep": config.checkpoint.keep,
+        "trainer.max_actor_ckpt_to_keep": config.checkpoint.keep.last,
         "trainer.default_local_dir": f"runs/verl/{name}",
         "trainer.rollout_data_dir": f"runs/verl/{name}/rollouts" if config.save_rollouts else None,
         "trainer.resume_mode": "auto",

@@ -103,6 +103,8 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "weight_decay": 0.0,
             "max_grad_norm": 1.0,
             "warmup_steps": 0,
+            "schedule": "constant",
+            "min_lr": 0.0,
         },
         "kl": {"beta": 0.001, "estimator": "k3", "aggregate": "token-mean"},
         "entropy_coefficient": 0.0,

@@ -173,3 +173,22 @@ def test_countdown_prompts_are_plain(write: Any) -> None:
     assert "data.template: found qwen-boxed, expected plain" in refusal(
         write(countdown), overrides=["data.template=qwen-boxed"]
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("optimizer: {min_lr: 1e-7}", "optimizer.min_lr: found 1e-07, expected 0: lr is constant"),
+        (
+            "optimizer: {schedule: cosine, min_lr: 1}",
+            "optimizer.min_lr: found 1, expected at most optimizer.lr (1e-06)",
+        ),
+        ("optimizer: {schedule: step}", "optimizer.schedule: found step, expected one of constant, linear, cosine"),
+    ],
+)
+def test_a_wrong_schedule_is_named(tmp_path: Any, line: str, says: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"model: some/model\nmethod: {{name: quatro}}\n{line}\n", encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        load_config(path)
+    assert says in str(error.value)

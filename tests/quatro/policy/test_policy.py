@@ -110,6 +110,30 @@ def test_optimizer_state_survives_a_round_trip(policy, tiny_config, ragged_rows)
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_the_rate_falls_over_the_steps_that_the_run_plans_and_goes_on_after_a_round_trip(
+    policy, tiny_config, ragged_rows, kind
+):
+    config = tiny_config(
+        *("optimizer.warmup_steps=2", f"optimizer.schedule={kind}", "optimizer.min_lr=1e-3", "steps=3"),
+        *("prompts_per_step=4", "minibatch_prompts=2", "inner_updates=1"),
+    )
+    assert config.optimizer_steps == 6
+    objective, policy = make_objective(config), LocalPolicy(policy.model, config)
+    rates = []
+    for step in range(7):
+        rates.append(policy.lr)
+        if step == 3:
+            twin = LocalPolicy(copy.deepcopy(policy.model), config)
+            twin.load_optimizer_state(*policy.optimizer_state())
+            assert twin.lr == policy.lr
+            policy = twin
+        policy.update(ragged_rows, objective, use_own_logp=False, need_entropy=False)
+    falling = {"linear": [1, 0.75, 0.5, 0.25], "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]}[kind]
+    expected = [0.5e-2, 1e-2, *(1e-3 + 9e-3 * share for share in falling), 1e-3]
+    assert rates == pytest.approx(expected)
+
+
 def test_a_snapshot_is_put_in_and_taken_out_again(policy, ragged_rows):
     rows = ragged_rows
     before, old = policy.score(rows).logp_BT, policy.snapshot()
