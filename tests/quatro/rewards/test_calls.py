@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import textwrap
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from evals.errors import QuatroError, UsageError
-from quatro.rewards import Reward, RewardConfig, make_reward
+from quatro.rewards import Reward
 from quatro.rewards.base import Scored
 from quatro.types import Prompt, Rollout
 
@@ -54,21 +52,6 @@ FUNCTIONS = """
             raise ValueError("\\x1b[31mred")
         return float(len(completion))
 """
-
-
-@pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reward]]:
-    (tmp_path / "called.py").write_text(textwrap.dedent(FUNCTIONS), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    made: list[Reward] = []
-
-    def make(name: str, **settings: object) -> Reward:
-        made.append(make_reward(RewardConfig.model_validate({"name": f"called:{name}", "workers": 1, **settings})))
-        return made[-1]
-
-    yield make
-    for reward in made:
-        reward.close()
 
 
 def score(reward: Reward, *texts: str, id: str = "p1") -> Scored:

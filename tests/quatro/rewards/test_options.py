@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from evals.errors import UsageError
-from quatro.rewards import Reward, RewardConfig, make_reward
+from quatro.rewards import Reward, RewardConfig
 from quatro.types import Prompt, Rollout
 
 FUNCTIONS = """
@@ -32,33 +30,16 @@ FUNCTIONS = """
 SEEN = {"text": "π \u2028", "none": None, "list": [1, [2.5, True]], "block": {"a": {"b": []}}}
 
 
-@pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reward]]:
-    """Makes rewards from the functions above."""
-    (tmp_path / "optional.py").write_text(textwrap.dedent(FUNCTIONS), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    made: list[Reward] = []
-
-    def make(name: str, **options: object) -> Reward:
-        spec = name if ":" in name else f"optional:{name}"
-        made.append(make_reward(RewardConfig(name=spec, workers=1, options=options)))
-        return made[-1]
-
-    yield make
-    for reward in made:
-        reward.close()
-
-
 def rewarded(reward: Reward) -> float:
     prompt = Prompt("mine", "p1", "q", None, text="q", token_ids=(1,))
     return reward.score([prompt], [[Rollout(token_ids=(1,), text="a", finish_reason="stop")]]).reward[0][0]
 
 
 def test_options_reach_a_function_as_they_are(functions: Callable[..., Reward]) -> None:
-    assert rewarded(functions("keywords", **SEEN)) == 1.0
-    assert rewarded(functions("keywords", **{**SEEN, "none": 0})) == 0.0
+    assert rewarded(functions("keywords", options=SEEN)) == 1.0
+    assert rewarded(functions("keywords", options={**SEEN, "none": 0})) == 0.0
     assert rewarded(functions("few")) == 1.0
-    assert rewarded(functions("judge", bonus=-2)) == -2.0
+    assert rewarded(functions("judge", options={"bonus": -2})) == -2.0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +56,7 @@ def test_a_function_that_cannot_be_called_so_is_refused_at_the_start(
     functions: Callable[..., Reward], name: str, options: dict[str, object], says: str
 ) -> None:
     with pytest.raises(UsageError, match="cannot load the reward function") as caught:
-        functions(name, **options)
+        functions(name, options=options)
     assert says in str(caught.value)
 
 

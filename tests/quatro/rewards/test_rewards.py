@@ -5,13 +5,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
-from quatro.rewards import Grade, Reward, RewardConfig, make_reward
+from quatro.rewards import Grade, Reward, make_reward
 from quatro.rewards import math as math_reward
 from quatro.types import FinishReason, Prompt, Rollout
 
@@ -125,22 +125,6 @@ FUNCTIONS = """
 
     not_a_function = 3
 """
-
-
-@pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reward]]:
-    """Makes rewards from the functions above, which lie in a module of the current directory."""
-    (tmp_path / "my_rewards.py").write_text(textwrap.dedent(FUNCTIONS), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    made: list[Reward] = []
-
-    def make(name: str, **settings: object) -> Reward:
-        made.append(make_reward(RewardConfig.model_validate({"name": f"my_rewards:{name}", "workers": 1, **settings})))
-        return made[-1]
-
-    yield make
-    for reward in made:
-        reward.close()
 
 
 def score_texts(reward: Reward, *texts: str) -> list[float]:
