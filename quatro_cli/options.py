@@ -14,6 +14,7 @@ from quatro_cli import completion
 
 if TYPE_CHECKING:
     from evals.results.document import Result
+    from evals.results.reading import Expand
 
 Number = TypeVar("Number", int, float)
 
@@ -154,19 +155,12 @@ def expander(
     cell: str | None,
     *,
     kind: Literal["curves", "flips", "temperature"] = "curves",
-) -> Callable[[Path], Sequence[tuple[Result, Path]]]:
+) -> Expand:
     """What reads a sweep among ``paths``; raises UsageError for an option without one, which would be ignored."""
-    from quatro.sweep import is_sweep, labelled_results
+    from quatro.sweep import flip_results, is_sweep, labelled_results, require_sweep, temperature_results
 
-    given = {"--top-p": top_p, "--temperature": temperature, "--cell": cell}
-    ignored = [name for name, value in given.items() if value is not None]
-    if ignored and not any(is_sweep(path) for path in paths):
-        raise usage_error(
-            f"{' and '.join(ignored)}: none of the paths is a sweep (a folder with sweep.yaml); leave it out"
-        )
-    if kind == "curves":
-        return lambda folder: labelled_results(folder, top_p=top_p, temperature=temperature, cell=cell)
-    from quatro.sweep import flip_results, temperature_results
-
-    averaged = flip_results if kind == "flips" else temperature_results
-    return lambda folder: averaged(folder, top_p=top_p, temperature=temperature, cell=cell)
+    require_sweep(paths, {"--top-p": top_p, "--temperature": temperature, "--cell": cell})
+    readers: dict[str, Callable[..., Sequence[tuple[Result, Path]]]]
+    readers = {"curves": labelled_results, "flips": flip_results, "temperature": temperature_results}
+    read = readers[kind]
+    return lambda folder: read(folder, top_p=top_p, temperature=temperature, cell=cell) if is_sweep(folder) else None

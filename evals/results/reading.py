@@ -27,6 +27,9 @@ class RunHead(NamedTuple):
     method: str | None = None
 
 
+Expand = Callable[[Path], Sequence[tuple[Result, Path]] | None]
+
+
 @dataclass(frozen=True)
 class Labelled:
     """A result and its label. ``was_given``: the label stands in the document and was not made from a file name."""
@@ -75,13 +78,13 @@ def read_sources(
     paths: Sequence[Path],
     *,
     describe: Callable[[Path], RunHead] | None = None,
-    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
+    expand: Expand | None = None,
 ) -> Sources:
     """The documents in ``paths``; a run directory stands for its metrics.jsonl and its results/*.json.
 
     ``describe`` reads a run's configuration, which this package cannot do: it says the model and method of documents
     in a run that name none. A document without a label is called like its run, or like its file, or like what tells
-    these apart. ``expand`` finds the labelled results of a sweep and their files.
+    these apart. ``expand`` finds the labelled results of a sweep and their files; None: the folder is none.
 
     Raises:
         UsageError: a path stands twice.
@@ -97,9 +100,9 @@ def read_sources(
         if not path.is_dir():
             results += _labelled(_described(read_result(path), run_of(path), describe), names[path], path)
             continue
-        if expand is not None and (path / "sweep.yaml").is_file():
+        if expand is not None and (found := expand(path)) is not None:
             sweeps.append(path)
-            results += [Labelled(result, str(result.label), True, file) for result, file in expand(path)]
+            results += [Labelled(result, str(result.label), True, file) for result, file in found]
             continue
         if not (path / "config.yaml").is_file():
             raise DataError(f"{path} is not a run directory (no config.yaml in it); `quatro runs list` shows them")
@@ -181,7 +184,7 @@ def rows_by_label(
     metrics: Collection[str],
     *,
     made_by: str,
-    expand: Callable[[Path], Sequence[tuple[Result, Path]]] | None = None,
+    expand: Expand | None = None,
 ) -> dict[str, list[Row]]:
     """The rows of ``metrics`` in ``paths`` by label: that of the row, that of the document, or as `named_by_samples`.
 

@@ -1,23 +1,38 @@
-"""The points of a sweep, as its sweep.yaml lists them."""
+"""Which folder is a sweep, and its points, as its sweep.yaml lists them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, UsageError
 from quatro.config.yaml_reader import load_yaml
 
+SWEEP = "sweep.yaml"
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
 
 
-def read_points(path: Path) -> dict[str, tuple[str, dict[str, str]]]:
-    """The points of a sweep.yaml in their order: name -> cell (empty: it has none) and settings, as text.
+def is_sweep(folder: Path) -> bool:
+    """Whether ``folder`` is the folder of a sweep."""
+    return (folder / SWEEP).is_file()
+
+
+def require_sweep(paths: Sequence[Path], given: Mapping[str, object]) -> None:
+    """Raises UsageError if an option of ``given`` has a value and none of ``paths`` is a sweep: it would be ignored."""
+    ignored = [option for option, value in given.items() if value is not None]
+    if ignored and not any(map(is_sweep, paths)):
+        raise UsageError(f"{' and '.join(ignored)}: none of the paths is a sweep (a folder with {SWEEP}); leave it out")
+
+
+def read_points(sweep: Path) -> dict[str, tuple[str, dict[str, str]]]:
+    """The points of a sweep in their order: name -> cell (empty: it has none) and settings, as text.
 
     Raises:
         DataError: there are none, or they are not as `quatro sweep` writes them.
     """
+    path = sweep / SWEEP
     try:
         data = load_yaml(path).data
     except UsageError as error:

@@ -23,7 +23,7 @@ from quatro.config import Config, load_config, value_texts
 from quatro.config.model import EMBEDDED_MODELS
 from quatro.runs.imported import is_imported, radius_of, read_source
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import read_points
+from quatro.runs.points import is_sweep, read_points
 from quatro.runs.series import run_folders
 from quatro.runs.summary import describe_run
 
@@ -79,11 +79,11 @@ def _places(path: Path) -> list[_Place]:
     """The run at ``path``, imported or not, or the points of the sweep there in their order, after its base models."""
     if is_imported(path):
         return [_Place(path, None)]
-    if (path / "config.yaml").is_file() or not (path / "sweep.yaml").is_file():
+    if (path / "config.yaml").is_file() or not is_sweep(path):
         return [_Place(folder, folder / "config.yaml") for folder in run_folders([path])]
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
-    for name, (cell, settings) in read_points(path / "sweep.yaml").items():
+    for name, (cell, settings) in read_points(path).items():
         run = path / "runs" / name
         begun = run / "config.yaml"
         config_file = begun if begun.is_file() else path / "configs" / f"{name}.yaml"
@@ -269,9 +269,9 @@ def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[Repor
     hints = {}
     trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config_file]
     if not any(run.metrics for run in runs):
-        is_sweep = any((path / "sweep.yaml").is_file() for path in paths)
         run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
-        hints["training"] = "the `quatro sweep` command once more" if is_sweep else f"`quatro train {run} --resume`"
+        resumed, swept = f"`quatro train {run} --resume`", "the `quatro sweep` command once more"
+        hints["training"] = swept if any(map(is_sweep, paths)) else resumed
     if trained and not any(run.samples for run in runs):  # what was only imported cannot be sampled
         place, first = next(((p, r) for p, r in trained if r.metrics), trained[0])
         benchmark = EMBEDDED_MODELS.get(first.config.get("model", "").strip('"'), "math500")

@@ -20,7 +20,7 @@ from quatro.config import Config, leaves, load_config
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import read_points
+from quatro.runs.points import is_sweep, read_points, require_sweep
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "microbatch_tokens", "save_rollouts")
@@ -29,7 +29,6 @@ _NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
 # Keys with a field of their own in `RunSetting`.
 _NAMED = ("method.name", "method.delta", "method.log_ratio", "optimizer.lr", "inner_updates")
 
-SWEEP = "sweep.yaml"
 Leaves = dict[str, str]
 
 
@@ -58,8 +57,7 @@ def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list
     """
     curves: list[TrainingCurve] = []
     warnings: list[str] = []
-    if cell is not None and not any((path / SWEEP).is_file() for path in paths):
-        raise UsageError(f"--cell {cell}: none of the paths is a sweep (a folder with {SWEEP}); leave it out")
+    require_sweep(paths, {"--cell": cell})
     for path in paths:
         if is_imported(path):
             rows = list(read_metrics(path))
@@ -149,7 +147,7 @@ def run_folders(paths: Sequence[Path], *, cell: str | None = None) -> list[Path]
 
 def _begun(sweep: Path, cell: str | None) -> list[Path]:
     folders = sorted(config.parent for config in sweep.glob("runs/*/config.yaml"))
-    points = read_points(sweep / SWEEP) if (sweep / SWEEP).is_file() else {}
+    points = read_points(sweep) if is_sweep(sweep) else {}
     if cell is not None:
         known = dict.fromkeys(name for name, _ in points.values() if name)
         if cell not in known:

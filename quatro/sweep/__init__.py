@@ -1,11 +1,12 @@
 """Many runs from one grid, each a process of its own: planned, run, measured and read again. Imports no torch."""
 
+from quatro.runs.points import is_sweep, require_sweep
 from quatro.sweep.cost import SweepCost, sweep_cost
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
-from quatro.sweep.results import SweptRun, is_sweep, labelled_results, labelled_runs, read_sweep, run_tables
+from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
 from quatro.sweep.submit import SlurmOptions, SubmissionKind, write_submission
 from quatro.sweep.summary import PointOutcome
@@ -33,6 +34,7 @@ __all__ = [
     "plan_sweep",
     "read_evaluation",
     "read_sweep",
+    "require_sweep",
     "run_sweep",
     "run_tables",
     "status_of",

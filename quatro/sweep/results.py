@@ -18,7 +18,7 @@ from evals.results.entries import ENTROPY
 from evals.results.labels import labels_of
 from quatro.config import load_config
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import read_points
+from quatro.runs.points import SWEEP, is_sweep, read_points
 from quatro.runs.status import read_status
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
@@ -52,21 +52,15 @@ class SweptResult(NamedTuple):
     path: Path
 
 
-def is_sweep(folder: Path) -> bool:
-    """Whether ``folder`` is the folder of a sweep."""
-    return (folder / "sweep.yaml").is_file()
-
-
 def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
     """The runs of a sweep that are done, in the order of its plan, and how many were planned.
 
     Raises:
         DataError: there is no sweep in ``folder``, or its sweep.yaml has no points.
     """
-    path = folder / "sweep.yaml"
-    if not path.is_file():
-        raise DataError(f"{folder} is not a sweep (no sweep.yaml in it); `quatro sweep` makes one")
-    points = read_points(path)
+    if not is_sweep(folder):
+        raise DataError(f"{folder} is not a sweep (no {SWEEP} in it); `quatro sweep` makes one")
+    points = read_points(folder)
     runs = []
     for name, (cell, settings) in points.items():
         others = {key: value for key, value in settings.items() if key != SEED_AXIS}

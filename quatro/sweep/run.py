@@ -23,6 +23,7 @@ from evals.files.whole import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs.lock import RunLock, is_locked
+from quatro.runs.points import SWEEP
 from quatro.runs.status import read_status
 from quatro.sample import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus
@@ -133,7 +134,7 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
     if any(point.cell for point in plan.points):
         lines.append("cells:\n")
         lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in plan.points]
-    write_text(folder / "sweep.yaml", "".join(lines))
+    write_text(folder / SWEEP, "".join(lines))
 
 
 def config_file(folder: Path, point: Point) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
@@ -25,8 +25,7 @@ from quatro_cli.output import output
 
 if TYPE_CHECKING:
     from evals.results.comparison import Comparison
-    from evals.results.document import Result
-    from evals.results.reading import RunHead, Sources
+    from evals.results.reading import Expand, RunHead, Sources
     from evals.tables.layouts import Layout as LayoutName
     from evals.tables.parts import Table
 
@@ -180,10 +179,9 @@ class _Asked(NamedTuple):
 
 def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels: list[str] | None) -> list[Table]:
     """The hyper-parameters of runs and sweeps, or what training them cost."""
-    from quatro.sweep import is_sweep, labelled_runs, run_tables
+    from quatro.sweep import labelled_runs, require_sweep, run_tables
 
-    if cell is not None and not any(is_sweep(path) for path in paths):
-        raise usage_error("--cell: none of the paths is a sweep (a folder with sweep.yaml); leave it out")
+    require_sweep(paths, {"--cell": cell})
     runs = labelled_runs(paths, cell=cell)
     if labels is not None and len(labels) != len(runs):
         raise usage_error(f"--labels: {len(labels)} names, expected {len(runs)}, one for each of {', '.join(runs)}")
@@ -228,7 +226,7 @@ def _write_tidy(
     format: Format | None,
     out: Path | None,
     *,
-    expand: Callable[[Path], Sequence[tuple[Result, Path]]],
+    expand: Expand,
 ) -> None:
     """The rows of result files, or the metrics of runs, as they are."""
     from evals.files.frames import check_frame_file, csv_of, write_frame
