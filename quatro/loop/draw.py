@@ -1,10 +1,11 @@
 """The rollouts that an iteration learns from: drawn, graded, and drawn again if dynamic sampling asks for more."""
 
-# Axes: B rows (rollouts), Q prompts.
+# Axes: B rows (rollouts), Q prompts, N rollouts of a prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from quatro.rewards import Reward, Scored
 from quatro.rollout.engine import Seeds
 from quatro.rollout.streams import rollout_seed
 from quatro.types import Needs, Prompt, Rollout, Sampling
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -53,19 +56,13 @@ class Drawn:
         A prompt that would lose them all keeps its first, with reward 0: alone in its group it has no advantage, and
         the batch keeps its prompts, whose number decides the minibatches and the shares of the ranks.
         """
-        kept_Q = [
-            [place for place, grade in enumerate(group) if not grade.is_dropped] or [0] for group in self.scored.grades
-        ]
-        return Drawn(
-            self.prompts,
-            [[group[place] for place in kept] for group, kept in zip(self.groups, kept_Q, strict=True)],
-            replace(
-                self.scored,
-                grades=[
-                    [group[place] for place in kept] for group, kept in zip(self.scored.grades, kept_Q, strict=True)
-                ],
-            ),
-        )
+        grades_QN = self.scored.grades
+        kept_Q = [[place for place, grade in enumerate(group) if not grade.is_dropped] or [0] for group in grades_QN]
+
+        def kept(values_QN: list[list[T]]) -> list[list[T]]:
+            return [[group[place] for place in places] for group, places in zip(values_QN, kept_Q, strict=True)]
+
+        return Drawn(self.prompts, kept(self.groups), replace(self.scored, grades=kept(grades_QN)))
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
