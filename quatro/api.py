@@ -92,6 +92,7 @@ def fine_tune(
     from quatro.launch.dry_run import describe
     from quatro.launch.preflight import is_finished
     from quatro.launch.prepare import prepare
+    from quatro.launch.sizes import fix_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, refuse_occupied
@@ -101,14 +102,16 @@ def fine_tune(
     wanted, path = _config(config, overrides), Path(out)
     goes_on = resume and (path / "config.yaml").is_file()
     if goes_on:
-        _refuse_other_settings(path, wanted)
+        wanted = _as_there(path, wanted)
         if is_finished(path, wanted):
             return describe_run(path)
     else:
         refuse_occupied(path)
     with closing(prepare(wanted)) as prepared:
+        if not goes_on:
+            fix_sizes(prepared)
         describe(prepared)  # whatever the run can be refused for is refused before it has a folder
-        run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, wanted, argv=sys.argv)
+        run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, prepared.config, argv=sys.argv)
         with run, StopRequest(notify=logger.warning) as stop:
             train_run(run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
@@ -125,10 +128,14 @@ def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> C
     return with_absolute_paths(load_config(os.fspath(config), overrides=texts))
 
 
-def _refuse_other_settings(path: Path, wanted: Config) -> None:
-    differing = [f"{key} is {there} there, not {here}" for key, there, here in diff_configs(load_config(path), wanted)]
+def _as_there(path: Path, wanted: Config) -> Config:
+    """The configuration of the run in ``path``. Raises UsageError if it is not ``wanted``, up to sizes of `auto`."""
+    own = load_config(path)
+    pairs = diff_configs(own.with_sizes(own.sizes), wanted.with_sizes(own.sizes))
+    differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
     if differing:
         raise UsageError(f"{path} holds a run of other settings: {', '.join(differing)}; choose another folder")
+    return own
 
 
 def load_run(path: PathLike) -> RunSummary:

@@ -48,6 +48,16 @@ def _targets(value: Any) -> Any:
     return value
 
 
+def _auto_count(value: Any) -> Any:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_count and value != "auto":
+        raise ValueError("expected a whole number of at least 1, or auto")
+    return value
+
+
+AutoCount = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_auto_count)]
+
+
 def _sample(value: Any) -> Any:
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if not is_count and value != "all":
@@ -111,6 +121,16 @@ class RolloutConfig(Block):
         None,
         description='strings such as "\\ndef" before which the text of a response ends, in evaluations too; the token '
         "that completes one is the last, and is learnt from; null: those of data.template",
+    )
+    rows_at_once: AutoCount = Field(
+        "auto",
+        description="responses that the engine transformers draws at once, at most; auto is 2048 on a CPU, and on a "
+        "GPU follows from its memory when the run is made",
+    )
+    cache_tokens: AutoCount = Field(
+        "auto",
+        description="tokens of prompts and responses that the engine transformers keeps keys and values of, at most; "
+        "auto is 131072 on a CPU, and on a GPU follows from its memory when the run is made",
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")

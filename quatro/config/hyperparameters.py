@@ -8,6 +8,7 @@ from typing import NamedTuple
 from quatro.config.load import defaults_of, leaves, value_texts
 from quatro.config.model import Config
 from quatro.config.provenance import CHOSEN, OURS, STATED, basis, method_basis
+from quatro.config.sizes import SIZE_KEYS
 
 SET = "set by the user"
 METHOD_GROUP, FURTHER = "RL algorithm", "Further settings"
@@ -54,8 +55,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "processes": "Processes",
     },
 }
-# Where a run is kept and shown, which no number depends on.
-_BOOKKEEPING = ("checkpoint.", "tracking.", "eval.", "early_stop.", "save_rollouts", "threads", "device")
+# Where a run is kept and shown, which no number depends on, and what fits into its machine's memory.
+_BOOKKEEPING = ("checkpoint.", "tracking.", "eval.", "early_stop.", "save_rollouts", "threads", "device", *SIZE_KEYS)
 _PATHS = ("model", "data.prompts")
 _STATED_DELTAS = (0.1, 0.01, 0.001)
 

@@ -17,6 +17,7 @@ from evals.errors import UsageError
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
     AuditConfig,
+    AutoCount,
     CheckpointConfig,
     DataConfig,
     EarlyStopConfig,
@@ -28,6 +29,7 @@ from quatro.config.blocks import (
     Text,
     TrackingConfig,
 )
+from quatro.config.sizes import CPU_SIZES, Sizes
 from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
@@ -77,13 +79,6 @@ def _audit_block(value: Any) -> Any:
         return {"prompts": "all" if value else 0}
     if not isinstance(value, Mapping | AuditConfig):
         raise ValueError("expected true, false or a block such as {prompts: 32}")
-    return value
-
-
-def _passes(value: Any) -> Any:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not is_count and value != "auto":
-        raise ValueError("expected a whole number of at least 1, or auto")
     return value
 
 
@@ -148,17 +143,16 @@ class Config(Block):
     prompts_per_step: int = Field(256, ge=1, description="prompts per iteration")
     rollouts_per_prompt: int = Field(8, ge=2, description="responses per prompt (N)")
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
-    inner_updates: Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], BeforeValidator(_passes)] = Field(
+    inner_updates: AutoCount = Field(
         1,
         description="passes over each batch of rollouts (K); auto (experimental, not in the paper) makes passes until "
         "the realised KL comes to 0.8 of the method's radius, and takes back the part of a pass that overshoots it",
     )
     max_inner_updates: int = Field(20, ge=1, description="the most passes that inner_updates auto makes")
-    microbatch_tokens: int = Field(
-        16384,
-        ge=1,
+    microbatch_tokens: AutoCount = Field(
+        "auto",
         description="tokens per forward pass; it changes memory and speed, never a gradient. The run lowers it where "
-        "memory runs out",
+        "memory runs out; auto is 16384 on a CPU, and on a GPU follows from its memory when the run is made",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
@@ -197,6 +191,22 @@ class Config(Block):
     def most_inner_updates(self) -> int:
         """Passes over each batch of rollouts, at most."""
         return self.max_inner_updates if self.inner_updates == "auto" else self.inner_updates
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes in numbers; `auto` for which no machine has been asked is what it is on a CPU."""
+        return self._sizes_or(CPU_SIZES)
+
+    def with_sizes(self, sizes: Sizes) -> Config:
+        """The same configuration with the numbers of ``sizes`` in place of `auto`."""
+        numbers = self._sizes_or(sizes)._asdict()
+        microbatch_tokens = numbers.pop("microbatch_tokens")
+        rollout = self.rollout.model_copy(update=numbers)
+        return self.model_copy(update={"microbatch_tokens": microbatch_tokens, "rollout": rollout})
+
+    def _sizes_or(self, other: Sizes) -> Sizes:
+        own = (self.microbatch_tokens, self.rollout.rows_at_once, self.rollout.cache_tokens)
+        return Sizes(*(number if size == "auto" else size for size, number in zip(own, other, strict=True)))
 
     @model_validator(mode="before")
     @classmethod

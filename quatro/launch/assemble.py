@@ -116,6 +116,8 @@ def make_training_engine(config: Config, policy: Policy, tokenizer: Any) -> Engi
         dtype=config.dtype,
         device=str(policy.device),
         max_tokens=longest if context is None else min(context, longest),
+        rows_at_once=config.sizes.rows_at_once,
+        cache_tokens=config.sizes.cache_tokens,
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         replay_file=rollout.replay_file,
     )

@@ -11,7 +11,7 @@ from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.own_code import try_method, try_reward
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
-from quatro.policy.footprint import attention_widths, footprint, number_bytes, with_checkpointing
+from quatro.policy.footprint import cache_token_bytes, footprint, with_checkpointing
 from quatro.policy.kinds import ModelSize, PolicyKind
 from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.prompts import PromptSet
@@ -78,10 +78,10 @@ class Fit:
     @property
     def line(self) -> str:
         """For a person."""
-        free = f"{_size(self.free_bytes)} are free here:"
+        free = f"{size_text(self.free_bytes)} are free here:"
         if self.sampling_bytes > self.free_bytes:
             return (
-                f"{free} it does not fit, as drawing responses takes {_size(self.sampling_bytes)}; lower "
+                f"{free} it does not fit, as drawing responses takes {size_text(self.sampling_bytes)}; lower "
                 "rollout.gpu_memory_utilization (vllm) or rollout.max_new_tokens"
             )
         if not self.checkpointed_tokens:
@@ -119,13 +119,13 @@ class DryRun:
         more = len(prompt.token_ids) - SHOWN_TOKENS
         ids = " ".join(map(str, prompt.token_ids[:SHOWN_TOKENS])) + (f" ... and {more} more" if more > 0 else "")
         skipped = f" ({self.num_skipped} left out as too long)" if self.num_skipped else ""
-        parts = ", ".join(f"{name.replace('_', ' ')} {_size(value)}" for name, value in vars(memory).items())
+        parts = ", ".join(f"{name.replace('_', ' ')} {size_text(value)}" for name, value in vars(memory).items())
         lines = ["# resolved configuration", self.config_yaml.rstrip(), ""]
         lines += ["# batch", *self.arithmetic, ""]
         lines += [f"# first of {self.num_prompts} prompts{skipped}: {prompt.id}, {len(prompt.token_ids)} tokens"]
         lines += [f"text: {prompt.text[:SHOWN_CHARACTERS]!r}", f"ids: {ids}", ""]
         lines += ["# model and predicted peak memory (an estimate)", self._parameters]
-        lines += [f"{_size(memory.total)} at the peak: {parts}"]
+        lines += [f"{size_text(memory.total)} at the peak: {parts}"]
         lines += [self.fit.line] if self.fit else []
         lines += ["", *(["# probe", *self.probe.lines, ""] if self.probe else [])]
         return [*lines, "# notes", *self.warnings, *self.notes]
@@ -174,12 +174,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
-    if config.policy.lora is not None:
-        from quatro.policy import lora
-
-        lora.attach(model, config.policy.lora, seed=config.seed)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    num_trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    num_parameters, num_trained = prepared.num_parameters
     notes = []
     if not prepared.is_there:
         notes.append(f"{config.model} is not in the cache yet: the run begins by making it, about a minute of one core")
@@ -188,6 +183,8 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
+    if prepared.sizes_note:
+        notes.append(prepared.sizes_note)
     if tries:
         notes += try_reward(prepared)
     memory = predict_memory(
@@ -240,7 +237,7 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
         f"{minibatches} minibatch{'es' if minibatches > 1 else ''} of {config.minibatch_prompts} prompts x "
         f"K={up_to}{k} = {up_to}{minibatches * k} optimiser step{'s' if minibatches * k > 1 else ''} an iteration, "
         f"each over {config.minibatch_prompts * n} rollouts in micro-batches of at most "
-        f"{config.microbatch_tokens} tokens",
+        f"{config.sizes.microbatch_tokens} tokens",
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
     ]
@@ -287,15 +284,14 @@ def predict_memory(
     computation, and the reference takes nothing.
     """
     from quatro.policy.device import find_device
-    from quatro.rollout.transformers import MAX_BATCH_ROWS, MAX_BATCH_TOKENS
 
-    longest = _longest(config, prompts)
+    sizes, longest = config.sizes, longest_row(config, prompts)
     rows = -(-config.minibatch_prompts // num_ranks) * config.rollouts_per_prompt
-    tokens = min(config.microbatch_tokens, rows * longest)
+    tokens = min(sizes.microbatch_tokens, rows * longest)
     learning = footprint(config, shape, device or find_device(config.device))
-    batch_rows = min(MAX_BATCH_ROWS, max(1, MAX_BATCH_TOKENS // longest))
+    batch_rows = min(sizes.rows_at_once, max(1, sizes.cache_tokens // longest))
     live_rows = min(batch_rows, -(-config.prompts_per_step // num_ranks) * config.rollouts_per_prompt)
-    kv_cache = live_rows * longest * shape.num_hidden_layers * 2 * attention_widths(shape)[1] * number_bytes(config)
+    kv_cache = live_rows * longest * cache_token_bytes(config, shape)
     engine = ENGINES[config.rollout.engine]
     if device_bytes is not None and not (engine.shares_weights or engine.is_recorded):
         kv_cache = int(config.rollout.gpu_memory_utilization * device_bytes)
@@ -309,7 +305,7 @@ def predict_memory(
     )
 
 
-def _longest(config: Config, prompts: PromptSet) -> int:
+def longest_row(config: Config, prompts: PromptSet) -> int:
     """Tokens of a row with the longest prompt and a response that ends at the limit."""
     return max(len(prompt.token_ids) for prompt in prompts.prompts) + config.rollout.max_new_tokens
 
@@ -325,7 +321,7 @@ def what_fits(
         return None
     free = free if device.type == "cuda" else free // num_ranks  # ranks on CPUs share the machine's
     room = free - memory.always - memory.gradients
-    response_share = Fraction(config.rollout.max_new_tokens, _longest(config, prompts))
+    response_share = Fraction(config.rollout.max_new_tokens, longest_row(config, prompts))
     sizes = [
         footprint(with_checkpointing(config, is_on), shape, device).fitting_tokens(room, response_share)
         for is_on in (config.policy.gradient_checkpointing, True)
@@ -333,7 +329,8 @@ def what_fits(
     return Fit(free, memory.sampling, memory.learning, *sizes)
 
 
-def _size(num_bytes: int) -> str:
+def size_text(num_bytes: int) -> str:
+    """In GiB or MiB."""
     if num_bytes >= GIB // 10:
         return f"{num_bytes / GIB:.1f} GiB"
     return f"{num_bytes / 1024**2:.1f} MiB"

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Prepared:
-    """``is_there`` is False for an embedded model that is still to be made. `close` closes the ``reward``."""
+    """``is_there`` is False for an embedded model that is still to be made. `close` closes the ``reward``.
+
+    ``sizes_note`` is what `sizes.fix_sizes` has put in place of `auto`.
+    """
 
     config: Config
     launch: Launch
@@ -40,6 +43,7 @@ class Prepared:
     evaluated: list[Problem]
     reward: Reward
     is_there: bool
+    sizes_note: str = ""
 
     @cached_property
     def device(self) -> torch.device:
@@ -67,6 +71,16 @@ class Prepared:
             return load_shape(embedded.resolve_model(self.config.model))
         with torch.device("meta"):
             return embedded.make_model(embedded.EMBEDDED[self.config.model])
+
+    @cached_property
+    def num_parameters(self) -> tuple[int, int]:
+        """The parameters of ``shape``, which then has the run's adapter, and how many of them are trained."""
+        if self.config.policy.lora is not None:
+            from quatro.policy import lora
+
+            lora.attach(self.shape, self.config.policy.lora, seed=self.config.seed)
+        parameters = list(self.shape.parameters())
+        return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
     @cached_property
     def prompts(self) -> PromptSet:

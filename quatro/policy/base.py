@@ -90,7 +90,7 @@ class Policy(ABC):
         with self.computing():
             self._has_plain_head = has_plain_head(self.model)
         self.temperature = config.rollout.temperature
-        self.microbatch = MicrobatchSize(config.microbatch_tokens)
+        self.microbatch = MicrobatchSize(config.sizes.microbatch_tokens)
         self.max_grad_norm = config.optimizer.max_grad_norm
         self.needs_entropy_grad = config.entropy_coefficient > 0
         self._checkpointed = enable_checkpointing(model) if config.policy.gradient_checkpointing else []

@@ -81,6 +81,12 @@ def number_bytes(config: Config) -> int:
     return FLOAT32_BYTES if config.dtype == "float32" else 2
 
 
+def cache_token_bytes(config: Config, shape: Any) -> int:
+    """Bytes that a token of the KV cache takes: 2 K for each layer, in numbers of the computation."""
+    key_width: int = attention_widths(shape)[1]
+    return 2 * int(shape.num_hidden_layers) * key_width * number_bytes(config)
+
+
 def with_checkpointing(config: Config, is_on: bool) -> Config:
     """The same configuration with gradient checkpointing on or off."""
     return config.model_copy(update={"policy": config.policy.model_copy(update={"gradient_checkpointing": is_on})})

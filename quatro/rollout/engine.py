@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from quatro.config.sizes import CPU_SIZES
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Recipe:
     """All that a process needs to draw from a model; it is pickled to the processes of several GPUs.
 
     ``engine`` is a name in `ENGINES`, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16, ``max_tokens`` the
-    most that prompt and response have together. An engine alone on its GPU may take most of the memory.
+    most that prompt and response have together; ``rows_at_once`` and ``cache_tokens`` are the limits of the engine
+    transformers. An engine alone on its GPU may take most of the memory.
     """
 
     engine: str
@@ -99,6 +101,8 @@ class Recipe:
     dtype: str
     device: str
     max_tokens: int
+    rows_at_once: int = CPU_SIZES.rows_at_once
+    cache_tokens: int = CPU_SIZES.cache_tokens
     gpu_memory_utilization: float = 0.9
     replay_file: str | None = None
 

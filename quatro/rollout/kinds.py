@@ -32,12 +32,15 @@ class Transformers(EngineKind):
         from quatro.rollout.transformers import TransformersEngine
         from quatro.rollout.transformers_copy import CopyEngine
 
+        limits: dict[str, Any] = {"max_batch_rows": recipe.rows_at_once, "max_batch_tokens": recipe.cache_tokens}
         if policy is None:
             model = load_model(recipe.weights, getattr(torch, recipe.dtype), recipe.device)
-            return TransformersEngine(model, tokenizer, eos_ids=stop_ids(tokenizer, model), collect_entropy=False)
+            ids = stop_ids(tokenizer, model)
+            return TransformersEngine(model, tokenizer, eos_ids=ids, collect_entropy=False, **limits)
         sampled = policy.sampling_model
         engine = TransformersEngine if sampled is policy.model else CopyEngine
-        return engine(sampled, tokenizer, eos_ids=stop_ids(tokenizer, policy.model), compute=policy.computing)
+        ids = stop_ids(tokenizer, policy.model)
+        return engine(sampled, tokenizer, eos_ids=ids, compute=policy.computing, **limits)
 
 
 class Vllm(EngineKind):

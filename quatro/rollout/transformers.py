@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import UsageError
+from quatro.config.sizes import CPU_SIZES
 from quatro.policy.facts import context_limit
 from quatro.rollout.decoding import Decoding, Reporter, Request
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
@@ -24,10 +25,6 @@ from quatro.rollout.pools import plan_pools
 from quatro.rollout.slot_model import SlotModel
 from quatro.rollout.stops import ResponseTexts
 from quatro.types import Prompt, Rollout, Sampling
-
-# The KV cache of 2^17 tokens takes 3.8 GB for Qwen2.5-1.5B in bfloat16 (28 KiB a token).
-MAX_BATCH_TOKENS = 1 << 17
-MAX_BATCH_ROWS = 2048
 
 
 class TransformersEngine(Engine):
@@ -48,8 +45,8 @@ class TransformersEngine(Engine):
         *,
         eos_ids: Sequence[int],
         device: torch.device | str | None = None,
-        max_batch_tokens: int = MAX_BATCH_TOKENS,
-        max_batch_rows: int = MAX_BATCH_ROWS,
+        max_batch_tokens: int = CPU_SIZES.cache_tokens,
+        max_batch_rows: int = CPU_SIZES.rows_at_once,
         collect_entropy: bool = True,
         compute: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:

@@ -17,13 +17,14 @@ from evals.figures.training import TrainingCurve
 from evals.files.metric_rows import Rows
 from evals.text import visible
 from quatro.config import Config, leaves, load_config
+from quatro.config.sizes import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
 from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep, read_points, require_sweep
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
-_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "microbatch_tokens", "save_rollouts")
+_NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
 _NEUTRAL_BLOCKS = ("eval.", "checkpoint.", "audit.")
 _NEUTRAL_ENGINE = "rollout.gpu_memory_utilization"
 # Keys with a field of their own in `RunSetting`.

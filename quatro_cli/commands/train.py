@@ -89,7 +89,7 @@ def train(
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:
-                _describe(prepared, probe=probe, json=json)
+                _describe(prepared, resume=resume, probe=probe, json=json)
             return
         if not resume:
             check_processes(config, launch.size, source=source)
@@ -142,9 +142,12 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
-def _describe(prepared: Prepared, *, probe: bool, json: bool) -> None:
+def _describe(prepared: Prepared, *, resume: bool, probe: bool, json: bool) -> None:
     from quatro.launch.dry_run import describe
+    from quatro.launch.sizes import fix_sizes
 
+    if not resume:
+        fix_sizes(prepared)
     described = describe(prepared, tries=True, probes=probe)
     if json:
         output.json(described.document)
@@ -154,6 +157,7 @@ def _describe(prepared: Prepared, *, probe: bool, json: bool) -> None:
 
 def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:
     """The run, whichever rank this is; returns how it was stopped and its last metrics."""
+    from quatro.launch.sizes import fix_sizes
     from quatro.processes.launcher import joined
     from quatro_cli.warm import ensure_model
 
@@ -161,7 +165,9 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest
     with joined(launch, is_cuda=prepared.device.type == "cuda") as world:
         if not launch.is_first:
             output.mute(errors=False)
-        else:
+        if not resume:
+            fix_sizes(prepared, world)
+        if launch.is_first:
             _announce(prepared)
         if launch.local_rank == 0:
             ensure_model(prepared.config.model)

@@ -25,6 +25,7 @@ from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.samples.graded import read_graded
 from evals.samples.reading import read_samples
 from quatro.config import load_config
+from quatro.config.sizes import CPU_SIZES
 from quatro.policy import embedded
 from quatro.runs.status import read_status
 
@@ -116,7 +117,7 @@ def test_a_run_keeps_its_status_and_tells_its_observer(here):
     run = quatro.fine_tune(config, here / "runs/second", observer=told.append)
     assert [row["step"] for row in told] == [1, 2]
     assert read_status(run.path)["status"] == "done"
-    assert run.config == config
+    assert run.config == config.with_sizes(CPU_SIZES)
     assert (run.path / "log.txt").exists()
 
 

@@ -90,7 +90,7 @@ def _rows_per_gpu(config: Config, num_gpus: int) -> int:
     num_rows = config.minibatch_prompts * config.rollouts_per_prompt
     if num_rows % num_gpus:
         raise UsageError(f"{num_rows} responses of a minibatch cannot be divided among {num_gpus} GPUs evenly")
-    most = max(1, config.microbatch_tokens // (config.data.max_prompt_tokens + config.rollout.max_new_tokens))
+    most = max(1, config.sizes.microbatch_tokens // (config.data.max_prompt_tokens + config.rollout.max_new_tokens))
     share = num_rows // num_gpus
     return max(rows for rows in range(1, min(most, share) + 1) if share % rows == 0)
 

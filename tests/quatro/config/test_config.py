@@ -85,7 +85,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         "minibatch_prompts": 64,
         "inner_updates": 1,
         "max_inner_updates": 20,
-        "microbatch_tokens": 16384,
+        "microbatch_tokens": "auto",
         "rollout": {
             "engine": "transformers",
             "temperature": 1.0,
@@ -93,6 +93,8 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "top_k": 0,
             "max_new_tokens": 1024,
             "stop": None,
+            "rows_at_once": "auto",
+            "cache_tokens": "auto",
             "gpu_memory_utilization": 0.8,
             "replay_file": None,
         },

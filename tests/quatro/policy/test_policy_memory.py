@@ -143,7 +143,7 @@ def test_other_errors_of_the_forward_pass_are_not_tried_again(tiny_config, ragge
     policy.model.base_model.forward = forward
     with pytest.raises(RuntimeError, match="shapes do not match"):
         step(policy, config, ragged_rows)
-    assert policy.microbatch.tokens == config.microbatch_tokens
+    assert policy.microbatch.tokens == config.sizes.microbatch_tokens
 
 
 def test_a_halved_budget_is_part_of_a_runs_state(tiny_config):
