@@ -15,8 +15,8 @@ PREAMBLE = r"""% In the preamble, for coloured boxes: \usepackage[most]{tcolorbo
 \makeatletter\@ifundefined{samplesbox}{\@ifundefined{tcolorbox}{%
   \newenvironment{samplesbox}[2]{\par\medskip\hrule\smallskip{\raggedright\noindent\textbf{#2}\par}\smallskip}%
     {\par\smallskip\hrule\medskip}}{%
-  \newenvironment{samplesbox}[2]{\begin{tcolorbox}[colback=#1!4,colframe=#1!65,title={#2},fonttitle=\bfseries,%
-    boxrule=0.8pt,arc=3pt,enhanced/.try,breakable/.try]}{\end{tcolorbox}}}}{}\makeatother
+  \newenvironment{samplesbox}[2]{\begin{tcolorbox}[colback=#1!4,colframe=#1!65,colbacktitle=#1!15,coltitle=black,%
+    title={#2},fonttitle=\bfseries,boxrule=0.8pt,arc=3pt,enhanced/.try,breakable/.try]}{\end{tcolorbox}}}}{}\makeatother
 """
 
 
