@@ -17,6 +17,7 @@ from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
 from evals.results.labels import labels_of
 from quatro.config import load_config
+from quatro.runs.imported import is_imported
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import SWEEP, is_sweep, read_points
 from quatro.runs.status import read_status
@@ -129,6 +130,10 @@ def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str
                 own.setdefault(f"{label}, {run.cell}" if has_cells else label, []).append(run.folder)
         elif (path / "config.yaml").is_file():
             own = {name: [path]}
+        elif is_imported(path):
+            raise DataError(
+                f"{path} holds imported metrics, which say neither the settings nor the cost of a run; leave it out"
+            )
         else:
             raise DataError(f"{path} is neither a run nor a sweep; `quatro runs list` shows the runs")
         twice = found.keys() & own.keys()
