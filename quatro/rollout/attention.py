@@ -9,8 +9,8 @@ first repeat keys and values for every query head, which costs more than the res
 # Axes: S slots, H query heads, K key and value heads, G = H / K query heads that share one, T tokens, D numbers a head.
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -41,27 +41,25 @@ def attending_up_to(column_S: Tensor | None) -> Iterator[None]:
         UsageError: the slots differ, and the model made no mask by the tables.
     """
     slots = _Slots(column_S)
-    with ExitStack() as stack:
-        if column_S is not None:
-            stack.enter_context(_entry(ALL_MASK_ATTENTION_FUNCTIONS, "sdpa", slots.bool_mask))
-            stack.enter_context(_entry(ALL_MASK_ATTENTION_FUNCTIONS, "eager", slots.added_mask))
-        stack.enter_context(_entry(ALL_ATTENTION_FUNCTIONS, "sdpa", slots.attend))
+    entries: list[tuple[Any, str, Callable[..., Any]]] = [(ALL_ATTENTION_FUNCTIONS, "sdpa", slots.attend)]
+    if column_S is not None:
+        entries += [
+            (ALL_MASK_ATTENTION_FUNCTIONS, "sdpa", slots.bool_mask),
+            (ALL_MASK_ATTENTION_FUNCTIONS, "eager", slots.added_mask),
+        ]
+    before = [table[name] for table, name, _ in entries]
+    try:
+        for table, name, function in entries:
+            table[name] = function
         yield
+    finally:
+        for (table, name, _), function in zip(entries, before, strict=True):
+            table[name] = function
     if column_S is not None and not slots.were_masked:
         raise UsageError(
             "the model makes attention masks in a way of its own, so the transformers engine cannot decode prompts of "
             "different lengths together; set rollout.engine=vllm"
         )
-
-
-@contextmanager
-def _entry(table: MutableMapping[str, Any], name: str, value: Callable[..., Any]) -> Iterator[None]:
-    before = table[name]
-    table[name] = value
-    try:
-        yield
-    finally:
-        table[name] = before
 
 
 class _Slots:

@@ -68,15 +68,17 @@ class Rows:
         self.entropy_RT = np.zeros((num_rows, max_tokens), dtype=np.float32) if with_entropy else None
         self._is_free_R = np.ones(num_rows, dtype=bool)
 
-    def begin(self, share: Share, request: Request) -> Ints:
-        """Free places, given to the rows of ``share``."""
-        row_L = np.flatnonzero(self._is_free_R)[: share.stop - share.start]
+    def begin(self, shares: Sequence[Share], request: Request) -> Ints:
+        """Free places, given to the rows of ``shares``, one share after the other."""
+        prompts = [share.prompt for share in shares for _ in range(share.start, share.stop)]
+        row_L = np.flatnonzero(self._is_free_R)[: len(prompts)]
         self._is_free_R[row_L] = False
-        self.prompt_R[row_L] = share.prompt
-        self.rollout_R[row_L] = np.arange(share.start, share.stop)
-        self.seed_R[row_L] = np.array(request.seeds[share.prompt][share.start : share.stop], dtype=np.uint64)
-        self.limit_R[row_L] = request.limits[share.prompt]
-        self.prompt_tokens_R[row_L] = len(request.prompts[share.prompt].token_ids)
+        self.prompt_R[row_L] = prompts
+        self.rollout_R[row_L] = [number for share in shares for number in range(share.start, share.stop)]
+        seeds = [seed for share in shares for seed in request.seeds[share.prompt][share.start : share.stop]]
+        self.seed_R[row_L] = np.array(seeds, dtype=np.uint64)
+        self.limit_R[row_L] = [request.limits[prompt] for prompt in prompts]
+        self.prompt_tokens_R[row_L] = [len(request.prompts[prompt].token_ids) for prompt in prompts]
         self.length_R[row_L] = 0
         return row_L
 
@@ -90,14 +92,14 @@ class Rows:
         self._is_free_R[row_L] = True
         tokens, logps = self.token_RT[row_L].tolist(), self.logp_RT[row_L].tolist()
         entropies = None if self.entropy_RT is None else self.entropy_RT[row_L].tolist()
-        for i, (row, is_stopped) in enumerate(zip(row_L.tolist(), is_stopped_L.tolist(), strict=True)):
-            length = int(self.length_R[row])
+        places = (self.prompt_R[row_L], self.rollout_R[row_L], self.length_R[row_L], is_stopped_L)
+        for i, (prompt, number, length, is_stopped) in enumerate(zip(*(p.tolist() for p in places), strict=True)):
             ids = tuple(tokens[i][:length])
             said = ids[:-1] if ids[-1] in request.eos_ids else ids
             reason: FinishReason = "stop" if is_stopped else "length"
             entropy = None if entropies is None else tuple(entropies[i][:length])
             rollout = Rollout(ids, request.texts.text(said), reason, tuple(logps[i][:length]), entropy)
-            request.finish(int(self.prompt_R[row]), int(self.rollout_R[row]), rollout)
+            request.finish(prompt, number, rollout)
 
 
 @dataclass(frozen=True)
@@ -176,28 +178,29 @@ class Decoding:
         if taken.keeps_last:
             self._kept = (len(prompts[-1]), logits_SV[-1:].clone())
             self.cache.copy_slots(np.array([self.num_slots - 1]), np.array([last_slot]), len(prompts[-1]))
-        places = [self.rows.begin(share, self.request) for share in taken.shares]
-        slot_L = np.repeat(np.arange(len(prompts)), [len(place) for place in places])
-        joined = self._draw(np.concatenate(places), slot_L, logits_SV)
+        slot_L = np.repeat(np.arange(len(prompts)), [share.stop - share.start for share in taken.shares])
+        joined = self._draw(self.rows.begin(taken.shares, self.request), slot_L, logits_SV)
         return live + Live(joined.row_L, joined.slot_L + first, joined.token_L)
 
     def _draw(self, row_L: Ints, slot_L: Ints, logits_SV: Tensor) -> Live:
         """Draws a token for each row from the logits of its slot; the rows that go on."""
         rows, sampling, texts = self.rows, self.request.sampling, self.request.texts
         num_drawn_L = rows.length_R[row_L]
-        uniform_L = uniforms(rows.seed_R[row_L], num_drawn_L.astype(np.uint64))
+        uniform_L = uniforms(rows.seed_R[row_L], num_drawn_L.view(np.uint64))
         drawn = draw_rows(logits_SV, slot_L, uniform_L, sampling, with_entropy=self.request.with_entropy)
         rows.token_RT[row_L, num_drawn_L] = drawn.token_L
         rows.logp_RT[row_L, num_drawn_L] = drawn.logp_L
         if rows.entropy_RT is not None:
             rows.entropy_RT[row_L, num_drawn_L] = drawn.entropy_L
-        rows.length_R[row_L] += 1
+        rows.length_R[row_L] = num_drawn_L + 1
         is_stopped_L = self._is_eos[np.minimum(drawn.token_L, len(self._is_eos) - 1)]
         if sampling.stop:
             for i in np.flatnonzero(~is_stopped_L):
                 is_stopped_L[i] = texts.meets_stop(rows.token_RT[row_L[i], : num_drawn_L[i] + 1])
-        is_done_L = is_stopped_L | (rows.limit_R[row_L] == rows.length_R[row_L])
+        is_done_L = is_stopped_L | (rows.limit_R[row_L] == num_drawn_L + 1)
+        token_L = drawn.token_L
         if is_done_L.any():
             rows.end(row_L[is_done_L], is_stopped_L[is_done_L], self.request)
+            row_L, slot_L, token_L = row_L[~is_done_L], slot_L[~is_done_L], token_L[~is_done_L]
         self.request.report(int(is_done_L.sum()), len(is_done_L))
-        return Live(row_L[~is_done_L], slot_L[~is_done_L], drawn.token_L[~is_done_L])
+        return Live(row_L, slot_L, token_L)

@@ -38,6 +38,9 @@ def branch(slot_L: Ints, token_L: Ints, num_slots: int, *, is_dense: bool = Fals
 
     ``is_dense`` asks for no holes at all.
     """
+    is_filled = len(slot_L) >= (1.0 if is_dense else MIN_SHARE_IN_USE) * num_slots
+    if is_filled and np.bincount(slot_L, minlength=1).max() <= 1:  # each row has a slot of its own already
+        return Branching(slot_L, num_slots, source=slot_L[:0], target=slot_L[:0])
     child_L = (slot_L << 32) | token_L
     order_L = np.argsort(child_L)
     sorted_L = child_L[order_L]
@@ -99,12 +102,12 @@ class PreallocatedLayer(CacheLayerMixin):
         place = self.place
         seen = []
         for buffer, states in zip(self.buffers(), (key_states, value_states), strict=True):
-            slots = buffer[place.first : place.stop]
+            slots = buffer[place.first : place.stop, :, : place.end]
             if place.column_S is None:
-                slots[:, :, place.start : place.end] = states
+                slots[:, :, place.start :] = states
             else:
                 slots[place.slot_S, :, place.column_S] = states[:, :, 0].to(self.dtype)
-            seen.append(slots[:, :, : place.end])
+            seen.append(slots)
         # A prompt attends to itself as the model computed it, before any cast.
         return (key_states, value_states) if place.start == 0 else (seen[0], seen[1])
 

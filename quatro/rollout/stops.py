@@ -62,5 +62,5 @@ class ResponseTexts:
         return any(stop in text for stop in self._stop)
 
     def _decode(self, token_ids: Sequence[int] | NDArray[np.int64]) -> str:
-        text: str = self._tokenizer.decode([int(id) for id in token_ids], skip_special_tokens=True)
+        text: str = self._tokenizer.decode(list(map(int, token_ids)), skip_special_tokens=True)
         return text

@@ -109,7 +109,8 @@ class TransformersEngine(Engine):
 @contextmanager
 def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
-    model.eval()
+    if training:
+        model.eval()
     try:
         yield
     finally:
