@@ -49,7 +49,7 @@ Method = Annotated[
         "-m",
         "--method",
         metavar="METHOD",
-        help="Replace the method block by the defaults of METHOD, before any -s.",
+        help="Take METHOD with its defaults in place of another method, before any -s.",
         autocompletion=completion.methods,
     ),
 ]

@@ -1,12 +1,12 @@
 """Find, load, write and compare configurations; their keys are in `model.py`.
 
-A configuration is built in this order: the file, `-m METHOD` (which replaces the whole method block), each
+A configuration is built in this order: the file, `-m METHOD` (which replaces the block of another method), each
 `-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -24,7 +24,7 @@ from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.absent import AbsentMethod
-from quatro.rewards.settings import DEFAULT_REWARD, reward_class
+from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_class
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,13 @@ class ResolvedConfig:
 
     An origin is `file:line`, an option as typed, `preset NAME`, `derived` (from another key) or `default`. A comma and
     the value's provenance may follow (`quatro.config.provenance`); a default of the paper or of verl is named by its
-    provenance alone.
+    provenance alone. ``notes`` say what somebody may not expect.
     """
 
     config: Config
     path: Path
     origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -91,8 +92,8 @@ def _shipped_folder() -> Path:
 def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:
     """The configuration in a file or a run directory, or a shipped one by its name (`quickstart`).
 
-    ``overrides`` are `KEY=VALUE` with a dotted key and a YAML value. ``method`` replaces the whole method block before
-    the overrides are applied; `method.name=NAME` among the overrides means the same.
+    ``overrides`` are `KEY=VALUE` with a dotted key and a YAML value. ``method`` replaces the block of another method
+    before the overrides are applied; `method.name=NAME` among the overrides means the same.
 
     Raises:
         UsageError: there is no such configuration, or one line for each problem: `file:line: key: found VALUE,
@@ -112,7 +113,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     raw = document.data
     locations: Locations = {key: f"{path}:{line}" for key, line in document.lines.items() if key}
     settings = [_parse_override(text) for text in overrides]
-    _replace_method(raw, locations, method, settings)
+    notes = _replace_method(raw, locations, method, settings)
     for setting in settings:
         if setting.key != ("method", "name"):
             _apply(raw, locations, setting)
@@ -126,7 +127,19 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         problems += [_with_options(problem, raw) for problem in error.errors()]
     if problems:
         raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
-    return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins))
+    return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins), notes)
+
+
+def _absolute_reward(reward: RewardConfig, absolute: Callable[[str | None], str | None]) -> RewardConfig:
+    """``reward`` with the absolute path of a reward model, alone or in a list."""
+    options = reward.options
+    if parts := getattr(options, "rewards", ()):
+        changed: dict[str, Any] = {"rewards": tuple(_absolute_reward(part, absolute) for part in parts)}
+    elif reward.name == "model":
+        changed = {"path": absolute(options.path)}
+    else:
+        return reward
+    return reward.model_copy(update={"options": options.model_copy(update=changed)})
 
 
 def with_absolute_paths(config: Config) -> Config:
@@ -139,6 +152,7 @@ def with_absolute_paths(config: Config) -> Config:
         update={
             "model": absolute(config.model),
             "data": config.data.model_copy(update={"prompts": absolute(config.data.prompts)}),
+            "reward": _absolute_reward(config.reward, absolute),
             "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),
             "eval": config.eval.model_copy(update={"benchmark": absolute(config.eval.benchmark)}),
         }
@@ -189,15 +203,22 @@ def _parse_override(text: str) -> _Setting:
 
 def _replace_method(
     raw: dict[str, Any], locations: Locations, method: str | None, settings: Sequence[_Setting]
-) -> None:
-    """Replace the method block where `-m` or `-s method.name=` asks for it."""
+) -> tuple[str, ...]:
+    """Replace the method block where `-m` or `-s method.name=` asks for another method; returns notes."""
     choices = [setting for setting in settings if setting.key == ("method", "name")]
     if method is not None:
         choices.append(_Setting(("method", "name"), method, f"-m {method}"))
     if any(choice.value != choices[0].value for choice in choices):
         raise UsageError(f"{' and '.join(choice.text for choice in choices)} name different methods; keep one")
-    if choices:
-        _apply(raw, locations, _Setting(("method",), {"name": choices[0].value}, choices[0].text))
+    if not choices:
+        return ()
+    block = raw.get("method")
+    if isinstance(block, dict) and block.get("name") == choices[0].value:
+        kept = ", ".join(f"{key} {scalar_text(value)}" for key, value in block.items() if key != "name")
+        locations[("method", "name")] = choices[0].text
+        return (f"{choices[0].text} names the method that is there already; it keeps {kept}",) if kept else ()
+    _apply(raw, locations, _Setting(("method",), {"name": choices[0].value}, choices[0].text))
+    return ()
 
 
 def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None:

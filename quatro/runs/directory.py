@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -64,6 +65,8 @@ class RunDir:
     def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
         """A new run with its config and environment on disk, status `running`.
 
+        A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it.
+
         Raises:
             UsageError: the directory exists and holds something.
             LockedError: another process is writing to it.
@@ -75,6 +78,7 @@ class RunDir:
         lock = RunLock(path)
         try:
             refuse_occupied(path)
+            _clear(path)
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
             write_json(path / "environment.json", collect_environment(argv))
@@ -88,8 +92,10 @@ class RunDir:
         return run
 
     @classmethod
-    def open(cls, path: Path, *, argv: Sequence[str] = ()) -> Self:
+    def open(cls, path: Path, *, config: Config | None = None, argv: Sequence[str] = ()) -> Self:
         """The run in ``path``, to go on with it; what has changed in the environment is recorded.
+
+        ``config`` takes the place of the run's own, where a resume changes what it may.
 
         Raises:
             UsageError: no run is there.
@@ -103,8 +109,10 @@ class RunDir:
                 (path / folder).mkdir(exist_ok=True)
             for unfinished in [*path.glob(".*.tmp"), *path.glob("rollouts/.*.tmp")]:  # of a process that was killed
                 unfinished.unlink()
-            run = cls(path, load_config(path), lock)
+            run = cls(path, config or load_config(path), lock)
             run._record_resume(argv)
+            if config is not None and config != load_config(path):
+                write_text(path / "config.yaml", config_to_yaml(config))
         except BaseException:
             lock.close()
             raise
@@ -275,13 +283,35 @@ def refuse_occupied(path: Path) -> None:
     if above != path:
         return
     present = set(os.listdir(path))
-    if "config.yaml" in present:
+    if "config.yaml" in present and not is_abandoned(path):
         raise UsageError(
-            f"{path} already holds a run: continue it with `quatro train {path} --resume`, "
-            "or choose another directory with -o DIR"
+            f"{path} already holds a run: continue it with `quatro train {path} --resume`, take the next free name "
+            "with --new, or choose another directory with -o DIR"
         )
-    own = {"lock", "environment.json", "status.json", "metrics.jsonl"}
+    own = {"config.yaml", "lock", "log.txt", "environment.json", "status.json", "metrics.jsonl"}
     empty = {folder for folder in FOLDERS if folder in present and not os.listdir(path / folder)}
+    if "config.yaml" in present:
+        empty.add("rollouts")
     others = sorted(name for name in present - own - empty if not name.endswith(".tmp"))
     if others:
         raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the run in ``path`` ended before its first checkpoint, so that nothing could go on from it."""
+    folders = ("checkpoints", "samples", "figures")
+    kept = any(os.listdir(path / folder) for folder in folders if (path / folder).is_dir())
+    return (path / "config.yaml").is_file() and not kept
+
+
+def free_name(path: Path) -> Path:
+    """``path`` itself if nothing is there, else the first free one of NAME-2, NAME-3, ..."""
+    names = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(name for name in itertools.chain([path], names) if not name.exists())
+
+
+def _clear(path: Path) -> None:
+    """Remove what an abandoned run has left, its configuration first: a directory with one is a run."""
+    (path / "config.yaml").unlink(missing_ok=True)
+    for rubbish in [path / "metrics.jsonl", path / "log.txt", *path.glob("rollouts/*")]:
+        rubbish.unlink(missing_ok=True)

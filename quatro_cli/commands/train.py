@@ -34,7 +34,11 @@ def train(
         Path | None,
         typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
     ] = None,
+    new: Annotated[bool, typer.Option("--new", help="If there is such a run, take the next free name.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", help="As -s steps=N; with --resume, train on to N.")
+    ] = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
     probe: Annotated[
@@ -53,7 +57,7 @@ def train(
     \b
     Examples:
       quatro train quickstart -m gspo -s optimizer.lr=1e-4
-      quatro train runs/quickstart-quatro-0 --resume
+      quatro train runs/quickstart-quatro-0 --resume --steps 200
       torchrun --nproc-per-node 2 -m quatro_cli train math-1.5b-2gpu
     """
     from contextlib import closing
@@ -61,7 +65,7 @@ def train(
     from quatro.launch.preflight import is_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
-    from quatro.runs.directory import refuse_occupied
+    from quatro.runs.directory import free_name, refuse_occupied
     from quatro.runs.lock import refuse_locked
     from quatro.runs.status import read_status
 
@@ -71,12 +75,18 @@ def train(
     if not launch.is_first:
         # Until the ranks have found each other, all on a machine meet the same errors.
         output.mute(errors=launch.local_rank > 0)
+    if steps is not None:
+        settings = [*settings, f"steps={steps}"]
+    if new and (resume or launch.size > 1):
+        raise usage_error("--new is for a run that one process begins; leave it out, or name the folder with -o")
     if resume:
         config, run_path = _to_resume(source, settings=settings, method=method, out=out)
     else:
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
-    if launch.is_first and not resume:
+        run_path = free_name(run_path) if new else run_path
+    if launch.is_first and not resume and not dry_run:
         refuse_occupied(run_path)
+        refuse_locked(run_path)
     if resume and not dry_run:
         if is_finished(run_path, config):
             step = int(read_status(run_path)["step"])
@@ -111,16 +121,18 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
             f"configuration by `quatro train {source}/config.yaml`"
         )
     resolved = resolve_config(source, overrides=settings, method=method)
+    output.info(*resolved.notes)
     config = with_absolute_paths(resolved.config)
     return config, out or default_run_path(resolved.stem, config)
 
 
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from evals.files.own_code import also_from
-    from quatro.config import load_config
+    from quatro.config import diff_configs, load_config
+    from quatro.launch.preflight import MAY_CHANGE
     from quatro.runs.status import read_environment
 
-    ignored = [name for name, value in (("-s", settings), ("-m", method), ("-o", out)) if value]
+    ignored = [name for name, value in (("-m", method), ("-o", out)) if value]
     if ignored:
         raise usage_error(
             f"--resume goes on with the run's own configuration, so {' and '.join(ignored)} would be ignored; "
@@ -132,7 +144,17 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
             f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`"
         )
     also_from(read_environment(run).get("folder"))  # where code of the user's own lay when the run began
-    return load_config(run), run
+    config = load_config(run)
+    if not settings:
+        return config, run
+    changed = load_config(run, overrides=settings)
+    refused = [one.key for one in diff_configs(config, changed) if one.key.split(".")[0] not in MAY_CHANGE]
+    if refused:
+        raise usage_error(
+            f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
+            f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml"
+        )
+    return changed, run
 
 
 def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
@@ -188,12 +210,17 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
     import sys
 
     from quatro.processes.stop import StopRequest
-    from quatro.runs.directory import RunDir
+    from quatro.runs.directory import RunDir, is_abandoned
     from quatro.train_run import train_run
     from quatro_cli.training_view import TrainingView
 
     config = prepared.config
-    run = RunDir.open(path, argv=sys.argv) if resume else RunDir.create(path, config, argv=sys.argv)
+    if resume:
+        run = RunDir.open(path, config=config, argv=sys.argv)
+    else:
+        if is_abandoned(path):
+            output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew")
+        run = RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")
         world.barrier("the run directory")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from quatro.config import load_config, resolve_config
 from quatro.runs.directory import RunDir
 from quatro_cli.app import app
 
@@ -164,3 +165,46 @@ def test_a_checkpoint_that_has_lost_its_manifest_is_moved_aside(run, contents):
         assert contents(run / f"checkpoints/step-000003.aside-{number}") == before
         assert (newest / "manifest.json").exists()  # the iteration was made again from the checkpoint before
     assert status(run) == ("done", STEPS)
+
+
+def test_a_resume_may_go_further_and_changes_only_what_no_iteration_computes(run):
+    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", "5", "-s", "checkpoint.keep=2"])
+    assert longer.exit_code == 0, longer.output
+    assert status(run) == ("done", 5)
+    assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 5
+    assert "\nsteps: 5\n" in (run / "config.yaml").read_text(encoding="utf-8")
+    before = (run / "config.yaml").read_bytes()
+    refused = runner.invoke(app, ["train", str(run), "--resume", "-s", "optimizer.lr=1", "-s", "steps=6"])
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert "optimizer.lr would be another; what may change is steps, checkpoint, early_stop, save_rollouts" in said
+    assert (run / "config.yaml").read_bytes() == before
+
+
+def test_steps_of_a_falling_rate_stay_as_they_are(arguments, tmp_path):
+    run = tmp_path / "run"
+    assert runner.invoke(app, [*arguments, "-s", "optimizer.schedule=cosine", "-o", str(run)]).exit_code == 0
+    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", "5"])
+    assert longer.exit_code == 4
+    assert "steps was 3, is 5" in longer.stderr
+
+
+def test_new_takes_the_next_free_name_and_a_dry_run_needs_no_free_one(arguments, run):
+    again = runner.invoke(app, [*arguments, "-o", str(run), "--dry-run"])
+    assert again.exit_code == 0, again.output
+    assert runner.invoke(app, [*arguments, "-o", str(run)]).exit_code == 2
+    assert not runner.invoke(app, [*arguments, "-o", str(run), "--new", "--steps", "1"]).exit_code
+    assert status(run.with_name("run-2")) == ("done", 1)
+    assert runner.invoke(app, ["train", str(run), "--resume", "--new"]).exit_code == 2
+
+
+def test_the_same_method_keeps_its_other_keys_with_a_note(arguments, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("model: m\nmethod: {name: quatro, delta: 0.3}\n", encoding="utf-8")
+    kept = load_config(file, method="quatro")
+    assert kept.method.delta == 0.3
+    assert load_config(file, method="gspo").method.name == "gspo"
+    notes = resolve_config(file, method="quatro").notes
+    assert notes == ("-m quatro names the method that is there already; it keeps delta 0.3",)
+    done = runner.invoke(app, [*arguments, "-m", "quatro", "--dry-run", "-o", str(tmp_path / "run")])
+    assert "it keeps delta 0.01" in done.stderr

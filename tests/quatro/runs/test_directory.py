@@ -15,7 +15,7 @@ import pytest
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
 from quatro.launch.preflight import refuse_changed
-from quatro.runs.directory import RunDir, default_run_path
+from quatro.runs.directory import RunDir, default_run_path, free_name
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import changes
@@ -48,8 +48,30 @@ def test_a_new_run_explains_itself_and_is_a_config(run: RunDir, config: Config) 
 
 def test_an_existing_run_is_refused_with_both_ways_out(run: RunDir, config: Config) -> None:
     run.close()
-    with pytest.raises(UsageError, match=r"--resume.* -o DIR"):
+    (run.path / "checkpoints/step-000001").mkdir()
+    with pytest.raises(UsageError, match=r"--resume.* --new.* -o DIR"):
         RunDir.create(run.path, config)
+
+
+def test_a_run_without_a_checkpoint_is_begun_anew(run: RunDir, config: Config) -> None:
+    run.append_metrics({"step": 1})
+    run.write_rollouts(1, [{"a": 1}])
+    run.close()
+    with RunDir.create(run.path, config) as anew:
+        assert anew.metrics_bytes == 0
+        assert not list((run.path / "rollouts").iterdir())
+        with pytest.raises(LockedError):
+            RunDir.create(run.path, config)
+        (run.path / "samples/mine.jsonl").touch()
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunDir.create(run.path, config)
+
+
+def test_a_free_name_is_the_first_that_nothing_has(tmp_path: Path) -> None:
+    assert free_name(tmp_path / "run") == tmp_path / "run"
+    for name in ("run", "run-2", "run-4"):
+        (tmp_path / name).mkdir()
+    assert free_name(tmp_path / "run") == tmp_path / "run-3"
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path, config: Config) -> None:
