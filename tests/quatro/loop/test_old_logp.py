@@ -7,8 +7,12 @@ import torch
 
 from quatro.loop.draw import Drawn
 from quatro.loop.iteration import _drawn, _drawn_state
+from quatro.loop.learn import _note
 from quatro.loop.old_logp import mismatch
+from quatro.loop.progress import InnerProgress
+from quatro.policy.base import Forward, Update
 from quatro.policy.rows import collate
+from quatro.processes.world import World
 from quatro.rewards import Grade, Scored
 from quatro.types import Prompt, Rollout
 
@@ -38,6 +42,20 @@ def test_without_any_row_or_with_an_unknown_number_of_the_trainer_there_is_no_di
     known_BT = torch.tensor([[-1.0, -1.0], [NAN, NAN]])
     assert mismatch(torch.full((2, 2), NAN), known_BT, mask_BT) == {}
     assert mismatch(known_BT, torch.full((2, 2), NAN), mask_BT) == {}
+
+
+def test_noise_before_the_first_step_is_that_of_the_rows_which_have_another_source():
+    """Of the first minibatch one micro-batch alone was scored before; the update is the only source of the others."""
+    rows = collate(PROMPTS[:1], GROUPS[:1], torch.zeros(2), max_new_tokens=3)
+    progress = InnerProgress.begin(torch.tensor([[-1.0, -2.0, -3.0], [NAN, NAN, NAN]]))
+    forward = Forward(torch.tensor([[-1.25, -2.0, -3.0], [-7.0, 0.0, 0.0]]), None)
+    update = Update({}, 1.0, is_finite=True, is_applied=True, forward=forward)
+    _note(progress, update, rows, torch.arange(2), rows.batch.old_logp_BT, "recompute", World())
+    assert progress.before == {
+        "log_ratio/before_mean": -0.25,
+        "log_ratio/before_std": 0.0,
+        "log_ratio/before_max": 0.25,
+    }
 
 
 def test_a_stop_keeps_what_is_known_of_each_response():

@@ -110,6 +110,7 @@ def test_a_row_that_does_not_fit_is_an_error_that_says_what_to_type(tiny_config,
         step(policy, config, ragged_rows)
     assert caught.value.exit_code == 3
     assert memory.sizes[-1] == 11  # nothing is tried after it
+    assert memory.sizes.count(11) == 1
     assert torch.equal(weights(policy), before)
 
 
