@@ -21,7 +21,7 @@ def rollouts(
     count: Annotated[int, typer.Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
     json: Json = False,
 ) -> None:
-    """Show responses that a run has learnt from, with their rewards and advantages.
+    """Show training responses of a run with their rewards.
 
     \b
     Examples:

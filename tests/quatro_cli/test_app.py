@@ -82,7 +82,7 @@ def test_commands_stand_under_what_they_are_for():
     assert found.pop("Options") == []
     assert found.pop("Examples", []) == []
     assert found == {
-        "Train": ["train", "sweep", "runs", "export"],
+        "Train": ["train", "sweep", "runs", "rollouts", "export"],
         "Measure": ["sample", "eval"],
         "Present": ["table", "plot", "report", "paper"],
         "Reference": ["config", "benchmarks", "doctor", "demo"],
@@ -99,7 +99,7 @@ def test_commands_stand_under_what_they_are_for():
         (["train", "quickstart", "-s", "optimizer.lr=fast", "--dry-run"], 2, "optimizer.lr"),
         (["train", "quickstart", "-s", "stepz=3", "--dry-run"], 2, "steps"),
         (["train", "nowhere", "--resume"], 2, "run directory"),
-        (["train", "quickstart", "--resume", "-s", "steps=3"], 2, "ignored"),
+        (["train", "quickstart", "--resume", "-m", "gspo"], 2, "ignored"),
         (["sweep", "quickstart", "-g", "method.delta"], 2, "method.delta=0.1,0.01"),
         (["sweep", "quickstart", "-g", "method.delta=0.1,0.01", "--seeds", "a", "--dry-run"], 2, "whole numbers"),
         (["sample", "m"], 2, "-b"),
