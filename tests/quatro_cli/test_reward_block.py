@@ -104,7 +104,7 @@ def test_the_schema_shows_the_block() -> None:
         "reward.options: block = {}",
         "reward.timeout_s: float > 0 <= 86400 | null = null",
         "reward.workers: int >= 0 | null = null",
-        "reward.on_error: fail|zero = fail",
+        "reward.on_error: fail|zero|drop = fail",
     ):
         assert f"\n{head}\n" in shown
     document = json.loads(output_of("config", "schema", "--json"))
