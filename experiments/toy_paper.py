@@ -26,7 +26,6 @@ from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.errors import MissingError
 from evals.results.paper import BENCHMARKS
-from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.config import load_config
@@ -156,13 +155,16 @@ def sample(arguments: Sequence[str]) -> None:
     reward = make_reward("math")
     for benchmark in options.b.split(","):
         problems = problems_of(benchmark, options.problems)
-        file = options.o / f"{benchmark}.jsonl"
-        there = {(row.id, row.sample_index) for row in read_samples([file]).rows} if file.is_file() else set()
+        options.o.mkdir(parents=True, exist_ok=True)
+        with SampleWriter(options.o / f"{benchmark}.jsonl") as drawn:
+            there = drawn.present
         with tempfile.TemporaryDirectory() as folder:
             recorded = Path(folder) / "recorded.jsonl"
             with SampleWriter(recorded) as writer:
                 for problem in problems:
                     wanted = [index for index in range(options.n) if (problem.id, index) not in there]
+                    # An engine without a recorded answer would be refused, even where none is wanted.
+                    wanted = wanted or [0]
                     writer.append(answers(label, problem, wanted, seed=int(1000 * options.temperature)))
             sample_benchmark(
                 WholeAnswers(recorded, tokenizer),
