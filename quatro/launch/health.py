@@ -106,8 +106,10 @@ class Watch:
 
     def _quoted(self, step: int) -> str:
         """The first response of iteration ``step``, if it was saved."""
+        if self._rollouts is None:
+            return ""
         try:
-            with (self._rollouts or Path()).joinpath(f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
+            with (self._rollouts / f"{step_name(step)}.jsonl").open(encoding="utf-8") as lines:
                 row = json.loads(next(lines))
         except (OSError, StopIteration, ValueError):
             return ""
