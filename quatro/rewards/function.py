@@ -96,6 +96,7 @@ class FunctionReward(RegisteredReward):
         except CannotStartError as error:
             raise self._cannot_load(str(error)) from error
         if isinstance(answer, Failure):
+            self._pool.close()
             raise self._cannot_load(f"its process {answer.detail}")
         self._names, self._is_batched = answer["wanted"]
 
