@@ -57,6 +57,9 @@ class TrainingView:
         kl, delta = metrics.get("kl/new_old"), metrics.get("dual/delta") or self._delta
         if kl is not None and delta is not None:
             rows["KL new‖old"] += f"   {number(kl / delta, 2)} x delta {delta:.3g}"
+        errors, timeouts = (metrics.get(f"reward/{name}") or 0.0 for name in ("errors", "timeouts"))
+        if errors or timeouts:
+            rows["failures"] = f"of the reward: {errors:g} errors, {timeouts:g} timeouts"
         if self._evaluated:
             rows["evaluation"] = self._evaluated
         return list(rows.items())

@@ -183,7 +183,8 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
 
 def refuse_earlier_version(found: Checkpoint) -> None:
     """Raises DataError if `_load` does not read the form of ``found``."""
-    if "parts" not in found.state:
+    inside = found.state.get("parts", {}).get("iteration")
+    if "parts" not in found.state or (inside and "grades" not in inside["learnt"]):
         raise DataError(
             f"{found.path.name} was written by an earlier version, which kept its state in another form; begin a new "
             f"run from its weights with -s model={found.model}"

@@ -17,7 +17,7 @@ Groups = Sequence[Sequence[Rollout]]  # one sequence of rollouts for each prompt
 class Grade:
     """What one rollout earned; ``correct`` is None where the reward has no notion of it.
 
-    ``logged`` are further numbers by name, whose means become the metrics `reward/NAME`: the parts of a sum of rewards,
+    ``logged`` are further numbers by name, whose means become the metrics `reward/parts/NAME`: the rewards of a list,
     or what a function returned beside the reward. A rollout that ``is_dropped`` could not be graded, and is taken out
     of its group.
     """

@@ -181,10 +181,11 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quatro.launch.saving.assemble", None)
         newest = checkpoint.load(tmp_path / "run")
-        earlier = {key: value for key, value in newest.state.items() if key != "parts"}
-        patch.setattr(checkpoint, "load_newest", lambda run: replace(newest, state=earlier))
-        with pytest.raises(DataError, match=r"was written by an earlier version.*-s model="):
-            resume()
+        inside = {"parts": {**newest.state["parts"], "iteration": {"learnt": {"rewards": []}}}}
+        for earlier in ({key: value for key, value in newest.state.items() if key != "parts"}, newest.state | inside):
+            patch.setattr(checkpoint, "load_newest", lambda run, found=earlier: replace(newest, state=found))
+            with pytest.raises(DataError, match=r"was written by an earlier version.*-s model="):
+                resume()
     weights = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(weights[:-4] + bytes(4))
     with pytest.MonkeyPatch.context() as patch:

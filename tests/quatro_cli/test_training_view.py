@@ -73,3 +73,16 @@ def test_clock(seconds, shown):
 def test_numbers_are_short():
     assert [number(value) for value in (0.123456, 1234.5, 1e-6, None)] == ["0.123", "1,234", "1e-06", "-"]
     assert percent(0.1234) == "12.3 %"
+
+
+def test_failures_of_the_reward_and_evaluations_have_rows_once_there_are_some():
+    view = TrainingView("run", steps=10, delta=None)
+    rows = dict(view.panel({**METRICS, "reward/errors": 0.0, "reward/timeouts": 0.0}).rows)
+    assert "failures" not in rows
+    assert "evaluation" not in rows
+    panel = view.panel({**METRICS, "reward/errors": 2.0, "reward/timeouts": 1.0, "eval/pass@1": 0.5})
+    assert dict(panel.rows)["failures"] == "of the reward: 2 errors, 1 timeouts"
+    assert panel.line.count("eval pass@1 0.5 in step 3   best 0.5 in step 3") == 1
+    later = view.panel({**METRICS, "step": 4.0, "eval/pass@1": 0.4})
+    assert dict(later.rows)["evaluation"] == "pass@1 0.4 in step 4   best 0.5 in step 3"
+    assert dict(view.panel({**METRICS, "step": 5.0}).rows)["evaluation"].startswith("pass@1 0.4 in step 4")
