@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.results.comparison import Comparison, DifferenceRow
+from evals.results.document import AVERAGE
 from evals.results.entries import Entry, setting_of
 from evals.results.labels import labels_of
 from evals.tables.parts import (
@@ -21,7 +22,7 @@ from evals.tables.parts import (
     ks_of,
     method_table,
 )
-from evals.tables.titles import in_order, rows_in_order, title_of, without_lone_average
+from evals.tables.titles import rows_in_order, title_of, without_lone_average
 from evals.text import visible
 
 TITLES = {
@@ -50,7 +51,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
     ks = ks_of(entries, metric, style)
     keys = [key for entry in entries for key in entry.numbers]
     tables = []
-    for name in in_order(key.benchmark for key in keys if key.benchmark is not None):
+    for name in without_lone_average(key.benchmark for key in keys if key.benchmark is not None):
         buckets = dict.fromkeys(key.setting for key in keys if key.benchmark == name)
         places = [(k, bucket) for k in ks for bucket in buckets]
         columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
@@ -61,7 +62,8 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
         lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
         place = title_of(name)
-        title = f"flip@k (%) on {place}, by the base's share of correct samples"
+        over = "average over benchmarks" if name == AVERAGE else f"on {place}"
+        title = f"flip@k (%) {over}, by the base's share of correct samples"
         tables.append(Table(title, place, "Method", "", "percent", (Section("", columns, lines),)))
     return tables
 

@@ -80,6 +80,16 @@ def test_flips_stand_by_bucket(documents):
     assert {column["name"]: cell["value"] for column, cell in cells} == pytest.approx(expected)
 
 
+def test_the_average_of_flips_has_a_table_only_beside_several_benchmarks(documents, tmp_path):
+    titles = [one["title"] for one in json.loads(table(documents["flips"], "--format", "json"))["tables"]]
+    assert titles[-1] == "flip@k (%) average over benchmarks, by the base's share of correct samples"
+    document = json.loads(documents["flips"].read_text(encoding="utf-8"))
+    document["rows"] = [row for row in document["rows"] if row["benchmark"] in ("toy_a", "average")]
+    (tmp_path / "one.json").write_text(json.dumps(document), encoding="utf-8")
+    (alone,) = json.loads(table(tmp_path / "one.json", "--format", "json"))["tables"]
+    assert alone["title"].startswith("flip@k (%) on ")
+
+
 def test_sides_of_a_temperature_study_stand_side_by_side(documents):
     found = json.loads(table(documents["temperature"], "--format", "json"))
     section = found["tables"][0]["sections"][0]
