@@ -1,9 +1,11 @@
 """The layering: who may import whom, and what starting the command line loads."""
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -89,7 +91,8 @@ HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "mat
 IMPURE = {"os", "io", "pathlib", "time", "datetime", "logging", "subprocess", "tempfile", "shutil", "random", "socket"}
 
 
-def imports(path: Path, *, top_only: bool = False) -> set[str]:
+@functools.cache
+def imports(path: Path, *, top_only: bool = False) -> frozenset[str]:
     """Dotted names that a file imports; ``top_only`` leaves out functions and `if TYPE_CHECKING`."""
     found: set[str] = set()
 
@@ -109,10 +112,10 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
             visit(child)
 
     visit(ast.parse(path.read_text(encoding="utf-8")))
-    return found
+    return frozenset(found)
 
 
-def roots(names: set[str]) -> set[str]:
+def roots(names: Collection[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
@@ -138,7 +141,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in FILES}
 
 
-def modules_among(names: set[str]) -> set[str]:
+def modules_among(names: Collection[str]) -> set[str]:
     """Our modules that these dotted names are, or are of."""
     found = set()
     for name in names:

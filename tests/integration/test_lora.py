@@ -33,6 +33,7 @@ def settings(settings):
     return [*settings, "policy.lora.rank=4", "optimizer.lr=1e-2", "kl.beta=0.01", "steps=4"]
 
 
+@pytest.mark.slow
 def test_an_adapter_learns_and_knows_its_distance_from_the_base(tmp_path, settings, run_training):
     longer = [
         *settings,
@@ -54,7 +55,7 @@ def test_an_adapter_learns_and_knows_its_distance_from_the_base(tmp_path, settin
 @pytest.mark.parametrize(
     "more",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         pytest.param(["dtype=bfloat16"], marks=pytest.mark.slow),
         pytest.param(["inner_updates=auto"], marks=pytest.mark.slow),
     ],

@@ -49,7 +49,7 @@ def test_equal_runs_have_equal_checkpoints_whatever_was_drawn_before_them(
     assert checkpoint_of(tmp_path / "other", 1)["tensors.safetensors"] != one["tensors.safetensors"]
 
 
-@pytest.mark.parametrize("method", ["quatro", "gspo"])
+@pytest.mark.parametrize("method", ["quatro", pytest.param("gspo", marks=pytest.mark.slow)])
 def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(
     tmp_path, settings, method, run_training, essence, weights_of
 ):
