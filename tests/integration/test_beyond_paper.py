@@ -30,7 +30,10 @@ def settings(settings: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     "extra",
-    [LINEAR, BY_ENTROPY, BY_KL, AUTO, [*AUTO, "minibatch_prompts=2", *BY_KL]],
+    [
+        *(pytest.param(extra, marks=pytest.mark.slow) for extra in (LINEAR, BY_ENTROPY, BY_KL, AUTO)),
+        [*AUTO, "minibatch_prompts=2", *BY_KL],
+    ],
     ids=["linear", "target-entropy", "target-kl", "auto", "auto-minibatches-target-kl"],
 )
 def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra, run_training, rows_of, essence, weights_of):

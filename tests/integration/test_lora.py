@@ -130,6 +130,7 @@ def change(folder) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.slow
 def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, base):
     run = tmp_path / "run"
     run_training(run, [*settings, f"model={base}", "steps=1"])

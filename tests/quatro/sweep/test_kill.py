@@ -142,6 +142,7 @@ def test_a_run_that_outlived_its_sweep_is_waited_for(command, tmp_path):
     assert len((tmp_path / "s/pids").read_text(encoding="utf-8").split()) == 9  # none of the nine runs had two trainers
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_what_runs_and_the_rest_is_done_later(command, tmp_path):
     sweep = subprocess.Popen(command("s"))
     pids = tmp_path / "s/pids"
@@ -157,6 +158,7 @@ def test_an_interrupt_stops_what_runs_and_the_rest_is_done_later(command, tmp_pa
     subprocess.run(command("s"), check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_draws_nothing_again(command, tmp_path):
     subprocess.run(command("s"), check=True, timeout=120)
     summary = (tmp_path / "s/summary.csv").read_bytes()
