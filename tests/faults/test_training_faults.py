@@ -59,6 +59,7 @@ def go_on(lab: Laboratory, arguments: list[str], run: Path) -> str:
     return outcome(run)
 
 
+@pytest.mark.slow
 def test_the_laboratory_counts_and_fails(lab: Laboratory, arguments: list[str], whole: Any, tmp_path: Path) -> None:
     assert whole[1] > 100
     ended = lab.run([*arguments, "-o", str(tmp_path / "run")], root=tmp_path / "run", fail_at=1, sticky=True)
@@ -93,7 +94,8 @@ def test_fifty_killed_runs_end_as_if_nothing_had_happened(lab, arguments, whole,
     assert differing == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signalled_run_saves_at_once_and_ends_as_if_nothing_had_happened(lab, arguments, whole, tmp_path, number):
     """Signals at random moments until the run is through; the exit status says which signal it was."""
     dice, run = random.Random(int(number)), tmp_path / "run"
@@ -128,7 +130,8 @@ def fail_and_resume(
     assert go_on(lab, arguments, run) == whole[0]
 
 
-@pytest.mark.parametrize("share", [0.02, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.3, 0.55)), 0.97])
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.55, 0.97])
 def test_a_disk_that_fills_up_is_named_and_loses_nothing(lab, arguments, whole, tmp_path, share):
     fail_and_resume(lab, arguments, whole, tmp_path / "run", 1 + int(share * whole[1]), sticky=True)
 

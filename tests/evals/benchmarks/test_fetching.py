@@ -227,7 +227,14 @@ def test_a_users_data_set_of_the_hub_is_fetched_like_ours(
     assert read_lock(registry()["g"]).same_as_registry is None
 
 
-@pytest.mark.parametrize("name", [name for name, entry in registry().items() if entry.source == "hub"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "mbppplus" else ())  # three seconds
+        for name, entry in registry().items()
+        if entry.source == "hub"
+    ],
+)
 def test_the_real_data_become_verified_copies(name: str) -> None:
     folder = os.environ.get("QUATRO_DATA")
     if not folder or not (Path(folder) / f"{name}.jsonl").exists():

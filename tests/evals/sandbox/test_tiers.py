@@ -16,6 +16,7 @@ def tried(acts: dict) -> dict[str, str]:
     return {check.act: check.fault for check in found}
 
 
+@pytest.mark.slow
 def test_without_a_layer_the_probe_says_so(tmp_path):
     """Each act that a layer must refuse is possible without it, or the probe would prove nothing."""
     secret, work = tmp_path / "secret", tmp_path / "work"
