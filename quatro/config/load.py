@@ -24,7 +24,7 @@ from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.absent import AbsentMethod
-from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_class
+from quatro.rewards.settings import DEFAULT_REWARD, RewardConfig, reward_block, reward_class
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         if setting.key != ("method", "name"):
             _apply(raw, locations, setting)
     preset_origins, problems = _fill_method(raw, locations, may_be_absent=(path.parent / "status.json").is_file())
-    if isinstance(raw.get("reward"), list):
-        raw["reward"] = {"name": "sum", "options": {"rewards": raw["reward"]}}
+    if isinstance(raw.get("reward"), list):  # errors about its parts need their block
+        raw["reward"] = reward_block(raw["reward"])
 
     try:
         config = Config.model_validate(raw)

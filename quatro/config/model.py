@@ -34,7 +34,7 @@ from quatro.methods import METHODS
 from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
 from quatro.registry import ENGINES, POLICIES
-from quatro.rewards.settings import RewardConfig, known_reward
+from quatro.rewards.settings import RewardConfig, reward_block
 from quatro.types import Block
 
 if TYPE_CHECKING:
@@ -64,13 +64,6 @@ def _known_model(value: str) -> str:
     if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
         raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
     return value
-
-
-def _reward_block(value: Any) -> Any:
-    """The block that a reward's name or a list of rewards is short for; a block passes through."""
-    if isinstance(value, list):
-        return {"name": "sum", "options": {"rewards": value}}
-    return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
 
 
 def _audit_block(value: Any) -> Any:
@@ -136,7 +129,7 @@ class Config(Block):
         description="the policy-gradient method and its own keys"
     )
     data: DataConfig = Field(default_factory=DataConfig, description="where prompts come from")
-    reward: Annotated[RewardConfig, BeforeValidator(_reward_block)] = Field(
+    reward: Annotated[RewardConfig, BeforeValidator(reward_block)] = Field(
         default_factory=RewardConfig,
         description="how responses are graded: a reward's name, a block, or a list of them",
     )

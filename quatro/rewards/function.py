@@ -55,6 +55,12 @@ def _through_json(value: Any) -> Any:
         raise ValueError("expected text, finite numbers, true, false, null, or lists and blocks of them") from None
 
 
+class FunctionOptions(Block, extra="allow"):
+    """Keyword arguments of the function, which alone knows their names."""
+
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_through_json)]]
+
+
 class FunctionReward(RegisteredReward):
     """Runs the function in child processes; `quatro/rewards/calls.py` says what it gets and may return.
 
@@ -63,11 +69,7 @@ class FunctionReward(RegisteredReward):
             first call.
     """
 
-    class Options(Block, extra="allow"):
-        """Keyword arguments of the function, which alone knows their names."""
-
-        __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_through_json)]]
-
+    Options: ClassVar[type[Block]] = FunctionOptions
     LIMITS: ClassVar[frozenset[str]] = frozenset({"timeout_s", "workers", "on_error"})
 
     @staticmethod

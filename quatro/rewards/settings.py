@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator
@@ -24,6 +25,17 @@ def known_reward(name: Any) -> str:
         if name in REWARDS or (module and module == module.strip() and function.isidentifier()):
             return name
     raise ValueError(f"expected {', '.join(REWARDS)} or module:function")
+
+
+def reward_block(value: Any) -> Any:
+    """The block that a reward's name or a list of rewards is short for; a block passes through.
+
+    Raises:
+        ValueError: no reward can be called so.
+    """
+    if isinstance(value, list):
+        return {"name": "sum", "options": {"rewards": value}}
+    return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
 
 
 def reward_class(name: str) -> Any:

@@ -79,7 +79,7 @@ class FormatReward(FunctionReward):
     It runs in child processes: a response can make some patterns search for hours.
     """
 
-    Options: ClassVar[type[Block]] = FormatOptions  # type: ignore[assignment]
+    Options: ClassVar[type[Block]] = FormatOptions
 
     @classmethod
     def open(cls, config: RewardConfig) -> FormatReward:

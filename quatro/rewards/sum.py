@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, field_serializer
 
 from quatro.rewards.base import Grade, Groups, RegisteredReward, Reward, Scored, require_usable
-from quatro.rewards.settings import RewardConfig, known_reward, reward_class
+from quatro.rewards.settings import RewardConfig, reward_block, reward_class
 from quatro.types import Block, Prompt
 
 
@@ -33,10 +33,6 @@ class PartConfig(RewardConfig):
         return self.label or self.name.rpartition(":")[2]
 
 
-def _part(value: Any) -> Any:
-    return value if isinstance(value, Mapping | RewardConfig) else {"name": known_reward(value)}
-
-
 def _parts(parts: tuple[PartConfig, ...]) -> tuple[PartConfig, ...]:
     if not parts:
         raise ValueError("expected at least one reward")
@@ -52,7 +48,7 @@ class SumOptions(Block):
     """The keys of `reward.options` of `reward: sum`, for which a list is short."""
 
     rewards: Annotated[
-        tuple[Annotated[PartConfig, BeforeValidator(_part)], ...],
+        tuple[Annotated[PartConfig, BeforeValidator(reward_block)], ...],
         Field(strict=False),
         AfterValidator(_parts),
     ] = Field(
