@@ -38,16 +38,17 @@ class _Methods(Mapping[str, "type[Method]"]):
     """
 
     def __getitem__(self, name: str) -> type[Method]:
-        if name not in _LOCATIONS and not is_own(name):
+        if name in _LOCATIONS:
+            module_name, _, class_name = _LOCATIONS[name].partition(":")
+            found: type[Method] = getattr(importlib.import_module(module_name), class_name)
+        elif is_own(name):
+            found = import_own(name, "method")
+        else:
             guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
             hint = f" Did you mean {guess[0]!r}?" if guess else ""
             raise UsageError(
                 f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
             )
-        if name not in _LOCATIONS:
-            return import_own(name, "method")  # type: ignore[no-any-return]
-        module_name, _, class_name = _LOCATIONS[name].partition(":")
-        found: type[Method] = getattr(importlib.import_module(module_name), class_name)
         return found
 
     def __iter__(self) -> Iterator[str]:
