@@ -109,10 +109,11 @@ class RunDir:
                 (path / folder).mkdir(exist_ok=True)
             for unfinished in [*path.glob(".*.tmp"), *path.glob("rollouts/.*.tmp")]:  # of a process that was killed
                 unfinished.unlink()
-            run = cls(path, config or load_config(path), lock)
+            stored = load_config(path)
+            run = cls(path, config or stored, lock)
             run._record_resume(argv)
-            if config is not None and config != load_config(path):
-                write_text(path / "config.yaml", config_to_yaml(config))
+            if run.config != stored:
+                write_text(path / "config.yaml", config_to_yaml(run.config))
         except BaseException:
             lock.close()
             raise

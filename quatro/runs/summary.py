@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,16 @@ class RunSummary:
     config: Config | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: tuple[int, ...] = ()
-    best: tuple[float, int] | None = None
+
+    @cached_property
+    def best(self) -> tuple[float, int] | None:
+        """Reads all metrics, of which a list of runs needs only the last row."""
+        if self.config is None or not self.config.eval.every:
+            return None
+        rows = read_metrics(self.path)
+        found = [(float(row["eval/pass@1"]), -int(row["step"])) for row in rows if row.get("eval/pass@1")]
+        value, step = max(found, default=(0.0, 0))
+        return (value, -step) if step else None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -88,16 +98,7 @@ def describe_run(path: Path) -> RunSummary:
         config=config,
         metrics=metrics,
         checkpoints=checkpoint_steps(path),
-        best=_best(path, config),
     )
-
-
-def _best(path: Path, config: Config) -> tuple[float, int] | None:
-    if not config.eval.every:
-        return None
-    found = [(float(row["eval/pass@1"]), -int(row["step"])) for row in read_metrics(path) if row.get("eval/pass@1")]
-    value, step = max(found, default=(0.0, 0))
-    return (value, -step) if step else None
 
 
 def _run_paths(root: Path) -> Iterator[Path]:
