@@ -19,34 +19,40 @@ if TYPE_CHECKING:
     from quatro.processes.world import World
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG|RUN",
+        help="A YAML file, a configuration that comes with quatro, or, with --resume, a run.",
+        autocompletion=completion.configs_and_runs,
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
+]
+New = Annotated[bool, typer.Option("--new", help="If there is such a run, take the next free name.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")]
+Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="As -s steps=N; with --resume, train on to N.")]
+WithProbe = Annotated[
+    bool,
+    typer.Option(
+        "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing pays here."
+    ),
+]
+
+
 def train(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG|RUN",
-            help="A YAML file, a configuration that comes with quatro, or, with --resume, a run.",
-            autocompletion=completion.configs_and_runs,
-        ),
-    ],
+    source: Source,
     settings: Set,
     method: Method = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
-    ] = None,
-    new: Annotated[bool, typer.Option("--new", help="If there is such a run, take the next free name.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", help="As -s steps=N; with --resume, train on to N.")
-    ] = None,
+    out: Folder = None,
+    new: New = False,
+    resume: Resume = False,
+    steps: Steps = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
-    probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing pays here."
-        ),
-    ] = False,
+    probe: WithProbe = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.
@@ -84,17 +90,13 @@ def train(
     else:
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
         run_path = free_name(run_path) if new else run_path
-    if launch.is_first and not resume and not dry_run:
-        refuse_occupied(run_path)
-        refuse_locked(run_path)
-    if resume and not dry_run:
-        if is_finished(run_path, config):
-            step = int(read_status(run_path)["step"])
-            what = f"all {step} iterations" if step == config.steps else f"it ended early, after {step} iterations"
-            output.info(f"{run_path} is done: {what}; `quatro runs show {run_path}` tells about it")
-            _say(run_path, {"step": float(step)}, json=json)
+    if not dry_run:
+        if resume and is_finished(run_path, config):
+            _say_done(run_path, config, json=json)
             return
         if launch.is_first:
+            if not resume:
+                refuse_occupied(run_path)
             refuse_locked(run_path)
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
@@ -155,6 +157,15 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
             f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml"
         )
     return changed, run
+
+
+def _say_done(run: Path, config: Config, *, json: bool) -> None:
+    from quatro.runs.status import read_status
+
+    step = int(read_status(run)["step"])
+    what = f"all {step} iterations" if step == config.steps else f"it ended early, after {step} iterations"
+    output.info(f"{run} is done: {what}; `quatro runs show {run}` tells about it")
+    _say(run, {"step": float(step)}, json=json)
 
 
 def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
