@@ -15,8 +15,10 @@ def bests(config: Config, before: Mapping[str, float], metrics: Mapping[str, flo
     since then had the metric and no better one (`no_better/M`). It is a part of `Position.carried`.
     """
     found = {name: value for name, value in before.items() if name.startswith(("best/", "best_step/", "no_better/"))}
-    for name in {config.checkpoint.best, config.early_stop.metric if config.early_stop.patience else None} - {None}:
-        value = metrics.get(str(name), math.nan)
+    # A dictionary, not a set: the order of the keys is a part of a checkpoint's bytes.
+    watched = dict.fromkeys((config.checkpoint.best, config.early_stop.metric if config.early_stop.patience else None))
+    for name in watched:
+        value = math.nan if name is None else metrics.get(name, math.nan)
         if not math.isfinite(value):
             continue
         if value > found.get(f"best/{name}", -math.inf):

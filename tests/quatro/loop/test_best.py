@@ -39,6 +39,14 @@ def test_patience_counts_measurements_without_a_new_best():
     assert bests(watching(), {}, {"step": 1.0, "eval/pass@1": 0.5}) == {}
 
 
+def test_what_is_remembered_has_one_order_whatever_names_hash_to():
+    names = [f"eval/pass@{k}" for k in range(1, 9)]
+    for best in names:
+        config = watching(f"checkpoint.keep.best={best}", "early_stop.patience=1", "early_stop.metric=reward/mean")
+        found = bests(config, {}, {"step": 1.0, "reward/mean": 0.1, best: 0.2})
+        assert [key for key in found if key.startswith("best/")] == [f"best/{best}", "best/reward/mean"]
+
+
 def test_keep_has_a_short_form_that_an_option_can_extend(tmp_path: Path):
     path = tmp_path / "c.yaml"
     text = config_to_yaml(watching()).replace("every: 20\n  keep:\n    last: 3\n    best: null", "every: 20\n  keep: 7")
