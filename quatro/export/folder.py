@@ -23,7 +23,7 @@ from quatro.export.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.policy.digest import check_model
 from quatro.runs import checkpoint
-from quatro.runs.directory import INSIDE, step_name
+from quatro.runs.directory import INSIDE, require_run, step_name
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 
@@ -74,8 +74,7 @@ def export_model(
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
-    if not (run / "config.yaml").is_file():
-        raise UsageError(f"{run} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    require_run(run)
     final = Path(os.path.realpath(folder))
     refuse_present(folder)
     config = load_config(run)

@@ -248,6 +248,12 @@ class RunDir:
         return handler
 
 
+def require_run(path: Path) -> None:
+    """Raises UsageError unless ``path`` is a run."""
+    if not (path / "config.yaml").is_file():
+        raise UsageError(f"{path} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+
+
 def default_run_path(stem: str, config: Config, *, root: Path = Path("runs")) -> Path:
     """``runs/<config stem>-<method>-<seed>``; a stem that is no plain file name gets a short hash in its place."""
     method = config.method.name.rpartition(":")[2]

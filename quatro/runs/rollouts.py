@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from evals.errors import UsageError
 from evals.files.strict_json import parse_row, read_lines
-from quatro.runs.directory import step_name, step_number
+from quatro.runs.directory import require_run, step_number
 
 Order = Literal["file", "worst", "best"]
 
@@ -19,15 +19,14 @@ def read_rollouts(run: Path, step: int | None = None) -> tuple[int, list[dict[st
         UsageError: no run is there, it kept no rollouts, or none of that iteration.
         DataError: a row cannot be read; names file and line.
     """
-    if not (run / "config.yaml").is_file():
-        raise UsageError(f"{run} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    require_run(run)
     files = {number: path for path in (run / "rollouts").glob("step-*.jsonl") if (number := step_number(path.stem))}
     if not files:
         raise UsageError(f"{run} has no rollouts: it has finished no iteration, or save_rollouts is false")
     step = max(files) if step is None else step
     if step not in files:
         raise UsageError(f"--step {step}: {run} has rollouts of the iterations {min(files)} to {max(files)}")
-    file = run / "rollouts" / f"{step_name(step)}.jsonl"
+    file = files[step]
     rows = [parse_row(line, f"{file}:{number}") for number, line, _ in read_lines(file)]
     return step, [row for row in rows if row is not None]
 

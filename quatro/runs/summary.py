@@ -10,6 +10,7 @@ from typing import Any
 from evals.errors import QuatroError, UsageError
 from quatro.config import Config, load_config
 from quatro.runs.checkpoint import checkpoint_steps
+from quatro.runs.directory import require_run
 from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
 from quatro.runs.metrics import last_metrics, read_metrics
@@ -78,8 +79,7 @@ def describe_run(path: Path) -> RunSummary:
             updated=source["time"],
             metrics=metrics,
         )
-    if not (path / "config.yaml").is_file():
-        raise UsageError(f"{path} is not a run directory: it has no config.yaml; `quatro runs list` shows the runs")
+    require_run(path)
     status = read_status(path)
     state, reason = status.get("status", "unknown"), status.get("reason")
     if state == "running" and not is_locked(path):
