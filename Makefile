@@ -43,6 +43,7 @@ demo: $(STAMP)
 replicate: $(STAMP)
 	$(BIN)/quatro sweep paper-small --eval countdown --eval-top-p 1,0.7 --jobs 2
 	$(BIN)/quatro sweep beyond-paper --eval countdown --eval-top-p 1,0.7 --jobs 2
+	$(BIN)/quatro sweep graded-reward --eval countdown --eval-top-p 1,0.7 --jobs 2
 	$(BIN)/python -m experiments.replication
 
 check: $(STAMP)

@@ -64,12 +64,12 @@ class Setting:
     numbers: Mapping[str, Estimate | None]
 
 
-def settings_of(results: Results) -> list[Setting]:
-    """All settings in the order of the plan."""
+def settings_of(results: Results, columns: Mapping[str, tuple[Measure, Unit]]) -> list[Setting]:
+    """All settings in the order of the plan, each with these columns."""
     found = []
     for cell in results.cells:
         for settings, group in results.groups(cell):
-            numbers = {name: estimate_of(table(group, measure)) for name, (measure, _) in COLUMNS.items()}
+            numbers = {name: estimate_of(table(group, measure)) for name, (measure, _) in columns.items()}
             found.append(Setting(cell, words_of(settings), len(group), numbers))
     return found
 

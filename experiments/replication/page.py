@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.replication import beyond, delta_claims, sample_claims, stability_claims
+from experiments.replication import beyond, delta_claims, graded, sample_claims, stability_claims
 from experiments.replication.cells import BASE, CELLS, DELTAS, REALISED_KL
-from experiments.replication.results import Results, commits, json_text, training_seconds
+from experiments.replication.results import Measure, Results, commits, json_text, training_seconds
 from experiments.replication.rules import Comparison, Estimate, Finding, Unit, Verdict, tally
 from experiments.replication.sample_claims import DualError
 
@@ -101,25 +101,67 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
 def document(found: Replication) -> str:
     """The claims for a program: every comparison with its estimate, region and verdict."""
     everyone = [("paper", found.findings), ("beyond", found.extra_findings)]
-    claims = [
-        {
-            "name": finding.name,
-            "group": group,
-            "claim": finding.claim,
-            "where": finding.where,
-            "verdict": finding.verdict,
-            "comparisons": [_comparison(one) for one in finding.comparisons],
-        }
-        for group, findings in everyone
-        for finding in findings
-    ]
+    claims = [_claim(group, finding) for group, findings in everyone for finding in findings]
+    return _document(found.results, claims)
+
+
+def _document(results: Results, claims: Sequence[Mapping[str, Any]]) -> str:
     about = {
         "schema": 1,
-        "num_runs": len(found.results.runs),
-        "num_points": found.results.num_points,
-        "versions": commits(found.results),
+        "num_runs": len(results.runs),
+        "num_points": results.num_points,
+        "versions": commits(results),
     }
     return json_text({**about, "claims": claims})
+
+
+_GRADED_COLUMNS = [name for name in beyond.COLUMNS if name not in ("updates a step", "KL / δ")]
+
+
+def graded_page(results: Results, findings: Sequence[Finding]) -> str:
+    """The page of the sweep with graded rewards, as Markdown."""
+    missing = results.num_points - len(results.runs)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in tally(findings).items())
+    lines = [
+        "# Graded rewards\n",
+        NOTE,
+        "",
+        "The paper trains on rewards of 0 and 1 and leaves continuous ones to future work. Here the embedded task is "
+        "trained with both: the verdict, or 1 / (1 + distance from the target) for every well-formed chain "
+        "(`reward: countdown-distance`). Both are measured by the same verdict on the same 200 test problems. Policy, "
+        "batch and rules are those of [replication.md](replication.md).",
+        "",
+        f"- Runs: {len(results.runs)} of `configs/sweeps/graded-reward.yaml`"
+        f"{f'; {missing} planned ones are not done' if missing else ''}.",
+        f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
+        f"- Training: {training_seconds(results) / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
+        f"- Verdicts: {counts}.",
+        "",
+        "Cells: " + "; ".join(f"**{name}** {words}" for name, words in graded.CELLS.items()) + ".",
+        "",
+        *_claims(findings),
+        "",
+        "## Every setting",
+        "",
+        *_settings_table(results, {name: beyond.COLUMNS[name] for name in _GRADED_COLUMNS}),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def graded_document(results: Results, findings: Sequence[Finding]) -> str:
+    """The claims of that page for a program."""
+    return _document(results, [_claim("graded", finding) for finding in findings])
+
+
+def _claim(group: str, finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "group": group,
+        "claim": finding.claim,
+        "where": finding.where,
+        "verdict": finding.verdict,
+        "comparisons": [_comparison(one) for one in finding.comparisons],
+    }
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
@@ -223,7 +265,6 @@ def _dual_table(errors: Sequence[DualError]) -> list[str]:
 
 def _beyond(results: Results, findings: Sequence[Finding]) -> list[str]:
     missing = results.num_points - len(results.runs)
-    names = list(beyond.COLUMNS)
     lines = [
         "## Beyond the paper (experimental)",
         "",
@@ -237,11 +278,12 @@ def _beyond(results: Results, findings: Sequence[Finding]) -> list[str]:
     ]
     if findings:
         lines += [*_claims(findings), ""]
-    lines += [
-        f"| cell | setting | seeds | {' | '.join(names)} |",
-        f"|---|---|---|{'---|' * len(names)}",
-    ]
-    for setting in beyond.settings_of(results):
-        cells = [_number(setting.numbers[name], beyond.COLUMNS[name][1]) for name in names]
+    return [*lines, *_settings_table(results, beyond.COLUMNS), ""]
+
+
+def _settings_table(results: Results, columns: Mapping[str, tuple[Measure, Unit]]) -> list[str]:
+    lines = [f"| cell | setting | seeds | {' | '.join(columns)} |", f"|---|---|---|{'---|' * len(columns)}"]
+    for setting in beyond.settings_of(results, columns):
+        cells = [_number(setting.numbers[name], unit) for name, (_, unit) in columns.items()]
         lines.append(f"| {setting.cell} | {setting.words} | {setting.num_seeds} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    return lines

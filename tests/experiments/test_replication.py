@@ -12,7 +12,8 @@ import pytest
 from evals.errors import DataError
 from evals.results.document import ProblemEntry, Result, Row
 from experiments.replication import sample_claims
-from experiments.replication.page import document, page, replicate
+from experiments.replication.graded import graded_rewards
+from experiments.replication.page import document, graded_document, graded_page, page, replicate
 from experiments.replication.results import read_results
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
@@ -184,7 +185,17 @@ def test_a_second_generation_gives_the_same_bytes(sweep_of, tmp_path, monkeypatc
     pytest.importorskip("matplotlib")
     folder = sweep_of("paper")
     for out in ("one", "two"):
-        arguments = ["--sweep", folder, "--beyond", tmp_path / "none", "--out", tmp_path / out, "--no-samples"]
+        arguments = [
+            "--sweep",
+            folder,
+            "--beyond",
+            tmp_path / "no",
+            "--graded",
+            tmp_path / "no",
+            "--out",
+            tmp_path / out,
+            "--no-samples",
+        ]
         monkeypatch.setattr(sys, "argv", ["experiments.replication", *map(str, arguments)])
         (tmp_path / out).mkdir()
         with pytest.raises(SystemExit) as end:
@@ -225,6 +236,33 @@ def test_what_goes_beyond_the_paper_has_its_own_section(sweep_of, tmp_path, auto
     assert len(rows) == 4 + 2 + 3
     plain = next(row for row in rows if "delta 0.001, inner_updates 5" in row)
     assert "| 3 | 5.00 [5.00, 5.00] | 0.0040 [" in plain  # seeds, updates a step, realised KL: 4 x delta
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.1, "holds"), (-0.1, "does not"), (0.0, "does not")])
+def test_graded_rewards_are_judged_beside_rewards_of_0_and_1(tmp_path, gain, verdict):
+    plan = load_sweep(find_sweep("graded-reward"))
+    folder = tmp_path / "graded-reward"
+    folder.mkdir()
+    write_plan(plan, folder)
+    rng = np.random.default_rng(0)
+    problem_effect = rng.normal(size=NUM_PROBLEMS)
+    for point in plan.points:
+        run = folder / "runs" / point.name
+        run.mkdir()
+        # Each of QUATRO's settings gains Pass@1 from graded rewards, and GSPO half as much.
+        is_ours = point.settings["method.name"] == "quatro"
+        bonus = gain * (1 if is_ours else 0.5) * (point.config.reward.name == "countdown-distance")
+        solved, clusters, entropy, kl = WORLDS["paper"].quality({**point.settings, "cell": point.cell})
+        write_samples(run, rng, solved + bonus, clusters, 0.0005, problem_effect)
+        write_run(run, folder / "configs" / f"{point.name}.yaml", rng, entropy, kl, point.settings)
+    results = read_results(folder)
+    findings = graded_rewards(results)
+    found = {finding.name: str(finding.verdict) for finding in findings}
+    assert (found["l2"], found["l3"]) == ("holds", "holds")  # delta's own trade, which does not depend on the gain
+    assert (found["l4"], found["l7"]) == (verdict, verdict)
+    text = graded_page(results, findings)
+    assert len([line for line in text.splitlines() if line.startswith(("| G1 |", "| G2 |"))]) == 8
+    assert [claim["verdict"] for claim in json.loads(graded_document(results, findings))["claims"]] == [*found.values()]
 
 
 def test_the_table_of_claims_is_plain_json(sweep_of):
