@@ -35,7 +35,7 @@ def config_page() -> str:
     intro = (
         "`quatro train CONFIG -s KEY=VALUE` changes any of these. Behind a default stands whose it is: stated by the "
         "paper, or verl's, which the paper follows where it states nothing; the others are ours. "
-        "`quatro config show` prints what a file resolves to."
+        "`quatro config show` prints what a file resolves to, and from which file or option each value is."
     )
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"
 

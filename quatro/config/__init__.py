@@ -5,16 +5,15 @@ from quatro.config.load import (
     ResolvedConfig,
     config_to_yaml,
     diff_configs,
-    find_config,
     leaves,
     load_config,
     resolve_config,
-    shipped_configs,
     value_texts,
     with_absolute_paths,
 )
 from quatro.config.model import Config
 from quatro.config.schema import schema_json, schema_text
+from quatro.config.sources import find_config, shipped_configs
 
 __all__ = [
     "Config",

@@ -255,7 +255,7 @@ class KeepConfig(Block):
     )
 
 
-def _keep_block(value: Any) -> Any:
+def keep_block(value: Any) -> Any:
     """The block that a number is short for; a block passes through."""
     return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -276,7 +276,7 @@ class CheckpointConfig(Block):
     """When to save, and how many checkpoints to keep."""
 
     every: int = Field(20, ge=0, description="iterations between checkpoints; the last iteration is always saved")
-    keep: Annotated[KeepConfig, BeforeValidator(_keep_block, json_schema_input_type=int | KeepConfig)] = Field(
+    keep: Annotated[KeepConfig, BeforeValidator(keep_block, json_schema_input_type=int | KeepConfig)] = Field(
         default_factory=KeepConfig, description="which checkpoints are kept; `keep: 3` is short for {last: 3}"
     )
 

@@ -12,6 +12,7 @@ from quatro.config.model import Config, ConfigProblems
 from quatro.config.yaml_reader import KeyPath
 from quatro.config.yaml_writer import scalar_text
 
+EXTENDS = "extends"  # the one key of a file that is none of the configuration
 # Where each key was set: "file:line" or the option as typed.
 Locations = dict[KeyPath, str]
 
@@ -32,12 +33,12 @@ _TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": 
 
 
 def problem_lines(
-    problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, file: str
+    problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, files: Sequence[str]
 ) -> list[str]:
-    """One line for each problem, in the order of the file; problems of options come last."""
+    """One line for each problem, in the order of ``files``, of which each extends the next; of options come last."""
     entries = [entry for problem in problems for entry in _entries(problem)]
-    lines = [(_place(path, raw, locations, file), path, text) for path, text in entries]
-    lines.sort(key=lambda line: _order(line[0], file))
+    lines = [(_place(path, raw, locations, files[0]), path, text) for path, text in entries]
+    lines.sort(key=lambda line: _order(line[0], files))
     return [f"{place}: {'.'.join(map(str, path))}: {text}" for place, path, text in lines]
 
 
@@ -106,6 +107,7 @@ def _suggest_key(path: KeyPath, method: type[BaseModel] | None) -> str:
     prefix = "".join(f"{part}." for part in above)
     model = method or _model_at(above)
     siblings = [f"{prefix}{key}" for key in model.model_fields] if model else []
+    siblings += [] if above else [EXTENDS]
     if method and not siblings:
         return "; no keys are known here"
     everywhere = _all_keys(Config)
@@ -151,10 +153,11 @@ def _place(path: KeyPath, raw: Mapping[str, Any], locations: Locations, file: st
     return file
 
 
-def _order(place: str, file: str) -> tuple[int, int]:
-    if place.startswith(f"{file}:"):
-        return 0, int(place.rpartition(":")[2])
-    return (1, 0) if place == file else (2, 0)
+def _order(place: str, files: Sequence[str]) -> tuple[int, int]:
+    for number, file in enumerate(files):
+        if place.startswith(f"{file}:"):
+            return number, int(place.rpartition(":")[2])
+    return len(files) + (place != files[0]), 0
 
 
 def _shown(value: Any) -> str:

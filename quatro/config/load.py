@@ -1,14 +1,13 @@
-"""Find, load, write and compare configurations; their keys are in `model.py`.
+"""Load, write and compare configurations; their keys are in `model.py`, and `sources.py` finds and reads files.
 
-A configuration is built in this order: the file, `-m METHOD` (which replaces the block of another method), each
-`-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
+A configuration is built in this order: what the file extends, the file, `-m METHOD` (which replaces the block of
+another method), each `-s KEY=VALUE`, then the method's preset for keys that are not set yet, then defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,10 +16,11 @@ from pydantic import BaseModel, ValidationError
 
 from evals.errors import UsageError
 from evals.files.own_code import is_own
-from quatro.config.errors import Locations, closest, problem_lines
+from quatro.config.errors import EXTENDS, Locations, problem_lines
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
-from quatro.config.yaml_reader import KeyPath, load_yaml, parse_value
+from quatro.config.sources import find_config, read_layers
+from quatro.config.yaml_reader import KeyPath, parse_value
 from quatro.config.yaml_writer import scalar_text, to_yaml
 from quatro.methods import METHODS
 from quatro.methods.absent import AbsentMethod
@@ -54,41 +54,6 @@ class Difference(NamedTuple):
     b: str | None
 
 
-def shipped_configs() -> dict[str, Path]:
-    """Name -> file of every configuration that comes with the package; `quatro.sweep.file` knows the sweeps."""
-    return {path.stem: path for path in sorted(_shipped_folder().glob("*.yaml"))}
-
-
-def find_config(source: str | Path) -> Path:
-    """The file that ``source`` means: a file, a run directory's config.yaml, or a shipped configuration.
-
-    Raises:
-        UsageError: there is none; the message lists the shipped ones.
-    """
-    path = Path(source)
-    shipped = shipped_configs()
-    try:
-        if path.is_file():
-            return path
-        if (path / "config.yaml").is_file():
-            return path / "config.yaml"
-    except (OSError, ValueError) as error:  # a name no file system takes
-        reason = f"{type(error).__name__}; shipped: {', '.join(shipped)}"
-        raise UsageError(f"no config can be called {str(source)[:80]!r}...: {reason}") from error
-    name = str(source).removesuffix(".yaml")
-    if name in shipped:
-        return shipped[name]
-    found = "a directory without config.yaml" if path.is_dir() else "no such file or run"
-    raise UsageError(f"config {str(source)!r}: {found}; shipped: {', '.join(shipped)}{closest(name, shipped)}")
-
-
-def _shipped_folder() -> Path:
-    """`quatro/_configs` where the package was installed from a wheel, `configs/` in a checkout."""
-    package = Path(str(resources.files("quatro")))
-    installed = package / "_configs"
-    return installed if installed.is_dir() else package.parent / "configs"
-
-
 def load_config(source: str | Path, *, overrides: Sequence[str] = (), method: str | None = None) -> Config:
     """The configuration in a file or a run directory, or a shipped one by its name (`quickstart`).
 
@@ -109,9 +74,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
         UsageError: as `load_config`.
     """
     path = find_config(source)
-    document = load_yaml(path)
-    raw = document.data
-    locations: Locations = {key: f"{path}:{line}" for key, line in document.lines.items() if key}
+    raw, locations, files = read_layers(path)
     settings = [_parse_override(text) for text in overrides]
     notes = _replace_method(raw, locations, method, settings)
     for setting in settings:
@@ -126,7 +89,7 @@ def resolve_config(source: str | Path, *, overrides: Sequence[str] = (), method:
     except ValidationError as error:
         problems += [_with_options(problem, raw) for problem in error.errors()]
     if problems:
-        raise UsageError("\n".join(problem_lines(problems, raw, locations, str(path))))
+        raise UsageError("\n".join(problem_lines(problems, raw, locations, files)))
     return ResolvedConfig(config, path, _origins(config, raw, locations, preset_origins), notes)
 
 
@@ -194,6 +157,8 @@ def _parse_override(text: str) -> _Setting:
     parts = tuple(part.strip() for part in key.split("."))
     if not separator or not all(parts):
         raise UsageError(f"-s {text}: expected KEY=VALUE, such as optimizer.lr=1e-5")
+    if parts == (EXTENDS,):
+        raise UsageError(f"-s {text}: only a file extends another; write the key there, or name the other one instead")
     try:
         value = parse_value(value_text, "value")
     except UsageError as error:

@@ -10,8 +10,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from quatro.config.blocks import block_of
+from quatro.config.errors import EXTENDS
 from quatro.config.model import Config
 from quatro.config.provenance import basis, method_basis
+from quatro.config.sources import EXTENDS_MEANS
 from quatro.config.yaml_writer import scalar_text
 from quatro.methods import METHODS
 from quatro.methods.base import Method
@@ -20,7 +22,8 @@ from quatro.registry import REWARDS
 
 def schema_text() -> str:
     """Every key with its type, default and meaning; the keys of each method and the options of rewards come last."""
-    lines = ["# key: type = default, whose default it is (no word: ours); its meaning is below", *_model_lines(Config)]
+    lines = ["# key: type = default, whose default it is (no word: ours); its meaning is below"]
+    lines += [f"{EXTENDS}: text\n    {EXTENDS_MEANS}", *_model_lines(Config)]
     for name in METHODS:
         lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
     for name in REWARDS:
@@ -30,8 +33,13 @@ def schema_text() -> str:
 
 
 def schema_json() -> dict[str, Any]:
-    """The JSON schema of the tree; `methods` holds one schema per method name, `rewards` one of each's options."""
+    """The JSON schema of a file; `methods` holds one schema per method name, `rewards` one of each's options.
+
+    A file that extends another needs no key.
+    """
     document = Config.model_json_schema()
+    document["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_MEANS}, **document["properties"]}
+    document["anyOf"] = [{"required": document.pop("required")}, {"required": [EXTENDS]}]
     reward = document["properties"]["reward"]
     reward["anyOf"] = [{"type": "string"}, {"$ref": reward.pop("$ref")}]  # a name is short for a block
     methods = {name: METHODS[name].model_json_schema() for name in METHODS}

@@ -25,20 +25,21 @@ def _config() -> None:
 def show(source: Config, settings: Set, method: Method = None, json: Json = False) -> None:
     """Print a configuration in full, and where each value is from.
 
-    A comment behind a value says who set it: a file or an option, the paper, verl (whose defaults the paper follows
-    where it states nothing), or a preset that fills in what neither says ("our reading"). A value without a comment
-    is a default of quatro.
+    A comment behind a value says who set it: a file (one may extend another) or an option, the paper, verl (whose
+    defaults the paper follows where it states nothing), or a preset that fills in what neither says ("our reading").
+    A value without a comment is a default of quatro.
 
     \b
     Examples:
       quatro config show quickstart -m gspo -s method.preset=official
       quatro config show math-1.5b -s optimizer.lr=1e-5 > mine.yaml
     """
-    from quatro.config import config_to_yaml, resolve_config
+    from quatro.config import config_to_yaml, resolve_config, shipped_configs
 
     resolved = resolve_config(source, overrides=settings, method=method)
-    folder = f"{resolved.path.parent}{os.sep}"
-    origins = {key: origin.removeprefix(folder) for key, origin in resolved.origins.items()}
+    own, shipped = (f"{folder}{os.sep}" for folder in (resolved.path.parent, shipped_configs()["quickstart"].parent))
+    origins = {key: origin.removeprefix(own) for key, origin in resolved.origins.items()}
+    origins = {key: origin.replace(shipped, "shipped ", 1) for key, origin in origins.items()}
     if json:
         output.json({"schema": 1, "config": resolved.config.model_dump(mode="json"), "origins": origins})
         return

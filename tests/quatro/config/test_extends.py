@@ -1,0 +1,158 @@
+"""A configuration that begins with another file: what is merged, what is replaced, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.errors import UsageError
+from quatro.config import load_config, resolve_config, schema_json, schema_text
+from quatro_cli.app import app
+
+BASE = """model: some/model
+method: {name: gspo, clip_low: 0.5}
+reward: {name: length, options: {short: 2, long: 9}}
+optimizer: {lr: 0.5, betas: [0.1, 0.2]}
+checkpoint: {every: 5, keep: 2}
+"""
+Files = Callable[..., Path]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """``files(a="...", b="...")`` writes a.yaml and b.yaml; returns the first."""
+
+    def write(**texts: str) -> Path:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+        return tmp_path / f"{next(iter(texts))}.yaml"
+
+    return write
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UsageError) as error:
+        load_config(path)
+    return str(error.value).replace(f"{path.parent}/", "")
+
+
+def test_the_files_own_keys_come_on_top_of_a_chain(files: Files) -> None:
+    middle = "extends: base.yaml\noptimizer: {betas: [0.3, 0.4]}\ncheckpoint: {keep: {best: reward/mean}}\n"
+    path = files(top="seed: 3\nextends: middle.yaml\noptimizer:\n  lr: 0.25\n", middle=middle, base=BASE)
+    resolved = resolve_config(path)
+    config, origins = resolved.config, {key: Path(origin).name for key, origin in resolved.origins.items()}
+    assert (config.seed, config.optimizer.lr, config.optimizer.betas) == (3, 0.25, (0.3, 0.4))
+    assert (config.checkpoint.every, config.checkpoint.keep.model_dump()) == (5, {"last": 2, "best": "reward/mean"})
+    expected = {"seed": "top.yaml:1", "optimizer.lr": "top.yaml:4", "optimizer.betas": "middle.yaml:2"}
+    expected |= {"checkpoint.keep.best": "middle.yaml:3", "checkpoint.keep.last": "base.yaml:5", "model": "base.yaml:1"}
+    assert {key: origins[key] for key in expected} == expected
+    assert load_config(path, method="quatro", overrides=["optimizer.lr=1"]).optimizer.lr == 1.0
+    assert resolved.stem == "top"
+
+
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        ("method: {clip_high: 0.75}", {"clip_low": 0.5, "clip_high": 0.75}),
+        ("method: {name: gspo, clip_high: 0.75}", {"clip_low": 0.5, "clip_high": 0.75}),
+        ("method: {name: grpo}", {"name": "grpo", "clip_low": 0.2}),
+        ("method: {name: quatro, delta: 0.5}", {"name": "quatro", "delta": 0.5}),
+        ("reward: {options: {long: 7}}", {"short": 2, "long": 7}),
+        ("reward: length", {"short": 2, "long": 9}),
+        ("reward: math", {"name": "math"}),
+        ("reward: {on_error: fail, name: math}", {"name": "math"}),
+        ("reward: [math, {name: length, weight: 0.5, options: {long: 9}}]", {"name": "sum"}),
+        ("checkpoint: {keep: 4}", {"last": 4, "every": 5}),
+    ],
+)
+def test_a_block_of_another_name_is_replaced_and_one_of_the_same_name_keeps_its_keys(
+    files: Files, own: str, found: dict[str, Any]
+) -> None:
+    config = load_config(files(top=f"extends: base.yaml\n{own}\n", base=BASE))
+    block = getattr(config, own.partition(":")[0]).model_dump()
+    flat = {**block, **block.get("options", {}), **block.get("keep", {})}
+    assert {key: flat[key] for key in found} == found
+
+
+def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files: Files) -> None:
+    base = BASE.replace("reward: {", "reward: [math, {weight: 0.5, ").replace("9}}", "9}}]")
+    assert load_config(files(top="extends: base.yaml\n", base=base)).reward.names == ("math", "length")
+    assert "reward sum has no use for workers" in refusal(files(top="extends: base.yaml\nreward: {workers: 2}\n"))
+    assert load_config(files(top="extends: base.yaml\nreward: math\n")).reward.names == ("math",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"a": "extends: nope.yaml\n"}, "a.yaml:1: extends: config 'nope.yaml': no such file or run; shipped: "),
+        ({"a": "extends: b\n", "b": BASE}, "did you mean b.yaml?"),
+        ({"a": "seed: 1\nextends: b.yaml\n", "b": "extends: c.yaml\n"}, "(a.yaml extends b.yaml)"),
+        ({"a": "extends: a.yaml\n"}, "a.yaml:1: extends: a circle: a.yaml extends a.yaml"),
+        (
+            {"a": "extends: b.yaml\n", "b": "extends: ./a.yaml\n"},
+            "b.yaml:1: extends: a circle: a.yaml extends b.yaml extends a.yaml",
+        ),
+        (
+            {"a": "extends: b.yaml\n", "b": "- 1\n"},
+            "b.yaml:1: found a list, expected a mapping of `key: value` lines (a.yaml extends b.yaml)",
+        ),
+        ({"a": "seed: 1\nextends: [b.yaml]\n"}, "a.yaml:2: extends: found [b.yaml], expected a file or the name"),
+        ({"a": "extends:\n"}, "a.yaml:1: extends: found null, expected a file"),
+        ({"a": "extend: b.yaml\n"}, "a.yaml:1: extend: unknown key; did you mean extends?"),
+        (
+            {"a": "extends: b.yaml\nprompts_per_step: 10\n", "b": f"{BASE}minibatch_prompts: 4\n"},
+            "b.yaml:6: minibatch_prompts: found 4, expected a divisor",
+        ),
+        (
+            {"a": "extends: b.yaml\nseed: x\nlr: 1\n", "b": f"{BASE}stpes: 3\n"},
+            "a.yaml:2: seed: found x, expected a whole number\n"
+            "a.yaml:3: lr: unknown key; did you mean optimizer.lr?\n"
+            "b.yaml:6: stpes: unknown key; did you mean steps?",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file_and_the_files_that_led_there(
+    files: Files, texts: dict[str, str], said: str
+) -> None:
+    assert said in refusal(files(**texts))
+
+
+def test_an_option_does_not_extend_and_editors_know_the_key(files: Files) -> None:
+    with pytest.raises(UsageError, match="only a file extends another"):
+        load_config("quickstart", overrides=["extends=quickstart"])
+    document = schema_json()
+    assert document["properties"]["extends"]["type"] == "string"
+    assert document["anyOf"] == [{"required": ["model", "method"]}, {"required": ["extends"]}]
+    assert "\nextends: text\n" in schema_text()
+
+
+def test_a_run_of_an_extending_file_stands_alone(files: Files, tiny_folder: Path, tmp_path: Path) -> None:
+    own = (
+        f"extends: quickstart\nmodel: {tiny_folder}\nsteps: 1\nprompts_per_step: 2\nminibatch_prompts: 2\n"
+        "rollouts_per_prompt: 2\ninner_updates: 1\nthreads: 1\n"
+    )
+    path, run = files(top="extends: own.yaml\nmethod: {delta: 0.5}\n", own=own), tmp_path / "run"
+
+    def quatro(*words: object) -> str:
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    origins = json.loads(quatro("config", "show", path, "--json"))["origins"]
+    assert (origins["method.delta"], origins["steps"]) == ("top.yaml:2", "own.yaml:3")
+    assert origins["rollout.max_new_tokens"].startswith("shipped quickstart.yaml:")
+    points = files(points="base: top.yaml\ncells: {one: {axes: {method.name: [quatro, gspo]}}}\n")
+    planned = quatro("sweep", points, "--dry-run")
+    assert "one-quatro" in planned
+    assert "one-gspo" in planned
+    quatro("train", path, "-o", run)
+    expected = load_config(path)
+    (tmp_path / "own.yaml").unlink()
+    assert "extends" not in (run / "config.yaml").read_text(encoding="utf-8")
+    assert load_config(run) == expected.with_sizes(expected.sizes)
+    assert "from" in quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run")
