@@ -1,4 +1,7 @@
-"""Untrusted text, such as a model's answer, made visible. Writers escape what their formats need on top."""
+"""Untrusted text, such as a model's answer, made visible, and numbers in words.
+
+Writers escape what their formats need on top.
+"""
 
 import re
 
@@ -10,6 +13,8 @@ _INVISIBLE = re.compile(
     "\U0001d173-\U0001d17a\U000e0001-\U000e007f]"
 )
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SIZES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_TIMES = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def visible(text: str, *, keep: str = "\t\n\r", controls_only: bool = False) -> str:
@@ -23,3 +28,15 @@ def visible(text: str, *, keep: str = "\t\n\r", controls_only: bool = False) -> 
         return character if character in keep else character.encode("unicode_escape").decode("ascii")
 
     return (_CONTROL if controls_only else _INVISIBLE).sub(spelled, text)
+
+
+def size_text(num_bytes: float) -> str:
+    """`1.2 GiB`: the largest of GiB, MiB and KiB of which there is a tenth."""
+    unit, size = next((pair for pair in _SIZES if num_bytes >= pair[1] / 10), _SIZES[-1])
+    return f"{num_bytes / size:.1f} {unit}"
+
+
+def time_text(seconds: float) -> str:
+    """`3 h`: whole days, hours, minutes or seconds, the largest of which there is one."""
+    unit, size = next((pair for pair in _TIMES if seconds >= pair[1]), _TIMES[-1])
+    return f"{seconds // size:.0f} {unit}"

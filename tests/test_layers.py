@@ -356,7 +356,7 @@ def test_the_trainer_never_asks_which_method_it_has():
     drivers = [path for path in (ROOT / "quatro").rglob("*.py") if "methods" not in path.parts]
     # Defaults, examples, the run's default name and what a model card or samples say are not decisions.
     may_name = ("quatro/config/", "quatro/sweep/", "quatro/export/")
-    may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "summary", "series"))
+    may_name += tuple(f"quatro/runs/{name}.py" for name in ("directory", "summary", "series", "listing"))
     may_name += ("quatro/sample/model.py",)
     for path in drivers:
         if relative(path).startswith(may_name):

@@ -240,8 +240,3 @@ def _values_SPK(several: Iterable[ReportRun], head: Json, ks: Sequence[int]) -> 
         else:
             tables.append(ucc_at_ks(n, [count.sizes or () for count in counts], ks))
     return np.stack(tables) if all(one == ids[0] for one in ids) else None
-
-
-def size_text(num_bytes: int) -> str:
-    """``num_bytes`` for people, such as `1.2 MB`."""
-    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.0f} kB"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from evals.text import size_text
 from quatro.config import Config, config_to_yaml
 from quatro.launch.health import prompt_warnings, startup_warnings
 from quatro.launch.own_code import try_method, try_reward
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from quatro.launch.probe import Probe
 
-GIB = 1024**3
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
 
@@ -327,10 +327,3 @@ def what_fits(
         for is_on in (config.policy.gradient_checkpointing, True)
     ]
     return Fit(free, memory.sampling, memory.learning, *sizes)
-
-
-def size_text(num_bytes: int) -> str:
-    """In GiB or MiB."""
-    if num_bytes >= GIB // 10:
-        return f"{num_bytes / GIB:.1f} GiB"
-    return f"{num_bytes / 1024**2:.1f} MiB"

@@ -8,9 +8,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from evals.text import size_text
 from quatro.config import Config, leaves
 from quatro.config.sizes import CPU_SIZES, SIZE_KEYS, Sizes
-from quatro.launch.dry_run import longest_row, predict_memory, size_text
+from quatro.launch.dry_run import longest_row, predict_memory
 from quatro.launch.prepare import Prepared
 from quatro.policy.device import total_bytes
 from quatro.policy.footprint import FLOAT32_BYTES, cache_token_bytes, footprint

@@ -1,8 +1,10 @@
 """Summaries of runs, read without changing them: their state, their last metrics, their checkpoints."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
 from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.status import read_environment, read_status
+
+STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,36 @@ class RunSummary:
         value, step = max(found, default=(0.0, 0))
         return (value, -step) if step else None
 
+    @cached_property
+    def size(self) -> int:
+        """Bytes of its files, of which none is opened."""
+        return folder_bytes(self.path)
+
+    @cached_property
+    def age_s(self) -> float | None:
+        """Seconds since its status was written, which every iteration does; None if the status does not say."""
+        try:
+            since = datetime.now(UTC) - datetime.fromisoformat(self.updated or "")
+        except (ValueError, TypeError):
+            return None
+        return max(0.0, since.total_seconds())
+
     def __fspath__(self) -> str:
         return str(self.path)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Sizes of all files below ``folder``; a symbolic link counts as itself, not as what it leads to."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        with contextlib.suppress(FileNotFoundError, PermissionError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                with contextlib.suppress(FileNotFoundError):  # a run under way renames its files
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def list_runs(root: Path) -> list[RunSummary]:

@@ -45,8 +45,9 @@ def report(
       quatro report runs/demo/quatro runs/demo/gspo --problems 200 --answers 5
     """
     from evals.files.whole import write_whole
-    from evals.report.document import document, size_text
+    from evals.report.document import document
     from evals.report.page import report_page
+    from evals.text import size_text
     from quatro.runs.report import gather_report
 
     if out.suffix.lower() not in (".html", ".htm"):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.help import App
-from quatro_cli.options import Json, Run
+from quatro_cli.options import Json, Run, names
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -33,28 +34,53 @@ def list_(
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder to look in, subfolders included.")] = Path(
         "runs"
     ),
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="PATTERN", help="Only runs whose path has this in it, or matches this pattern."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method", metavar="NAME[,NAME]", help="Only runs of these methods.", autocompletion=completion.methods
+        ),
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="BY", help="name, age, size, step, reward, or a metric.")
+    ] = "name",
     json: Json = False,
 ) -> None:
     """List every run below a folder.
 
-    A run is `killed` if its status says `running` and no process holds it.
+    A run is `killed` if its status says `running` and no process holds it. `age` is the time since its last iteration,
+    `reward` stands in its last row of metrics. --sort puts the newest, largest or furthest run first, and a metric
+    that it names in place of the reward.
 
     \b
     Examples:
-      quatro runs list
-      quatro runs list sweeps/delta --json
+      quatro runs list --status interrupted,failed,killed
+      quatro runs list sweeps/delta --name 'seed=0' --sort entropy/token_mean
     """
+    from quatro.runs.listing import REWARD, choose_runs, metric_of, sort_runs
     from quatro.runs.summary import list_runs
 
-    runs = list_runs(root)
+    found = list_runs(root)
+    runs = choose_runs(found, methods=names(method, "--method"), statuses=names(status, "--status"), name=name)
+    runs = sort_runs(runs, sort)
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
-        columns = ["run", "status", "step", "method", "seed", "reward", "updated"]
-        output.table("", columns, [_row(run) for run in runs])
+        metric = metric_of(sort) or REWARD
+        shown = "reward" if metric == REWARD else metric
+        columns = ["run", "status", "step", "method", "seed", shown, "age", "size"]
+        output.table("", columns, [_row(run, metric) for run in runs])
         for run in runs:
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
+    elif found:
+        output.info(f"none of the {len(found)} runs below {root} is chosen by the options")
     else:
         output.info(f"no runs below {root}; begin one with `quatro train quickstart`")
 
@@ -67,6 +93,7 @@ def show(run: Run, json: Json = False) -> None:
       quatro runs show runs/quickstart-quatro-0
       quatro runs show runs/quickstart-quatro-0 --json
     """
+    from evals.text import size_text
     from quatro.runs.summary import describe_run
 
     found = describe_run(run)
@@ -82,6 +109,7 @@ def show(run: Run, json: Json = False) -> None:
         ("seed", found.config and found.config.seed),
         ("started", found.started),
         ("updated", found.updated),
+        ("size", size_text(found.size)),
         ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
         *([("best eval/pass@1", f"{found.best[0]:.4g} in step {found.best[1]}")] if found.best else []),
         *found.metrics.items(),
@@ -117,11 +145,14 @@ def import_(
     output.data(str(out))
 
 
-def _row(run: RunSummary) -> list[Any]:
+def _row(run: RunSummary, metric: str) -> list[Any]:
+    from evals.text import size_text, time_text
+
     step = run.step if run.steps is None else f"{run.step}/{run.steps}"
     method = run.config.method.name if run.config else None
     seed = run.config.seed if run.config else None
-    return [run.path, run.status, step, method, seed, run.metrics.get("reward/mean"), run.updated]
+    age = None if run.age_s is None else time_text(run.age_s)
+    return [run.path, run.status, step, method, seed, run.metrics.get(metric), age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:
@@ -134,6 +165,8 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "steps": run.steps,
         "started": run.started,
         "updated": run.updated,
+        "age_s": run.age_s,
+        "size_bytes": run.size,
         "checkpoints": run.checkpoints,
         "best": None if run.best is None else {"metric": "eval/pass@1", "value": run.best[0], "step": run.best[1]},
         "metrics": run.metrics,

@@ -1,0 +1,101 @@
+"""`quatro runs` from the outside: which runs are listed and in what order."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.config import load_config
+from quatro.runs.directory import RunDir
+from quatro_cli.app import app
+
+
+def quatro(*words: object, input: str | None = None) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words], input=input)
+
+
+def make_run(
+    path: Path, *rows: dict[str, float], settings: tuple[str, ...] = (), status: str = "done", **how: Any
+) -> Path:
+    """A run that has these rows of metrics, and ended like this."""
+    with RunDir.create(path, load_config("quickstart", overrides=settings, **how)) as run:
+        for step, row in enumerate(rows, start=1):
+            run.append_metrics({"step": float(step), **row})
+        run.set_status(status, step=len(rows))  # type: ignore[arg-type]
+    return path
+
+
+def wind_back(run: Path, **time: float) -> None:
+    """Let the status of a run tell that it was written so long ago."""
+    file = run / "status.json"
+    status = json.loads(file.read_text(encoding="utf-8"))
+    status["updated"] = (datetime.now(UTC) - timedelta(**time)).isoformat(timespec="seconds")
+    file.write_text(json.dumps(status), encoding="utf-8")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    low, high = {"reward/mean": 0.1, "kl/new_old": 0.5}, {"reward/mean": 0.9, "kl/new_old": 0.25}
+    make_run(Path("runs/a"), low, low)
+    make_run(Path("runs/b"), high, method="gspo", status="interrupted")
+    make_run(Path("runs/c"), status="failed")
+    (tmp_path / "runs/a/checkpoints/weights").write_bytes(bytes(5 << 20))
+    (tmp_path / "runs/a/outside").symlink_to("/usr")
+    wind_back(Path("runs/a"), hours=50)
+    wind_back(Path("runs/b"), minutes=5, seconds=5)
+    return tmp_path / "runs"
+
+
+def listed(*words: object) -> list[str]:
+    """Names of the runs that are listed, in order."""
+    done = quatro("runs", "list", *words)
+    assert done.exit_code == 0, done.output
+    return [line.split()[0].removeprefix("runs/") for line in done.stdout.splitlines()[1:]]
+
+
+def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
+    head, first, second, third = quatro("runs", "list").stdout.splitlines()
+    assert head.split() == ["run", "status", "step", "method", "seed", "reward", "age", "size"]
+    assert first.split() == ["runs/a", "done", "2/100", "quatro", "0", "0.1", "2", "d", "5.0", "MiB"]
+    assert second.split()[:8] == ["runs/b", "interrupted", "1/100", "gspo", "0", "0.9", "5", "min"]
+    assert third.split()[5] == "-"
+    document = json.loads(quatro("runs", "list", "--json").stdout)["runs"][0]
+    assert document["size_bytes"] - (5 << 20) == pytest.approx(4000, abs=4000)
+    assert document["age_s"] == pytest.approx(50 * 3600, rel=0.01)
+
+
+def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(runs: Path) -> None:
+    assert listed() == listed("--sort", "name") == ["a", "b", "c"]
+    assert listed("--sort", "age") == ["c", "b", "a"]
+    assert listed("--sort", "size")[0] == "a"
+    assert listed("--sort", "step") == ["a", "b", "c"]
+    assert listed("--sort", "reward") == ["b", "a", "c"]
+    assert listed("--sort", "kl/new_old") == ["a", "b", "c"]
+    assert quatro("runs", "list", "--sort", "kl/new_old").stdout.splitlines()[1].split()[5] == "0.5"
+    refused = quatro("runs", "list", "--sort", "kl/newold")
+    assert refused.exit_code == 2
+    assert "did you mean kl/new_old?" in refused.stderr
+
+
+def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
+    assert listed("--method", "gspo,dapo") == ["b"]
+    assert listed("--status", "done,failed") == ["a", "c"]
+    assert listed("--name", "[ab]", "--method", "quatro") == ["a"]
+    assert listed("--name", "uns/c") == ["c"]
+    none = quatro("runs", "list", "--name", "d")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert "none of the 3 runs" in none.stderr
+    refused = quatro("runs", "list", "--status", "dnoe")
+    assert refused.exit_code == 2
+    assert "did you mean done?" in refused.stderr
+
+
+def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quatro.runs.summary.read_metrics", lambda run: pytest.fail("all metrics are read"))
+    assert listed("--sort", "reward", "--status", "done") == ["a"]
