@@ -28,12 +28,13 @@ from rouge_score.rouge_scorer import RougeScorer
 from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from evals.clustering import DEFAULT_THRESHOLDS, cluster_sizes, partitions
+from evals.clustering import cluster_sizes, partitions
+from evals.similarity.catalogue import default_threshold
 from evals.similarity.measures import distinct
 from evals.similarity.tokens import TOKENISERS
 
 NUM_PROBLEMS = 1547
-MEASURES = tuple(DEFAULT_THRESHOLDS)
+MEASURES = ("tfidf", "rouge-l", "jaccard", "edit")
 
 OPENINGS = (
     "To solve this problem, we need to find the {goal} step by step.",
@@ -179,7 +180,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help=f"ours on all {NUM_PROBLEMS} problems")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    thresholds = {measure: options.threshold or default for measure, default in DEFAULT_THRESHOLDS.items()}
+    thresholds = {measure: options.threshold or default_threshold(measure) for measure in MEASURES}
 
     num = NUM_PROBLEMS if options.full else options.problems
     ours, usual = dict.fromkeys(MEASURES, 0.0), dict.fromkeys(MEASURES, 0.0)

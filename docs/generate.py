@@ -1,4 +1,4 @@
-"""Writes docs/api.md, docs/cli.md, docs/config.md and the first table of docs/metrics.md from the program itself.
+"""Writes docs/api.md, cli.md and config.md, and the first tables of metrics.md and similarity.md, from the program.
 
 `python docs/generate.py` writes, with `--check` it only compares.
 """
@@ -44,15 +44,31 @@ def metrics_page() -> str:
     """The page as it is, but for its first table, which is `evals.training_metrics`."""
     from evals.training_metrics import TRAINING_METRICS
 
-    before, head, rest = (
-        (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| metric | meaning |\n|---|---|\n")
-    )
     rows = []
     for metric in TRAINING_METRICS:
         names = ", ".join(f"`{name}`" for name in (metric.name, *metric.also))
         meaning = metric.meaning.replace("|", r"\|")
-        rows.append(f"| {names} | {meaning} |\n")
-    return f"{before}{head}{''.join(rows)}\n{rest[rest.index('## ') :]}"
+        rows.append(f"| {names} | {meaning} |")
+    return _with_first_table("metrics.md", rows)
+
+
+def similarity_page() -> str:
+    """The page as it is, but for its first table, which is `evals.similarity.catalogue`."""
+    from evals.similarity.catalogue import SIMILARITIES
+
+    rows = []
+    for name, one in SIMILARITIES.items():
+        threshold = "" if one.threshold is None else f"{one.threshold:g}"
+        marks = ["yes" if fact else "" for fact in (one.has_tokens, one.is_semidefinite)]
+        rows.append(f"| `{name}` | {one.meaning} | {threshold} | {' | '.join(marks)} |")
+    return _with_first_table("similarity.md", rows)
+
+
+def _with_first_table(page: str, rows: list[str]) -> str:
+    """The page as it is, with ``rows`` as those of its first table."""
+    before, rule, rest = re.split(r"^([|-]+\n)", (DOCS / page).read_text(encoding="utf-8"), maxsplit=1, flags=re.M)
+    after = rest[rest.index("\n\n") :]
+    return before + rule + "\n".join(rows) + after
 
 
 def api_page() -> str:
@@ -113,7 +129,13 @@ def _sections(command: Any, path: str) -> list[str]:
     return sections
 
 
-PAGES = {"api.md": api_page, "cli.md": cli_page, "config.md": config_page, "metrics.md": metrics_page}
+PAGES = {
+    "api.md": api_page,
+    "cli.md": cli_page,
+    "config.md": config_page,
+    "metrics.md": metrics_page,
+    "similarity.md": similarity_page,
+}
 
 
 def main() -> int:

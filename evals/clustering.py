@@ -13,22 +13,19 @@ UCC is unbiased only given the partition, so models are compared at equal n.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evals.code.programs import normal_solution
 from evals.errors import UsageError
+from evals.similarity.catalogue import default_threshold
 from evals.similarity.measures import Distinct, Floats, check_similarity, distinct, similarity_of_distinct
 from evals.similarity.neighbours import connected_components, near_in, neighbours
 from evals.similarity.tokens import check_tokens
 
 LINKAGES = ("components", "complete", "average", "greedy")
-
-# The same number does not mean the same for each measure: between real samples of one problem the median similarity is
-# 0.94 to 0.97 for tfidf, 0.83 for rouge-l and jaccard, 0.77 for edit.
-DEFAULT_THRESHOLDS: Mapping[str, float] = {"tfidf": 0.90, "rouge-l": 0.80, "jaccard": 0.80, "edit": 0.80}
 
 # From the third threshold on, all similarities at once cost less than a search for each.
 _SEARCHED_THRESHOLDS = 2
@@ -115,7 +112,7 @@ def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
         return None
     check_similarity(similarity)
     if threshold is None:
-        return DEFAULT_THRESHOLDS[similarity]
+        return default_threshold(similarity)
     if not 0 < threshold <= 1:  # NaN fails this too
         raise UsageError(f"the threshold must be a similarity in (0, 1], found {threshold}")
     return threshold

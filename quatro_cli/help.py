@@ -15,6 +15,8 @@ from quatro_cli.output import output
 OLD_SPELLINGS = {"--bootstrap-seed": "--seed", "--n": "--num-samples"}
 # Flags that a word may follow, which the parser takes for an argument: flag and word -> hidden flag.
 FLAGS_WITH_WORDS = {("--with-paper", "all"): "--with-paper-all"}
+# What stands in an option's help for all similarities and their thresholds, which are looked up when help is shown.
+SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
 
 
 class App(typer.Typer):
@@ -87,6 +89,15 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
             records = [(name.partition(" <")[0], text) for name, text in records]
         for shown, old in OLD_SPELLINGS.items():
             records = [(name.replace(f"{shown}, {old}", shown), text) for name, text in records]
+        records = [(name, _looked_up(text)) for name, text in records]
         if records:
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _looked_up(text: str) -> str:
+    if SIMILARITIES not in text and THRESHOLDS not in text:
+        return text
+    from evals.similarity.catalogue import names_text, thresholds_text
+
+    return text.replace(SIMILARITIES, names_text()).replace(THRESHOLDS, thresholds_text())

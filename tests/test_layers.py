@@ -34,7 +34,8 @@ ONLY_IN = {
 FLOORS = {
     "evals": [
         ["errors", "estimators", "sandbox", "text", "training_metrics", "worker_pool"],
-        ["code", "files", "grading", "intervals", "similarity"],
+        ["code", "files", "grading", "intervals"],
+        ["similarity"],
         ["benchmarks", "clustering", "results"],
         ["samples"],
         ["metrics"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError, UsageError
 from evals.figures.curves import draw_over_k, finish_k_axis, head
 from evals.figures.grid import GREY, Part, new_figure, styled
@@ -13,6 +12,7 @@ from evals.figures.method_looks import DASHES, Facet, Look, facets_of, looks_of
 from evals.figures.panels import draw_behind, draw_curve, finish_y_axis, head_facets, line_keys, line_look
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.results.document import Row
+from evals.similarity.catalogue import default_threshold
 from evals.similarity.setting import Setting
 from evals.studies.partition_bias import RECLUSTERED
 from evals.tables.titles import title_of, without_lone_average
@@ -71,7 +71,7 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
             for axis, facet in zip(axes, facets, strict=True):
                 for label, look in zip(labels, looks, strict=True):
                     _draw_thresholds(axis, of_label[label], look, is_own=label in facet.labels)
-                default = DEFAULT_THRESHOLDS.get(panel[1] or "")
+                default = default_threshold(panel[1])
                 if default is not None:
                     axis.axvline(default, zorder=1, **mark)
             values = [row.value for found in of_label.values() for row in found]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evals.clustering import DEFAULT_THRESHOLDS
 from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, styled
 from evals.figures.method_looks import DASHES, Look, facets_of, looks_of
 from evals.figures.panels import line_keys, line_look, panel_title, small_title
 from evals.figures.sheet import PAGE, SMALL, Sheet, fitted
 from evals.results.document import Row
+from evals.similarity.catalogue import SIMILARITIES, default_threshold
 from evals.studies.similarity import METRIC
 from evals.tables.titles import in_order, title_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_TITLES = {"tfidf": "TF-IDF", "rouge-l": "ROUGE-L", "jaccard": "Jaccard", "edit": "Edit", "exact": "Exact"}
 # The x axis leaves out this share of the pairs at its left end.
 _CUT = 0.005
 
@@ -68,7 +67,8 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
             _draw(axis, found, measure)
             axis.set_xlim(lowest[measure], 1.0)
             if place < len(measures) or across < len(measures):
-                panel_title(axis, _TITLES.get(measure, measure), grid.inches / 2)
+                known = SIMILARITIES.get(measure)
+                panel_title(axis, known.title if known is not None else measure, grid.inches / 2)
             if place % across == 0:
                 head = [title_of(benchmark), *([facet.title] if facet.title else []), "pairs, %"]
                 axis.set_ylabel("\n".join(fitted(text, 1.2, size=SMALL) for text in head), fontsize=SMALL)
@@ -96,8 +96,9 @@ def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
         # The label's marker on its median: without colours, that tells them apart.
         marker = line_look(look) | {"linestyle": "none", "markersize": 4.5}
         axis.plot([row.value], [0.95], transform=axis.get_xaxis_transform(), zorder=5, **marker)
-    if measure in DEFAULT_THRESHOLDS:
-        axis.axvline(DEFAULT_THRESHOLDS[measure], color="#999999", linewidth=1.0, linestyle=DASHES[2])
+    default = default_threshold(measure)
+    if default is not None:
+        axis.axvline(default, color="#999999", linewidth=1.0, linestyle=DASHES[2])
     axis.set_ylim(bottom=0)
     num_pairs = [(row.model_extra or {}).get("num_pairs") for _, row in rows]
     if len(set(num_pairs)) == 1 and isinstance(num_pairs[0], int):
@@ -106,7 +107,7 @@ def _draw(axis: Axes, rows: Sequence[tuple[Look, Row]], measure: str) -> None:
 
 def _lowest(rows: Sequence[Row], measure: str) -> float:
     """Where the x axis of a column begins, the same for all benchmarks."""
-    return min(DEFAULT_THRESHOLDS.get(measure, 1.0) - 0.1, *(_start(histogram_of(row)) for row in rows))
+    return min((default_threshold(measure) or 1.0) - 0.1, *(_start(histogram_of(row)) for row in rows))
 
 
 def _start(counts: Sequence[int]) -> float:

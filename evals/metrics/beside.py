@@ -12,8 +12,8 @@ from evals.files.strict_json import shown
 from evals.grading.extraction import ExtractionPolicy, extract
 from evals.grading.normal_form import parse_answer
 from evals.grading.numbers import Number
-from evals.metrics.counting import POSITIVE_SEMIDEFINITE
 from evals.samples.types import GradedProblem, Problem
+from evals.similarity.catalogue import SIMILARITIES, has_vendi_score
 
 BESIDE_PASS = ("maj", "g-pass", "cover")
 BESIDE_UCC = ("vendi", "distinct")
@@ -34,10 +34,10 @@ def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) ->
     unknown = [name for name in also if name not in BESIDE_UCC]
     if unknown:
         raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
-    if "vendi" in also and similarities and not set(similarities) & set(POSITIVE_SEMIDEFINITE):
+    if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
+        known = " or ".join(filter(has_vendi_score, SIMILARITIES))
         raise UsageError(
-            f"the Vendi score needs a positive semi-definite similarity, {' or '.join(POSITIVE_SEMIDEFINITE)}; found "
-            f"{', '.join(similarities)}"
+            f"the Vendi score needs a positive semi-definite similarity, {known}; found {', '.join(similarities)}"
         )
 
 

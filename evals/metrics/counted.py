@@ -8,11 +8,12 @@ from pathlib import Path
 
 from evals.benchmarks.catalogue import grader_of
 from evals.metrics.beside import wrong_votes
-from evals.metrics.counting import FAST, POSITIVE_SEMIDEFINITE, Backend, Counts, by_benchmark, count_clusters
+from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters
 from evals.metrics.kept import Kept, KeptClusters, KeptProblems, Shelf, runs_of, shelf_of, sizes_of
 from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, grade_planned, plan_reading
 from evals.samples.types import GradedProblem, Samples
+from evals.similarity.catalogue import has_vendi_score
 from evals.similarity.setting import Setting
 
 
@@ -87,7 +88,7 @@ class Counted:
         known = self._clusters if backend is FAST else {}
 
         def is_missing(name: str, setting: Setting) -> bool:
-            needs_vendi = with_vendi and setting.similarity in POSITIVE_SEMIDEFINITE
+            needs_vendi = with_vendi and has_vendi_score(setting.similarity)
             return (name, setting) not in known or (needs_vendi and known[name, setting][0].vendi is None)
 
         missing_of = {

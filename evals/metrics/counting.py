@@ -17,13 +17,11 @@ from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.samples.about import Sampled
 from evals.samples.types import GradedProblem
+from evals.similarity.catalogue import DEFAULT, has_vendi_score
 from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
 from evals.worker_pool import usable_cores
-
-# Similarities with a Vendi score: cosines, and the identity.
-POSITIVE_SEMIDEFINITE = ("tfidf", "exact")
 
 BACKENDS = ("fast", "reference")
 LARGEST_DEFAULT_K = 256
@@ -94,7 +92,7 @@ def clustering_settings(
     check_linkage(linkage)
     tokens = tokens_for(benchmark, tokens)
     settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if has_short_answers(benchmark) else ["tfidf"]):
+    for similarity in similarities or (["exact"] if has_short_answers(benchmark) else [DEFAULT]):
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "
@@ -204,7 +202,7 @@ def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backen
     return {
         (name, tokens): vendi_score(backend.similarity(name, unique, tokens=tokens), unique.count_U.tolist())
         for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
-        if name in POSITIVE_SEMIDEFINITE
+        if has_vendi_score(name)
     }
 
 

@@ -25,7 +25,6 @@ from evals.intervals import average_intervals
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
 from evals.metrics.counting import (
-    POSITIVE_SEMIDEFINITE,
     Counts,
     backend_named,
     by_benchmark,
@@ -35,6 +34,7 @@ from evals.metrics.counting import (
 from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
+from evals.similarity.catalogue import has_vendi_score
 from evals.similarity.setting import Setting
 
 
@@ -178,7 +178,7 @@ def ucc_estimates(
         if "distinct" in also:
             estimates += _distinct_estimates(found, ks, extra, num_benchmarks=num_benchmarks)
         measure = (setting.similarity, setting.tokens)
-        if "vendi" in also and setting.similarity in POSITIVE_SEMIDEFINITE and measure not in with_vendi:
+        if "vendi" in also and has_vendi_score(setting.similarity) and measure not in with_vendi:
             with_vendi.add(measure)  # no threshold changes it
             vendi = {name: np.array([[problem.vendi or 0.0] for problem in group]) for name, group in groups.items()}
             of_measure = {"similarity": setting.similarity, "tokens": setting.tokens}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.clustering import by_first_appearance, partitions
+from evals.errors import UsageError
 from evals.metrics.counting import Backend, Partition
 from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
 from evals.similarity.setting import Setting
@@ -36,8 +37,14 @@ def partitions_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict
 
 
 def similarities(name: str, unique: Distinct, *, tokens: str = "math") -> Floats:
-    """The (U, U) matrix of the measure ``name``; equal texts are 1, and a text without tokens is 0 to any other."""
+    """The (U, U) matrix of the measure ``name``; equal texts are 1, and a text without tokens is 0 to any other.
+
+    Raises:
+        UsageError: this module does not know the measure.
+    """
     texts = unique.texts
+    if name not in ("exact", *CHECKED):
+        raise UsageError(f"similarity {name!r} has no reference to compare with; leave --backend reference out")
     if name == "tfidf":
         return _tfidf(unique, tokens)
     value = _VALUE_OF[name](texts, tokens)
@@ -106,6 +113,8 @@ _VALUE_OF: dict[str, Callable[[Sequence[str], str], Callable[[int, int], float]]
     "jaccard": _jaccard,
     "edit": _edit,
 }
+# The similarities with a threshold that this module knows.
+CHECKED = ("tfidf", *(name for name in _VALUE_OF if name != "exact"))
 
 
 def _greedy(is_near_UU: np.ndarray, order: Sequence[int]) -> np.ndarray:

@@ -14,6 +14,7 @@ from evals.errors import DataError
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
+from evals.similarity.catalogue import SIMILARITIES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,6 +39,8 @@ ROW_COLUMNS = {
     "tokens": TEXT,
     **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
 }
+
+_SIMILARITY = f"{', '.join(SIMILARITIES)}, or one's own as module:function; only where clustered"
 
 
 class Document(BaseModel):
@@ -111,7 +114,7 @@ class Row(Document):
     value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
     num_problems: int = Field(description="problems averaged over, unsolved ones included")
     n: int = Field(description="samples per problem, the smallest where they differ")
-    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    similarity: str | None = Field(None, description=_SIMILARITY)
     threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
@@ -131,7 +134,7 @@ class ProblemEntry(Document):
     n: int = Field(description="samples")
     correct: int = Field(description="correct samples")
     clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
-    similarity: str | None = Field(None, description="exact, tfidf, rouge-l, jaccard or edit; only where clustered")
+    similarity: str | None = Field(None, description=_SIMILARITY)
     threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn, whitespace or code")

@@ -12,7 +12,8 @@ also makes a value independent of the order of the samples, to the last bit.
 # Axes: N texts, U distinct texts (sorted by code point), V vocabulary.
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from rapidfuzz.process import cdist
 from scipy import sparse
 
 from evals.errors import UsageError
+from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.tokens import (
     Integers,
     Numbered,
@@ -83,7 +85,8 @@ def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math")
     check_tokens(tokens)
     if not unique.texts:
         return np.zeros((0, 0))
-    similarity_UU = SIMILARITIES[name](unique, tokens)
+    module_name, _, function = SIMILARITIES[name].function.partition(":")
+    similarity_UU: Floats = getattr(importlib.import_module(module_name), function)(unique, tokens)
     np.fill_diagonal(similarity_UU, 1.0)
     return similarity_UU
 
@@ -94,12 +97,12 @@ def check_similarity(name: str) -> None:
         raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
 
 
-def _exact(unique: Distinct, tokens: str) -> Floats:
+def exact(unique: Distinct, tokens: str) -> Floats:
     """1.0 for equal strings, 0.0 otherwise."""
     return np.eye(len(unique.texts))
 
 
-def _tfidf(unique: Distinct, tokens: str) -> Floats:
+def tfidf(unique: Distinct, tokens: str) -> Floats:
     """Cosine of TF-IDF vectors fitted on the texts: smooth idf, l2 norm, no sublinear tf (sklearn's defaults)."""
     return tfidf_of_counts(unique.token_counts(tokens), unique.count_U)
 
@@ -117,7 +120,7 @@ def tfidf_of_counts(tf_UV: sparse.csr_matrix, count_U: Integers) -> Floats:
     return np.minimum((unit_UV @ unit_UV.T).toarray(), 1.0)
 
 
-def _jaccard(unique: Distinct, tokens: str) -> Floats:
+def jaccard(unique: Distinct, tokens: str) -> Floats:
     """Shared tokens over all tokens of a pair, each token counted once."""
     has_UV = (unique.token_counts(tokens) > 0).astype(np.float32)
     size_U = np.asarray(has_UV.sum(axis=1), dtype=np.float64).ravel()
@@ -130,7 +133,7 @@ def _jaccard(unique: Distinct, tokens: str) -> Floats:
     return shared_UU / np.maximum(union_UU, 1.0)
 
 
-def _rouge_l(unique: Distinct, tokens: str) -> Floats:
+def rouge_l(unique: Distinct, tokens: str) -> Floats:
     """ROUGE-L F1 = 2l / (a + b): l the longest common subsequence of a and b tokens, rouge_score's without stemmer.
 
     ROUGE has tokens of its own, runs of a-z and 0-9, whatever ``tokens`` says.
@@ -141,18 +144,9 @@ def _rouge_l(unique: Distinct, tokens: str) -> Floats:
     return 2 * common_UU / np.maximum(length_U[:, None] + length_U, 1.0)
 
 
-def _edit(unique: Distinct, tokens: str) -> Floats:
+def edit(unique: Distinct, tokens: str) -> Floats:
     """(max length - Levenshtein distance) / max length, on characters."""
     distance_UU = cdist(unique.texts, unique.texts, scorer=Levenshtein.distance, dtype=np.int32).astype(np.float64)
     length_U = np.array([len(text) for text in unique.texts], dtype=np.float64)
     longer_UU = np.maximum(length_U[:, None], length_U)
     return (longer_UU - distance_UU) / np.maximum(longer_UU, 1.0)
-
-
-SIMILARITIES: Mapping[str, Callable[[Distinct, str], Floats]] = {
-    "exact": _exact,
-    "tfidf": _tfidf,
-    "rouge-l": _rouge_l,
-    "jaccard": _jaccard,
-    "edit": _edit,
-}

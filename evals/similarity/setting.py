@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# The similarities that depend on how a text is cut into tokens; `code` changes the text, and so all of them.
-OF_TOKENS = ("tfidf", "jaccard")
+from evals.similarity.catalogue import SIMILARITIES
 
 
 class Setting(NamedTuple):
@@ -27,7 +26,8 @@ class Setting(NamedTuple):
 
     def words(self, sign: str = ">=") -> str:
         """`exact`, or `tfidf >= 0.9, components, math tokens`; the tokens only where they make a difference."""
-        has_tokens = self.similarity in OF_TOKENS or self.tokens == "code"
+        known = SIMILARITIES.get(self.similarity)
+        has_tokens = (known is not None and known.has_tokens) or self.tokens == "code"  # `code` changes every text
         return self.similarity + self.reach(sign) + (f", {self.tokens} tokens" if has_tokens else "")
 
     def reach(self, sign: str = ">=") -> str:

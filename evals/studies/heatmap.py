@@ -15,6 +15,7 @@ from evals.estimators import Floats
 from evals.files.strict_json import shown
 from evals.metrics.counting import clustering_settings, solutions
 from evals.samples.types import GradedProblem, Samples
+from evals.similarity.catalogue import DEFAULT
 from evals.similarity.measures import similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import Integers
@@ -41,13 +42,13 @@ def heatmap_of(
     samples: Samples,
     id: str,
     *,
-    similarity: str = "tfidf",
+    similarity: str | None = None,
     threshold: float | None = None,
     linkage: str = "components",
     tokens: str | None = None,
     with_wrong: bool = False,
 ) -> Heatmap:
-    """The heatmap of the problem called ``id``, of its correct answers or ``with_wrong`` of all.
+    """The heatmap of the problem called ``id``, of its correct answers or ``with_wrong`` of all, by tfidf if not said.
 
     Clusters are those that UCC counts, of correct answers alone. The wrong ones are in order of clusters of their own.
 
@@ -60,7 +61,7 @@ def heatmap_of(
     if len(benchmarks) > 1:
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
-    setting = clustering_settings(benchmarks[0], [similarity], thresholds, linkage, tokens)[0]
+    setting = clustering_settings(benchmarks[0], [similarity or DEFAULT], thresholds, linkage, tokens)[0]
     problem = samples.graded()[0]
     if (problem.n if with_wrong else problem.correct) < 2:
         raise DataError(

@@ -23,11 +23,11 @@ from evals.metrics.counting import solutions, tokens_for
 from evals.results.document import About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
+from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.measures import Distinct, check_similarity, similarity_of_distinct
 from evals.similarity.tokens import Integers
 
 METRIC = "similarity"
-STUDIED = ("tfidf", "rouge-l", "jaccard", "edit")
 NUM_BINS = 50
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 DEFAULT_MAX_PAIRS = 1000
@@ -36,7 +36,7 @@ DEFAULT_MAX_PAIRS = 1000
 def similarity_result(
     samples: Samples,
     *,
-    similarities: Sequence[str] = STUDIED,
+    similarities: Sequence[str] | None = None,
     tokens: str | None = None,
     max_pairs: int = DEFAULT_MAX_PAIRS,
     seed: int = 0,
@@ -45,6 +45,7 @@ def similarity_result(
 ) -> Result:
     """A row for each benchmark and similarity: ``value`` is the median, and its extra keys hold the distribution.
 
+    ``similarities`` None means all that come with quatro but exact.
     They are ``mean``, ``quantiles`` (by probability), ``histogram`` (pairs in 50 equal bins of [0, 1], the last one
     closed), ``equal_share`` (pairs with similarity 1), ``num_pairs`` of ``num_pairs_total`` and ``max_pairs`` of a
     problem. `num_problems` counts those with two correct samples; a benchmark without any has no row but a warning.
@@ -54,7 +55,7 @@ def similarity_result(
         UsageError: an unknown name, or ``max_pairs`` < 1.
         DataError: no problem at all has two correct samples, or a sample has no grade.
     """
-    check_study(similarities, tokens)
+    similarities = check_study(similarities, tokens)
     if max_pairs < 1:
         raise UsageError(
             f"max_pairs is the number of pairs compared per problem and must be at least 1; found {max_pairs}"
@@ -79,11 +80,13 @@ def similarity_result(
     return Result(metric=METRIC, rows=rows, warnings=warnings, **head_of(about, graded))
 
 
-def check_study(similarities: Sequence[str], tokens: str | None) -> None:
-    """Raises UsageError for a name that is not known."""
+def check_study(similarities: Sequence[str] | None, tokens: str | None) -> Sequence[str]:
+    """``similarities``, or all that come with quatro but exact; raises UsageError for a name that is not known."""
     tokens_for("", tokens)
-    for name in similarities:
+    names = similarities or [name for name in SIMILARITIES if name != "exact"]
+    for name in names:
         check_similarity(name)
+    return names
 
 
 def problem_key(problem: GradedProblem) -> int:

@@ -217,18 +217,16 @@ def _similarities() -> str:
     """Our similarities and clusters beside those of scikit-learn, rouge_score and the definitions."""
     from itertools import product
 
-    from evals.clustering import DEFAULT_THRESHOLDS, LINKAGES
-    from evals.metrics.reference import TOLERANCE, agreement
+    from evals.clustering import LINKAGES
+    from evals.metrics.reference import CHECKED, TOLERANCE, agreement
+    from evals.similarity.catalogue import default_threshold
     from evals.similarity.measures import distinct
     from evals.similarity.setting import Setting
 
     ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
     ends = ("So the sum is $\\boxed{{{}}}$.", "Hence the answer is {}.", "Then x + y = {}, as asked.")
     texts = [f"{way.format(a, 9 - a)} {end.format(9)}" for way, end, a in product(ways, ends, (2, 4))]
-    settings = [
-        Setting(name, threshold, linkage, "math")
-        for (name, threshold), linkage in product(DEFAULT_THRESHOLDS.items(), LINKAGES)
-    ]
+    settings = [Setting(name, default_threshold(name), linkage, "math") for name, linkage in product(CHECKED, LINKAGES)]
     found = agreement([distinct(texts)], settings)
     if not found.is_good:
         raise ArithmeticError(

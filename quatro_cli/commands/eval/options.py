@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
+from quatro_cli.help import SIMILARITIES, THRESHOLDS
 from quatro_cli.options import names, numbers, split, usage_error
 from quatro_cli.output import Bar, output
 
@@ -71,14 +72,13 @@ Grader = Annotated[
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
+_WHICH = f"{SIMILARITIES}."
 Similarities = Annotated[
     str | None,
-    typer.Option("--similarity", metavar="NAME[,NAME]", help="exact, tfidf (default), rouge-l, jaccard, edit."),
+    typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH),
 ]
-Similarity = Annotated[
-    str | None, typer.Option("--similarity", metavar="NAME", help="exact, tfidf (default), rouge-l, jaccard or edit.")
-]
-_SAME = "Similarity from which two answers count as the same. Default: 0.9 (tfidf), 0.8 (others)."
+Similarity = Annotated[str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH)]
+_SAME = f"Similarity from which two answers count as the same. Default: {THRESHOLDS}."
 Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
 Linkage = Annotated[

@@ -40,8 +40,11 @@ def similarity(
     files: Files,
     benchmarks: Benchmarks,
     similarity: Annotated[
-        str, typer.Option("--similarity", metavar="NAME[,NAME]", help="Any of exact, tfidf, rouge-l, jaccard, edit.")
-    ] = "tfidf,rouge-l,jaccard,edit",
+        str | None,
+        typer.Option(
+            "--similarity", metavar="NAME[,NAME]", help="As in `quatro eval ucc`. Default: all built in but exact."
+        ),
+    ] = None,
     tokens: Tokens = None,
     max_pairs: Annotated[
         int,
@@ -68,8 +71,7 @@ def similarity(
     """
     from evals.studies.similarity import check_study, similarity_result
 
-    measures = names(similarity, "--similarity") or []
-    check_study(measures, tokens)  # before any file is read
+    measures = check_study(names(similarity, "--similarity"), tokens)  # before any file is read
     check_out(out)
     samples, about = graded_samples(files, benchmarks, label=label)
     with progress("comparing answers") as tell:

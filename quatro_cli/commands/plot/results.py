@@ -13,6 +13,7 @@ from quatro_cli.commands.eval.options import (
     Files,
     Id,
     Linkage,
+    Similarity,
     Threshold,
     Tokens,
     clustering,
@@ -238,9 +239,7 @@ def heatmap(
     benchmarks: Benchmarks,
     label: OldLabel,
     id: Id,
-    similarity: Annotated[
-        str, typer.Option("--similarity", metavar="NAME", help="exact, tfidf, rouge-l, jaccard or edit.")
-    ] = "tfidf",
+    similarity: Similarity = None,
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,

@@ -12,7 +12,8 @@ from evals.metrics.counting import BACKENDS, backend_named
 from evals.metrics.passk_ucc import ucc_result
 from evals.metrics.reference import TOLERANCE, agreement
 from evals.samples.types import Sample, Samples
-from evals.similarity.measures import SIMILARITIES, distinct
+from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.measures import distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import TOKENISERS
 

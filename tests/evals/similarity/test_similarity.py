@@ -8,7 +8,8 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from evals.similarity.measures import SIMILARITIES, distinct, similarity_of_distinct
+from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.measures import distinct, similarity_of_distinct
 from evals.similarity.tokens import TOKENISERS
 
 WORDS = [

@@ -9,7 +9,8 @@ from evals.errors import DataError, UsageError
 from evals.results.document import SamplingInfo
 from evals.results.labels import labels_of
 from evals.samples.types import Sample, Samples
-from evals.similarity.measures import SIMILARITIES, distinct, similarity_of_distinct
+from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.measures import distinct, similarity_of_distinct
 from evals.studies.heatmap import heatmap_of
 from evals.studies.similarity import chosen_pairs, pair_similarities, similarity_result
 from evals.tables.side_by_side import Side, temperature_result
