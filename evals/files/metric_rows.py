@@ -48,14 +48,20 @@ def metric_dtypes(rows: Rows) -> dict[str, str]:
     return {"step": "int64", **{name: "float64" for name in names if name != "step"}}
 
 
-def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    """The mean of ``metric`` over the last rows; None if a row lacks it or has null there.
+def last_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+    """``metric`` in the last rows; empty if a row lacks it or has null there.
 
     A mean over the others would hide that an iteration went wrong.
     """
     values = [row.get(metric) for row in rows[-LAST_ITERATIONS:]]
     known = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    return known if len(known) == len(values) else []
+
+
+def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
+    """The mean of `last_values`; None if there are none."""
+    known = last_values(rows, metric)
+    return math.fsum(known) / len(known) if known else None
 
 
 def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:

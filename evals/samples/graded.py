@@ -33,12 +33,16 @@ from evals.samples.types import Sample, Samples
 
 @dataclass(frozen=True)
 class Asked:
-    """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades."""
+    """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades.
+
+    Where ``may_grade`` is false, a row without a grade is refused.
+    """
 
     policy: Policy | None = None
     extraction: ExtractionPolicy | None = None
     grader: str | None = None
     regrade: bool = False
+    may_grade: bool = True
 
     def given(self) -> dict[str, str]:
         """The settings that were asked for by name."""
@@ -134,6 +138,8 @@ def grade_planned(
         _refuse_idle(asked, ungraded, [note for note in plan.notes if note.file in samples.files])
         grader = _grader_of_rows(samples) if ungraded else agreed_grader(said_by)
         return Graded(replace(samples, warnings=[*samples.warnings, *plan.warnings]), grader)
+    if not asked.may_grade:
+        Samples.graded(samples)
     settings = vars(asked.settings())
     grades = grade_rows(open_rows, **settings, files=samples.files, jobs=jobs, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))

