@@ -84,6 +84,10 @@ def run_paths(metavar: str, help: str) -> Any:
 
 Run = Annotated[Path, run_paths("RUN", "A run directory.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")]
+Step = Annotated[
+    str | None,
+    typer.Option("--step", metavar="N|best", help="Which checkpoint of a run. Default: the newest."),
+]
 SweepTopP = Annotated[
     float | None,
     typer.Option("--top-p", metavar="P", help="A sweep's samples at this top_p, if several.", show_default=False),
@@ -126,6 +130,17 @@ def split(values: list[str], option: str = "") -> list[str]:
         if option and not part:
             raise usage_error(f"{option} {value!r}: expected names separated by commas, none of them empty")
     return [part for part, _ in parts if part]
+
+
+def checkpoint_step(text: str | None) -> int | Literal["best"] | None:
+    """What --step says; raises UsageError unless it is an iteration or `best`."""
+    if text is None:
+        return None
+    if text == "best":
+        return "best"
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise usage_error(f"--step {text}: expected an iteration such as 20, or best")
+    return int(text)
 
 
 def names(text: str | None, option: str) -> list[str] | None:

@@ -23,7 +23,7 @@ from quatro.export.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.policy.digest import check_model
 from quatro.runs import checkpoint
-from quatro.runs.directory import INSIDE, require_run, step_name
+from quatro.runs.directory import INSIDE, require_run
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 
@@ -55,7 +55,7 @@ def export_model(
     run: Path,
     folder: Path,
     *,
-    step: int | None = None,
+    step: checkpoint.Step | None = None,
     dtype: str | None = None,
     progress: ExportProgress | None = None,
 ) -> Exported:
@@ -78,7 +78,7 @@ def export_model(
     final = Path(os.path.realpath(folder))
     refuse_present(folder)
     config = load_config(run)
-    found = checkpoint.load(_checkpoint_of(run, step))
+    found = checkpoint.load(checkpoint.find_checkpoint(run, step))
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is no whole model: it has no config.json")
@@ -111,17 +111,6 @@ def refuse_present(folder: Path) -> None:
     if folder.exists() or folder.is_symlink():
         kind = "is not empty" if folder.is_dir() else "is no folder"
         raise UsageError(f"{folder} {kind}, and nothing is overwritten: name another with -o, or remove it first")
-
-
-def _checkpoint_of(run: Path, step: int | None) -> Path:
-    present = [path.name for path in checkpoint.complete_checkpoints(run)]
-    if not present:
-        raise DataError(f"{run} has no complete checkpoint to export; `quatro train {run} --resume` goes on with it")
-    if step is None:
-        return run / "checkpoints" / present[-1]
-    if step_name(step) not in present:
-        raise UsageError(f"--step {step}: {run} has no such checkpoint, it has {', '.join(present)}")
-    return run / "checkpoints" / step_name(step)
 
 
 def _num_bytes(model: Path, dtype: str | None) -> int:

@@ -19,11 +19,12 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from evals.errors import DataError, DivergedError
+from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, write_text
+from quatro.config import load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
 from quatro.runs.manifest import MANIFEST, is_whole, verify, write_manifest
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Step = int | Literal["best"]
 STATE, TENSORS, MODEL = "state.json", "tensors.safetensors", "model"
 
 
@@ -133,10 +135,39 @@ def load(source: RunDir | Path) -> Checkpoint:
         return newest
     if (source / MANIFEST).is_file() or step_number(source.name) is not None:
         return _load_folder(source)
-    found = complete_checkpoints(source)
-    if not found:
-        raise DataError(f"{source} has no complete checkpoint")
-    return _load_folder(found[-1])
+    return _load_folder(find_checkpoint(source))
+
+
+def find_checkpoint(run: Path, step: Step | None = None) -> Path:
+    """The newest complete checkpoint of ``run``, or the one after ``step`` iterations; it is not verified here.
+
+    ``best`` is the one that `checkpoint.keep.best` keeps.
+
+    Raises:
+        DataError: the run has no checkpoint.
+        UsageError: it has none of that step, or keeps no best one; the message lists the steps that there are.
+    """
+    present = complete_checkpoints(run)
+    if not present:
+        raise DataError(f"{run} has no complete checkpoint; `quatro train {run} --resume` goes on with it")
+    if step is None:
+        return present[-1]
+    numbers = {step_number(path.name): path for path in present if not path.name.endswith(INSIDE)}
+    there = f"it has {', '.join(map(str, numbers)) or 'none between two iterations'}"
+    wanted = _best_step(run, present[-1], there) if step == "best" else step
+    if wanted not in numbers:
+        raise UsageError(f"--step {step}: {run} has no checkpoint of step {wanted}; {there}")
+    return numbers[wanted]
+
+
+def _best_step(run: Path, newest: Path, there: str) -> int:
+    """The iteration that was the best by `checkpoint.keep.best` when ``newest`` was saved."""
+    metric = load_config(run).checkpoint.best
+    carried = read_document(newest / STATE).get("carried", {})
+    if metric is None or f"best_step/{metric}" not in carried:
+        why = "checkpoint.keep.best is null" if metric is None else f"no iteration has measured {metric}"
+        raise UsageError(f"--step best: {run} keeps no best checkpoint ({why}); {there}")
+    return int(carried[f"best_step/{metric}"])
 
 
 def load_newest(run: RunDir) -> Checkpoint | None:

@@ -22,7 +22,7 @@ from quatro.policy.digest import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_reward
 from quatro.rollout.endpoint import Endpoint, find_endpoint
-from quatro.runs.checkpoint import unfinished_note
+from quatro.runs.checkpoint import Step, unfinished_note
 from quatro.runs.tag import Tag
 from quatro.sample import engines
 from quatro.sample.benchmark import DrawProgress, SampleFile, sample_benchmark
@@ -38,6 +38,7 @@ def draw_samples(
     model: str | os.PathLike[str],
     benchmarks: str | Sequence[str],
     *,
+    step: Step | None = None,
     n: int | None = None,
     temperature: float | None = None,
     top_p: float | None = None,
@@ -72,6 +73,8 @@ def draw_samples(
     Args:
         model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
         benchmarks: one or several names of the registry or .jsonl files of problems.
+        step: the iteration whose checkpoint of a run is sampled, or `best`, which `checkpoint.keep.best` keeps.
+            Default: the newest.
         n: samples per problem. Default: 256.
         temperature: divides the logits. Default: 1.
         top_p: nucleus mass in (0, 1]; 1 keeps every token. Default: 1.
@@ -103,7 +106,9 @@ def draw_samples(
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
     drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
-    plan = plan_samples(model, benchmarks, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint)
+    plan = plan_samples(
+        model, benchmarks, step=step, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint
+    )
     return draw_planned(plan, progress=progress)
 
 
@@ -111,6 +116,7 @@ def plan_samples(
     model: str | os.PathLike[str],
     benchmarks: str | Sequence[str],
     *,
+    step: Step | None = None,
     n: int | None,
     temperature: float | None,
     top_p: float | None,
@@ -135,7 +141,7 @@ def plan_samples(
     settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
         raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
-    found = find_model(os.fspath(model))
+    found = find_model(os.fspath(model), step)
     if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
         logger.warning(note)
     of_run, of_preset = found.max_tokens, settings.preset_max_tokens

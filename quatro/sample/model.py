@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.config import load_config
-from quatro.runs.checkpoint import MODEL, Checkpoint, load
+from quatro.runs.checkpoint import MODEL, Checkpoint, Step, find_checkpoint, load
 from quatro.runs.manifest import MANIFEST
 from quatro.sample.settings import Source
 
@@ -17,7 +18,7 @@ from quatro.sample.settings import Source
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``step`` is that of a run's newest checkpoint; ``template``, ``max_tokens`` and ``stop`` are what the run was
+    ``step`` is that of a run's checkpoint; ``template``, ``max_tokens`` and ``stop`` are what the run was
     trained with.
     """
 
@@ -43,28 +44,31 @@ class SampledModel:
         return Path("samples") / file_stem(re.sub(r"[/:]+", "-", self.source.model).strip("-."))
 
 
-def find_model(name: str) -> SampledModel:
-    """The model of a run directory (its newest checkpoint), of a checkpoint, or of that name.
+def find_model(name: str, step: Step | None = None) -> SampledModel:
+    """The model of a run directory (its newest checkpoint, or that of ``step``), of a checkpoint, or of that name.
 
     Raises:
-        UsageError: the run's config.yaml is wrong.
+        UsageError: the run's config.yaml is wrong, it has no checkpoint of ``step``, or no run is there that could.
         DataError: a run without a checkpoint, or a checkpoint that is damaged.
     """
     path = Path(name)
     if not (path / "config.yaml").is_file():
+        if step is not None:
+            raise UsageError(f"--step {step} chooses a checkpoint of a run, and {name} is none; leave it out")
         folder = path.parent if path.name == MODEL and not (path / MANIFEST).is_file() else path
         if not (folder / MANIFEST).is_file():
             return SampledModel(name, Source(model=name))
         # A checkpoint, or the model in it: what it knows of its base is worth as much without the run.
         checkpoint = load(folder)
-        return SampledModel(str(checkpoint.model), Source(model=name), checkpoint=checkpoint)
+        source = Source(model=name, checkpoint=checkpoint.path.name)
+        return SampledModel(str(checkpoint.model), source, checkpoint=checkpoint)
     config = load_config(path)
-    checkpoint = load(path)
+    checkpoint = load(find_checkpoint(path, step))
     method = config.method
     label = method.name if method.kl_radius is None else f"{method.name} delta={method.kl_radius:g}"
     return SampledModel(
         name=str(checkpoint.model),
-        source=Source(model=config.model, method=label),
+        source=Source(model=config.model, method=label, checkpoint=checkpoint.path.name),
         run=path,
         checkpoint=checkpoint,
         step=checkpoint.step,

@@ -82,14 +82,15 @@ def settings_of(preset: str | None, **explicit: float | int | None) -> tuple[Sam
 class Source:
     """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
 
-    ``dtype`` is what the model computes in; ``device`` is recorded, and two of them in one folder are warned about.
-    ``engine`` drew them: another one makes other texts of the same seeds. ``server`` is what is known of a server that
-    did, and how it is asked.
+    ``checkpoint`` is the name of a run's checkpoint, such as `step-000020`; ``dtype`` is what the model computes in;
+    ``device`` is recorded, and two of them in one folder are warned about. ``engine`` drew them: another one makes
+    other texts of the same seeds. ``server`` is what is known of a server that did, and how it is asked.
     """
 
     model: str
     method: str | None = None
     fingerprint: str | None = None
+    checkpoint: str | None = None
     dtype: str | None = None
     device: str | None = None
     engine: str = "transformers"
@@ -109,7 +110,8 @@ def claim_folder(
         DataError: sampling.json cannot be read.
     """
     path = folder / "sampling.json"
-    head = {key: getattr(source, key) for key in ("model", "fingerprint", "method", "dtype", "engine")} | {"seed": seed}
+    keys = ("model", "checkpoint", "fingerprint", "method", "dtype", "engine")
+    head = {key: getattr(source, key) for key in keys} | {"seed": seed}
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
     devices, benchmarks = [source.device], {benchmark: own}
@@ -119,7 +121,8 @@ def claim_folder(
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {"engine": "transformers", **found, **found["sampling"], **there, **_named(found.get("server"))},
+            {"engine": "transformers", "checkpoint": source.checkpoint, **found, **found["sampling"], **there}
+            | _named(found.get("server")),
             {**head, **shared, **{key: value for key, value in own.items() if key != "n"}, **_named(source.server)},
         )
         own["n"] = max(n, there["n"])

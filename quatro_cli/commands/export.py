@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quatro_cli.options import Json, Run
+from quatro_cli.options import Json, Run, Step, checkpoint_step
 from quatro_cli.output import output
 
 MIB = 2**20
@@ -16,10 +16,7 @@ MIB = 2**20
 def export(
     run: Run,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to make.")],
-    step: Annotated[
-        int | None,
-        typer.Option("--step", metavar="N", min=1, help="Checkpoint of this iteration. Default: the newest."),
-    ] = None,
+    step: Step = None,
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +45,7 @@ def export(
         def report(done: int, total: int) -> None:
             bar.update(100 * done // max(1, total), f"{done / MIB:,.0f} of {total / MIB:,.0f} MiB")
 
-        exported = export_model(run, out, step=step, dtype=dtype, progress=report)
+        exported = export_model(run, out, step=checkpoint_step(step), dtype=dtype, progress=report)
     output.info(f"step {exported.step}, weights as {exported.dtype}; read {out / 'README.md'} before you publish it")
     if json:
         output.json({"schema": 1, "folder": str(out), "step": exported.step, "dtype": exported.dtype})

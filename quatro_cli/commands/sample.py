@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quatro_cli import completion
-from quatro_cli.options import AllowUnsafe, DryRun, Seed, run_paths, split
+from quatro_cli.options import AllowUnsafe, DryRun, Seed, Step, checkpoint_step, run_paths, split
 from quatro_cli.output import output
 from quatro_cli.warm import ensure_model
 
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    run_paths(
-        "MODEL|RUN",
-        "A model folder, a Hub id, embedded:countdown, a name on a server, or a run, whose latest "
-        "checkpoint is sampled.",
-    ),
+    run_paths("MODEL|RUN", "A folder, Hub id, embedded:NAME, server's name, or run."),
 ]
 SampledBenchmarks = Annotated[
     list[str],
@@ -72,7 +68,7 @@ Preset = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME",
-        help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well). Other options win over it.",
+        help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well).",
     ),
 ]
 Template = Annotated[
@@ -107,6 +103,7 @@ Grade = Annotated[bool, typer.Option("--grade", help="Grade them too. Else `quat
 def sample(
     model: Model,
     benchmarks: SampledBenchmarks,
+    step: Step = None,
     n: NumSamples = None,
     temperature: Temperature = None,
     top_p: TopP = None,
@@ -136,7 +133,7 @@ def sample(
     \b
     Examples:
       quatro sample embedded:countdown -b countdown -n 256
-      quatro sample runs/math -b math500,aime24 --preset paper
+      quatro sample runs/math --step 40 -b math500,aime24 --preset paper
     """
     from quatro.sample import find_endpoint, plan_samples
 
@@ -144,6 +141,7 @@ def sample(
     plan = plan_samples(
         model,
         split(benchmarks),
+        step=checkpoint_step(step),
         n=n,
         temperature=temperature,
         top_p=top_p,

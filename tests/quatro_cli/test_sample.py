@@ -71,6 +71,61 @@ def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, t
     assert "max_tokens" not in explicit.stderr
 
 
+@pytest.fixture(scope="module")
+def trained(model, tmp_path_factory) -> Path:
+    """A run with the checkpoints 1 and 2."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=2", f"model={model}"]
+    settings = [
+        word
+        for setting in [*tiny, "checkpoint.every=1", "reward={name: format, options: {pattern: '1'}}"]
+        for word in ("-s", setting)
+    ]
+    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)]).exit_code == 0
+    return run
+
+
+def test_samples_of_two_steps_lie_apart_and_say_which_they_are(trained, toy):
+    texts = []
+    for step, more in ((1, ["--step", "1"]), (2, []), (2, ["--step", "2"])):
+        arguments = ["sample", str(trained), "-b", str(toy), "-n", "4", *more]
+        result = runner.invoke(app, arguments)
+        folder = trained / f"samples/T1-p1-step{step:06d}"
+        assert (result.exit_code, result.stdout) == (0, f"{folder / 'toy.jsonl'}\n"), result.output
+        document = json.loads((folder / "sampling.json").read_text(encoding="utf-8"))
+        assert document["checkpoint"] == f"step-{step:06d}"
+        texts.append(
+            [json.loads(line)["completion"] for line in (folder / "toy.jsonl").read_text("utf-8").splitlines()]
+        )
+    assert texts[0] != texts[1] == texts[2]
+    for step in (1, 2):
+        tagged = runner.invoke(app, ["sample", str(trained), "-b", str(toy), "-n", "1", "--tag", "x", "--step", step])
+    assert tagged.exit_code == 2
+    assert "checkpoint: there step-000001, asked step-000002" in tagged.stderr
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("3", "has no checkpoint of step 3; it has 1, 2"),
+        ("best", "keeps no best checkpoint (checkpoint.keep.best is null); it has 1, 2"),
+        ("last", "--step last: expected an iteration such as 20, or best"),
+        ("0", "--step 0: expected an iteration"),
+    ],
+)
+def test_a_step_that_is_not_there_is_refused_with_those_that_are(trained, toy, step, said):
+    for command in (["sample", str(trained), "-b", str(toy)], ["export", str(trained), "-o", str(trained / "out")]):
+        result = runner.invoke(app, [*command, "--step", step])
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_a_step_of_what_is_no_run_is_refused(model, toy, tmp_path):
+    result = runner.invoke(app, command(model, toy, tmp_path / "out", "--step", "1"))
+    assert result.exit_code == 2
+    assert "--step 1 chooses a checkpoint of a run" in result.stderr
+
+
 def test_stop_strings_are_typed_with_escapes_and_recorded(model, toy, tmp_path):
     typed = ["--stop", r"\nclass", "--stop", r"a\tb\\n\e", "--stop", "--"]
     dry = runner.invoke(app, command(model, toy, tmp_path / "out", *typed, "--dry-run"))

@@ -100,6 +100,15 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     assert "best eval/pass@1" in shown
     assert "0.5 in step 2" in shown
 
+    def quatro(*words: str) -> tuple[str, str]:
+        result = CliRunner().invoke(app, [words[0], str(run), *words[1:]])
+        return result.stdout, result.stderr
+
+    quatro("sample", "-b", "countdown", "--step", "best", "-n", "1")
+    drawn = json.loads((run / "samples/T1-p1-step000002/sampling.json").read_text(encoding="utf-8"))
+    assert drawn["checkpoint"] == "step-000002"
+    assert "step 2, weights" in quatro("export", "--step", "best", "-o", str(tmp_path / "out"))[1]
+
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     again = CliRunner().invoke(app, ["train", str(run), "--resume"])
     assert again.exit_code == 0

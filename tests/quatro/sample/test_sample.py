@@ -49,7 +49,7 @@ def test_the_folder_says_which_model_it_was_and_how_it_was_sampled(tiny_folder, 
 def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypatch):
     monkeypatch.setitem(TEMPLATES, "code", Template("code", is_chat=False, stop=("\ndef", "\nclass")))
     found = SampledModel("embedded:countdown", Source("m"))
-    monkeypatch.setattr("quatro.sample.drawing.find_model", lambda name: found)
+    monkeypatch.setattr("quatro.sample.drawing.find_model", lambda name, step: found)
 
     def stop_of(**options):
         arguments = dict.fromkeys(("n", "temperature", "top_p", "top_k", "max_tokens", "stop", "preset", "template"))
