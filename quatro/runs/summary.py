@@ -26,8 +26,8 @@ class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
     ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
-    ``config``. ``best`` is the largest `eval/pass@1` and its iteration, if the run was evaluated. As a path it is its
-    folder.
+    ``config``. ``best`` is the metric by which a checkpoint is kept (else `eval/pass@1`), its largest value and the
+    iteration of that. As a path it is its folder.
     """
 
     path: Path
@@ -42,14 +42,18 @@ class RunSummary:
     checkpoints: tuple[int, ...] = ()
 
     @cached_property
-    def best(self) -> tuple[float, int] | None:
+    def best(self) -> tuple[str, float, int] | None:
         """Reads all metrics, of which a list of runs needs only the last row."""
-        if self.config is None or not self.config.eval.every:
+        if self.config is None or not (self.config.checkpoint.best or self.config.eval.every):
             return None
-        rows = read_metrics(self.path)
-        found = [(float(row["eval/pass@1"]), -int(row["step"])) for row in rows if row.get("eval/pass@1")]
-        value, step = max(found, default=(0.0, 0))
-        return (value, -step) if step else None
+        metric = self.config.checkpoint.best or "eval/pass@1"
+        found = [
+            (float(row[metric]), -int(row["step"])) for row in read_metrics(self.path) if row.get(metric) is not None
+        ]
+        if not found:
+            return None
+        value, step = max(found)
+        return metric, value, -step
 
     @cached_property
     def size(self) -> int:

@@ -113,7 +113,7 @@ def show(run: Run, json: Json = False) -> None:
         ("updated", found.updated),
         ("size", size_text(found.size)),
         ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
-        *([("best eval/pass@1", f"{found.best[0]:.4g} in step {found.best[1]}")] if found.best else []),
+        *([(f"best {found.best[0]}", f"{found.best[1]:.4g} in step {found.best[2]}")] if found.best else []),
         *found.metrics.items(),
     ]
     output.table("", ["key", "value"], rows)
@@ -221,7 +221,7 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "updated": run.updated,
         "size_bytes": run.size,
         "checkpoints": run.checkpoints,
-        "best": None if run.best is None else {"metric": "eval/pass@1", "value": run.best[0], "step": run.best[1]},
+        "best": None if run.best is None else dict(zip(("metric", "value", "step"), run.best, strict=True)),
         "metrics": run.metrics,
         "config": run.config.model_dump(mode="json") if run.config else None,
     }

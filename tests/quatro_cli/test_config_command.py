@@ -188,6 +188,17 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
     assert "3 of 100" in shown
 
 
+def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_kept(tmp_path: Path) -> None:
+    config = load_config("quickstart", overrides=["checkpoint.keep={best: reward/mean}"])
+    with RunDir.create(tmp_path / "run", config) as opened:
+        for step, value in enumerate((-0.5, None, -0.25, -0.25), 1):
+            opened.append_metrics({"step": step, "reward/mean": value})
+    shown, _ = run_command(runs_command.app, "show", opened.path)
+    assert re.search(r"^best reward/mean +-0.25 in step 3$", shown, re.MULTILINE)
+    document = json.loads(run_command(runs_command.app, "show", opened.path, "--json")[0])
+    assert document["best"] == {"metric": "reward/mean", "value": -0.25, "step": 3}
+
+
 def test_an_unreadable_run_is_listed_with_a_warning(run: Path) -> None:
     (run / "status.json").write_text("[", encoding="utf-8")
     shown, said = run_command(main_app, "runs", "list", run.parent)
