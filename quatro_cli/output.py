@@ -129,6 +129,21 @@ class Output:
     def error(self, message: str) -> None:
         self._say("error: ", "bold red", message, is_error=True)
 
+    def confirm(self, question: str, *, option: str) -> bool:
+        """Whether somebody answers yes; ``option`` is what answers it without asking.
+
+        Raises:
+            UsageError: nobody answers, as in a script.
+        """
+        self._write("stderr", f"{visible(question)} [y/N] ")
+        answer = sys.stdin.readline()
+        if not answer:
+            from evals.errors import UsageError
+
+            self._write("stderr", "\n")
+            raise UsageError(f"nobody is there to answer; add {option}")
+        return answer.strip().lower() in ("y", "yes")
+
     @contextlib.contextmanager
     def progress(self, description: str, total: int) -> Iterator[Bar]:
         """A bar on stderr of a terminal; elsewhere a plain line now and then."""

@@ -118,7 +118,7 @@ def save(
     best = step_name(int(state.get("carried", {}).get(f"best_step/{keep.best}", -1))) if keep.best else None
     old = [path for path in between[: -keep.last] if path.name != best]
     for path in old + [path for path in present if path not in (final, *between)]:
-        _remove(path)
+        remove_checkpoint(path)
     return final
 
 
@@ -234,7 +234,7 @@ def _load_folder(path: Path) -> Checkpoint:
     return Checkpoint(path, step, read_document(path / STATE))
 
 
-def _remove(path: Path) -> None:
+def remove_checkpoint(path: Path) -> None:
     """Remove a directory so that a crash in between leaves it whole, or named as rubbish and without a manifest."""
     aside = _set_aside(path)
     (aside / MANIFEST).unlink()

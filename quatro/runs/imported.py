@@ -16,7 +16,7 @@ from evals.files.whole import file_digest, json_line, write_bytes, write_json
 from quatro.runs.directory import refuse_occupied
 from quatro.runs.status import now
 
-_FILE = "imported.json"
+IMPORTED = "imported.json"
 # Trainer -> its name -> ours, where both mean the same; docs/trl.md says where they do not to the last detail.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "trl": {
@@ -100,14 +100,14 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     renamed = {name: ours for name, ours in names.items() if name in seen}
     source = {"from": tool, "file": str(file.absolute()), "sha256": file_digest(file).hexdigest(), "time": now()}
     # Last: a directory with this file is an imported run.
-    write_json(out / _FILE, {"schema": 1, **source, "renamed": renamed})
+    write_json(out / IMPORTED, {"schema": 1, **source, "renamed": renamed})
     kept = [name for name, is_number in seen.items() if is_number and name not in names]
     return Imported(len(rows), renamed, kept, [name for name, is_number in seen.items() if not is_number])
 
 
 def is_imported(run: Path) -> bool:
     """Whether the folder holds metrics that `import_metrics` has written."""
-    return (run / _FILE).is_file()
+    return (run / IMPORTED).is_file()
 
 
 def read_source(run: Path) -> dict[str, str]:
@@ -116,10 +116,12 @@ def read_source(run: Path) -> dict[str, str]:
     Raises:
         DataError: imported.json is damaged.
     """
-    document = read_document(run / _FILE)
+    document = read_document(run / IMPORTED)
     for key in ("from", "file", "sha256", "time"):
         if type(document.get(key)) is not str:
-            refuse(f"{run / _FILE}:1", f"{key} is {shown(document.get(key))}, expected a text; import the file again")
+            refuse(
+                f"{run / IMPORTED}:1", f"{key} is {shown(document.get(key))}, expected a text; import the file again"
+            )
     return {key: document[key] for key in ("from", "file", "sha256", "time")}
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from evals.errors import LockedError, MissingError
@@ -59,12 +60,17 @@ def refuse_locked(run: Path) -> None:
 
 def is_locked(run: Path) -> bool:
     """Whether a living process holds the run; where there are no locks, none does."""
+    return is_held(run / "lock")
+
+
+def is_held(file: Path) -> bool:
+    """Whether a living process has locked ``file``; where there is no such file, or are no locks, none has."""
     try:
-        descriptor = os.open(run / "lock", os.O_RDONLY)
+        descriptor = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        lock_file(descriptor, run / "lock", instead=_INSTEAD, is_shared=True)
+        lock_file(descriptor, file, instead=_INSTEAD, is_shared=True)
     except BlockingIOError:
         return True
     except MissingError:
@@ -72,6 +78,20 @@ def is_locked(run: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+@contextlib.contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Nobody else works on the run inside; it writes nothing, since a disk may be full.
+
+    Raises: as `RunLock`.
+    """
+    descriptor = os.open(run / "lock", os.O_RDWR)
+    try:
+        _take(descriptor, run, run / "lock")
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _take(descriptor: int, run: Path, path: Path) -> None:

@@ -95,7 +95,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
-    return [_described_or_unreadable(path) for path in sorted(_run_paths(root))]
+    return [describe_or_unreadable(path) for path in sorted(_run_paths(root))]
 
 
 def describe_run(path: Path) -> RunSummary:
@@ -144,7 +144,8 @@ def _run_paths(root: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _described_or_unreadable(path: Path) -> RunSummary:
+def describe_or_unreadable(path: Path) -> RunSummary:
+    """`describe_run`, or why that is not possible."""
     try:
         return describe_run(path)
     except (QuatroError, OSError) as error:

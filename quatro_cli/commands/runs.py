@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.help import App
-from quatro_cli.options import Json, Run, names, run_paths, usage_error
+from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 app = App()
 
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
 
 @app.callback()
 def _runs() -> None:
-    """List, show, compare and import runs.
+    """List, compare, import and remove runs.
 
     \b
     Examples:
@@ -126,8 +129,8 @@ def compare(
     """Compare settings, last iterations and evaluation of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these, which does not say how other
-    seeds would do. For graded samples that were drawn alike, the difference of each run to the first has a 95 % interval from
-    a paired bootstrap over problems; `quatro eval compare` has more about them.
+    seeds would do. For graded samples that were drawn alike, the difference of each run to the first has a 95 %
+    interval from a paired bootstrap over problems; `quatro eval compare` has more about them.
 
     \b
     Examples:
@@ -190,6 +193,110 @@ def import_(
     output.data(str(out))
 
 
+def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:
+    """Remove runs for good, after asking.
+
+    A run that a process trains or samples is refused, and so is a folder that is no run, or that holds a folder which
+    no run has. Of a symbolic link in a run the link is removed, never what it leads to.
+
+    \b
+    Examples:
+      quatro runs rm runs/quickstart-quatro-0
+      quatro runs rm runs/old-* --yes
+    """
+    from evals.text import size_text
+    from quatro.runs.removing import refuse_removal, remove_run
+    from quatro.runs.summary import describe_or_unreadable
+
+    paths = list({run.resolve() if not run.is_symlink() else run: run for run in runs}.values())
+    for path in paths:
+        refuse_removal(path)
+    found = [describe_or_unreadable(path) for path in paths]
+    output.table(
+        "", ["run", "status", "step", "size"], [(r.path, r.status, _step(r), size_text(r.size)) for r in found]
+    )
+    total = size_text(sum(run.size for run in found))
+    if not yes and not output.confirm(f"Remove {_counted(found, 'run')}, {total}, for good?", option="--yes"):
+        output.info("nothing is removed")
+        raise typer.Exit(2)
+    for path in paths:
+        remove_run(path)
+    output.info(f"{_counted(found, 'run')} removed, {total} freed")
+
+
+def prune(
+    paths: Annotated[
+        list[Path] | None,
+        run_paths("[PATH...]", "Runs, or folders with runs below. Default: runs."),
+    ] = None,
+    keep: Annotated[
+        int,
+        typer.Option("--keep", metavar="N", min=1, help="Newest checkpoints of a run that stay.", show_default=True),
+    ] = 1,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Remove the older checkpoints of finished runs.
+
+    Of a run that is `done` the newest checkpoint stays, and the best by `checkpoint.keep.best`, or by eval/pass@1 where
+    that names no metric: the run can be sampled, exported and resumed with more --steps. What stays is verified before
+    anything goes. Metrics, rollouts, samples and figures stay. Runs that are not done, or that a process holds, are
+    left alone.
+
+    \b
+    Examples:
+      quatro runs prune --dry-run
+      quatro runs prune runs/math-1.5b-quatro-0 sweeps/delta --keep 2 --yes
+    """
+    from evals.errors import PartialFailureError, QuatroError
+    from evals.text import size_text
+    from quatro.runs import removing
+    from quatro.runs.summary import list_runs
+
+    found = {run.path.resolve(): run for path in paths or [Path("runs")] for run in list_runs(path)}
+    plans, left = [], Counter[str]()
+    for run in found.values():
+        plan = removing.plan_pruning(run, keep=keep)
+        if isinstance(plan, str):
+            left[plan] += 1
+        else:
+            plans.append(plan)
+    if left:
+        output.info("left alone: " + ", ".join(f"{number} {reason}" for reason, number in left.items()))
+    if not plans:
+        output.info("there is nothing to prune")
+        return
+    rows = [(p.run, _steps(p.kept), _steps(p.removed), size_text(p.num_bytes)) for p in plans]
+    output.table("", ["run", "stays", "goes", "frees"], rows)
+    total = size_text(sum(plan.num_bytes for plan in plans))
+    number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
+    if dry_run:
+        output.info(f"{number} would be removed and {total} freed")
+        return
+    if not yes and not output.confirm(f"Remove {number}, {total}, for good?", option="--yes"):
+        output.info("nothing is removed")
+        raise typer.Exit(2)
+    failed = []
+    for plan in plans:
+        try:
+            removing.prune(plan)
+        except (QuatroError, OSError) as error:
+            failed.append(f"{plan.run} is left as it was: {error}")
+    if failed:
+        raise PartialFailureError("\n".join(failed))
+    output.info(f"{number} removed, {total} freed")
+
+
+def _counted(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'s' if len(things) != 1 else ''}"
+
+
+def _steps(checkpoints: Sequence[Path]) -> str:
+    from quatro.runs.directory import step_number
+
+    return " ".join(str(step_number(path.name)) for path in checkpoints)
+
+
 def _step(run: RunSummary) -> object:
     return run.step if run.steps is None else f"{run.step}/{run.steps}"
 
@@ -230,4 +337,6 @@ def _document(run: RunSummary) -> dict[str, Any]:
 app.add("list", list_)
 app.add("show", show)
 app.add("compare", compare)
+app.add("rm", rm)
+app.add("prune", prune)
 app.add("import", import_)

@@ -208,3 +208,14 @@ def test_the_same_method_keeps_its_other_keys_with_a_note(arguments, tmp_path):
     assert notes == ("-m quatro names the method that is there already; it keeps delta 0.3",)
     done = runner.invoke(app, [*arguments, "-m", "quatro", "--dry-run", "-o", str(tmp_path / "run")])
     assert "it keeps delta 0.01" in done.stderr
+
+
+def test_a_pruned_run_is_exported_and_goes_further(run, tmp_path):
+    pruned = runner.invoke(app, ["runs", "prune", str(run), "--yes"])
+    assert pruned.exit_code == 0, pruned.output
+    assert [path.name for path in (run / "checkpoints").glob("step-*")] == [f"step-{STEPS:06d}"]
+    exported = runner.invoke(app, ["export", str(run), "-o", str(tmp_path / "model")])
+    assert exported.exit_code == 0, exported.output
+    longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", str(STEPS + 1)])
+    assert longer.exit_code == 0, longer.output
+    assert status(run) == ("done", STEPS + 1)

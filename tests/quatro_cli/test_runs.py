@@ -1,8 +1,10 @@
-"""`quatro runs` from the outside: which runs are listed and in what order, and how they are compared."""
+"""`quatro runs` from the outside: which runs are listed and in what order, how they are compared, what is removed."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from evals.samples.types import Sample
 from quatro.config import load_config
 from quatro.runs.directory import RunDir
+from quatro.runs.manifest import write_manifest
 from quatro_cli.app import app
 
 
@@ -175,3 +178,95 @@ def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: P
         refused = quatro("runs", "compare", *words)
         assert refused.exit_code == 2
         assert says in refused.stderr
+
+
+# ---- rm and prune
+
+
+def test_a_run_is_removed_once_somebody_says_yes(runs: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (runs / "a/linked").symlink_to(outside)
+    unanswered = quatro("runs", "rm", "runs/a")
+    assert unanswered.exit_code == 2
+    assert "add --yes" in unanswered.stderr
+    refused = quatro("runs", "rm", "runs/a", input="\n")
+    assert refused.exit_code == 2
+    assert "Remove 1 run, 5.0 MiB, for good? [y/N]" in refused.stderr
+    assert (runs / "a/config.yaml").exists()
+    assert quatro("runs", "rm", "runs/a", input="y\n").exit_code == 0
+    assert quatro("runs", "rm", "runs/b", "runs/b", "--yes").exit_code == 0
+    assert os.listdir(runs) == ["c"]
+    assert (outside / "file").exists()
+
+
+def test_what_is_no_run_or_is_in_use_is_not_removed(runs: Path, tmp_path: Path) -> None:
+    def assert_refused(path: Path, code: int, says: str) -> None:
+        refused = quatro("runs", "rm", runs / "c", path, "--yes")
+        assert refused.exit_code == code, refused.output
+        assert says in refused.stderr
+
+    assert_refused(runs, 2, "is not a run directory")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "config.yaml").touch()
+    assert_refused(project, 2, "it may be no run")
+    (runs / "link").symlink_to(runs / "a")
+    assert_refused(runs / "link", 2, "is a symbolic link")
+    (runs / "a/src").mkdir()
+    assert_refused(runs / "a", 2, "holds the folder src, which no run has")
+    with RunDir.open(runs / "b"):
+        assert_refused(runs / "b", 75, "is in use by process")
+    add_samples(runs / "b", "T1-p1", [True])
+    with (runs / "b/samples/T1-p1/countdown.jsonl").open() as drawn:
+        fcntl.flock(drawn, fcntl.LOCK_EX)
+        assert_refused(runs / "b", 75, "samples are being drawn")
+    assert (runs / "c/config.yaml").exists()  # all are looked at before any is removed
+
+
+def add_checkpoints(run: Path, steps: int) -> None:
+    for step in range(1, steps + 1):
+        folder = run / f"checkpoints/step-{step:06d}"
+        folder.mkdir()
+        (folder / "weights").write_bytes(bytes(1 << 20))
+        write_manifest(folder, step)
+
+
+def checkpoints(run: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/step-*"))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A finished run with five checkpoints, of which the second was the best, beside one that was interrupted."""
+    rows = [{"eval/pass@1": value, "reward/mean": 1.0} for value in (0.1, 0.5, 0.5, 0.2, 0.3)]
+    for name, status in (("saved", "done"), ("stopped", "interrupted")):
+        add_checkpoints(make_run(tmp_path / "runs" / name, *rows, status=status), 5)
+    return tmp_path / "runs/saved"
+
+
+def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved: Path) -> None:
+    told = quatro("runs", "prune", saved.parent, "--dry-run", "--keep", "2")
+    assert told.stdout.splitlines()[1].split() == [str(saved), "2", "4", "5", "1", "3", "2.0", "MiB"]
+    assert "left alone: 1 interrupted" in told.stderr
+    assert "2 checkpoints would be removed and 2.0 MiB freed" in told.stderr
+    assert quatro("runs", "prune", saved.parent, input="no\n").exit_code == 2
+    assert checkpoints(saved) == [1, 2, 3, 4, 5]
+    assert quatro("runs", "prune", saved.parent, input="y\n").exit_code == 0
+    assert checkpoints(saved) == [2, 5]
+    assert checkpoints(saved.with_name("stopped")) == [1, 2, 3, 4, 5]
+    assert "nothing to prune" in quatro("runs", "prune", saved.parent, "--yes").stderr
+
+
+def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoint_was_changed(saved: Path) -> None:
+    with RunDir.open(saved):
+        assert "1 running" in quatro("runs", "prune", saved, "--yes").stderr
+    (saved / "checkpoints/step-000005/weights").write_bytes(b"changed")
+    failed = quatro("runs", "prune", saved, "--yes")
+    assert failed.exit_code == 6
+    assert "is left as it was" in failed.stderr
+    assert checkpoints(saved) == [1, 2, 3, 4, 5]
+    (saved / "checkpoints").rename(saved / "elsewhere")
+    (saved / "checkpoints").symlink_to(saved / "elsewhere")
+    assert "1 with checkpoints behind symbolic links" in quatro("runs", "prune", saved, "--yes").stderr

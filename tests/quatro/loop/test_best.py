@@ -110,6 +110,7 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     assert "step 2, weights" in quatro("export", "--step", "best", "-o", str(tmp_path / "out"))[1]
 
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "1 with nothing to spare" in CliRunner().invoke(app, ["runs", "prune", str(run), "--yes"]).stderr
     again = CliRunner().invoke(app, ["train", str(run), "--resume"])
     assert again.exit_code == 0
     assert "it ended early, after 5 iterations" in again.stderr
