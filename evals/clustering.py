@@ -105,14 +105,22 @@ def cluster_distinct(unique: Distinct, similarity_UU: Floats, *, threshold: floa
 
 
 def resolve_threshold(similarity: str, threshold: float | None) -> float | None:
-    """The threshold to use: the one given, the measure's default, or None for `exact`."""
+    """The threshold to use: the one given, the measure's default, or None for `exact`.
+
+    Raises:
+        UsageError: as `cluster`, or a similarity of the user's own without a threshold.
+    """
     if similarity == "exact":
         if threshold is not None:
             raise UsageError(f"threshold {threshold} has no meaning for similarity 'exact'; leave it out")
         return None
     check_similarity(similarity)
+    threshold = default_threshold(similarity) if threshold is None else threshold
     if threshold is None:
-        return default_threshold(similarity)
+        raise UsageError(
+            f"similarity {similarity!r} has no default threshold; choose one with --threshold, after a look at "
+            f"`quatro eval similarity FILES --similarity {similarity}`"
+        )
     if not 0 < threshold <= 1:  # NaN fails this too
         raise UsageError(f"the threshold must be a similarity in (0, 1], found {threshold}")
     return threshold

@@ -247,7 +247,7 @@ def ucc_at_k(
         texts: every sample of the problem, the incorrect ones included.
         correct: whether each sample is correct.
         k: one number of draws, or several.
-        similarity: a name of docs/similarity.md, such as `exact` or `tfidf`.
+        similarity: a name of docs/similarity.md, such as `exact` or `tfidf`, or your own as `module:function`.
         threshold: similarity from which two texts count as the same. Default: that of the similarity, there too.
         linkage: `components`, `complete`, `average` or `greedy`.
         tokens: `math`, `sklearn`, `whitespace`, or `code`, which compares programs without comments and layout.

@@ -58,7 +58,9 @@ def threshold_figure(rows_of: Mapping[str, Sequence[Row]], *, k: int, sheet: She
     facets = facets_of(labels, shown)
     with styled():
         mark: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": DASHES[2]}
-        keys = [*line_keys(labels, looks, shown, facets), Line2D([], [], label="default threshold", **mark)]
+        keys = line_keys(labels, looks, shown, facets)
+        if any(default_threshold(panel[1]) is not None for panel in drawn):
+            keys = [*keys, Line2D([], [], label="default threshold", **mark)]
         # A column for each similarity, so that what compares stands side by side.
         most = max(2, min(4, len({panel[1:] for panel in drawn})))
         part = _part(len(drawn), facets, keys, most=most)

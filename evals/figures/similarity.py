@@ -49,8 +49,9 @@ def similarity_figure(rows_of: Mapping[str, Sequence[Row]], *, sheet: Sheet = PA
         keys = [
             *line_keys(labels, looks, shown),
             Line2D([], [], color="#444444", linewidth=1.0, linestyle=DASHES[1], label="median"),
-            Line2D([], [], color="#999999", linewidth=1.0, linestyle=DASHES[2], label="default threshold"),
         ]
+        if any(default_threshold(measure) is not None for measure in measures):
+            keys.append(Line2D([], [], color="#999999", linewidth=1.0, linestyle=DASHES[2], label="default threshold"))
         lines = [(benchmark, facet) for benchmark in benchmarks for facet in facets]
         across = len(measures) if sheet.width / len(measures) >= 1.45 else 2
         least = sheet.width / min(across, len(measures))

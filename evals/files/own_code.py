@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,40 @@ def import_own(spec: str, what: str) -> Any:
     module_name, _, name = spec.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a module of the user's own does when it is imported
+    except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
         where = f"; there is no {module_name.partition('.')[0]}.py in {here}" if is_absent else ""
+        if not is_absent and _frames(error):
+            where = f"\n  {line_of_own(error, spec)}"
         raise UsageError(f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}{where}") from error
     try:
         return getattr(module, name)
     except AttributeError:
-        place = getattr(module, "__file__", None) or module_name
-        raise UsageError(f"{what} {spec!r} cannot be imported: {place} has no {name}") from None
+        raise UsageError(f"{what} {spec!r} cannot be imported: {file_of(spec)} has no {name}") from None
+
+
+def file_of(spec: str) -> str:
+    """The file of the module that ``spec``, `module:name`, names, once it is imported; else the module's name."""
+    module_name = spec.partition(":")[0]
+    return getattr(sys.modules.get(module_name), "__file__", None) or module_name
+
+
+def line_of_own(error: BaseException, spec: str) -> str:
+    """The last line of the user's own file in the traceback of ``error``, as `file:line in function: source`.
+
+    That file is the module's that ``spec`` names, if it is in the traceback; else the first one that is not ours. It is
+    all that is returned where nothing of the user's own had begun to run.
+    """
+    frames = _frames(error)
+    if not frames:
+        return file_of(spec)
+    own = [frame for frame in frames if frame.filename == file_of(spec)]
+    own = own or [frame for frame in frames if frame.filename == frames[0].filename]
+    last = own[-1]
+    return f"{last.filename}:{last.lineno} in {last.name}: {last.line}"
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of the traceback without this package's own and those that import."""
+    ours = (str(Path(__file__).parents[1]), str(Path(importlib.__file__).parent), "<frozen")
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evals.benchmarks.catalogue import grader_of
+from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
 from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters
 from evals.metrics.kept import Kept, KeptClusters, KeptProblems, Shelf, runs_of, shelf_of, sizes_of
@@ -84,7 +85,10 @@ class Counted:
         with_vendi: bool = False,
         backend: Backend = FAST,
     ) -> dict[Setting, list[Counts]]:
-        """The problems with their clusters by setting, as `count_clusters` counts them; `FAST` counts are kept."""
+        """The problems with their clusters by setting, as `count_clusters` counts them.
+
+        `FAST` counts are kept, but for those by a similarity of the user's own.
+        """
         known = self._clusters if backend is FAST else {}
 
         def is_missing(name: str, setting: Setting) -> bool:
@@ -101,7 +105,7 @@ class Counted:
             )
             for setting, found in counts.items():
                 known.update(((name, setting), group) for name, group in by_benchmark(found).items())
-            self._has_news |= backend is FAST
+            self._has_news |= backend is FAST and any(not is_own(setting.similarity) for setting in counts)
         clusters: dict[Setting, list[Counts]] = {}
         for name, settings in settings_of.items():
             for setting in settings:
@@ -185,7 +189,12 @@ def _kept_problems(
         n=[problem.n for problem in problems],
         correct=[problem.correct for problem in problems],
         wrong=wrong if len(wrong) == len(problems) else None,
-        clusters=[_kept_clusters(setting, found) for (place, setting), found in clusters.items() if place == name],
+        clusters=[
+            _kept_clusters(setting, found)
+            for (place, setting), found in clusters.items()
+            # A similarity of the user's own may change with whatever its function reads.
+            if place == name and not is_own(setting.similarity)
+        ],
     )
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
+from multiprocessing.pool import Pool
 from typing import NamedTuple
 
 from evals.benchmarks.catalogue import grader_of, has_short_answers
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
-from evals.errors import DataError, UsageError
+from evals.errors import DataError, QuatroError, UsageError
 from evals.estimators import vendi_score
+from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.results.document import AVERAGE
 from evals.samples.about import Sampled
@@ -217,26 +219,49 @@ def count_clusters(
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
-    ``jobs`` None means one a usable core, and one alone where starting more would take longer than they save. The
+    ``jobs`` None means one a usable core, and one alone where starting more would take longer than they save, or where
+    a similarity is the user's own: its function may hold a model, which would be in every process. The
     settings of a benchmark have the same tokens. ``with_vendi`` adds Vendi scores; ``on_progress(done, total)`` counts
     problems.
+
+    Raises:
+        UsageError: as `own_matrix`, for a similarity of the user's own.
+        QuatroError: a process ended early, as when memory runs out.
     """
-    jobs = min(jobs or _useful_jobs(problems), len(problems))
+    has_own = any(is_own(setting.similarity) for settings in settings_of.values() for setting in settings)
+    jobs = min(jobs or (1 if has_own else _useful_jobs(problems)), len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
     counts: dict[Setting, list[Counts]] = {}
     with ExitStack() as stack:
         counted: Iterator[dict[Setting, Counts]] = map(count, problems)
         if jobs > 1:
             # A fork would copy the samples into every worker as soon as it counts its references to them.
-            context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(context.Pool(jobs))
-            counted = pool.imap(count, problems, chunksize=4)
+            counted = _counted_by(stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs)), count, problems)
         for done, by_setting in enumerate(counted, start=1):
             for setting, one in by_setting.items():
                 counts.setdefault(setting, []).append(one)
             if on_progress is not None:
                 on_progress(done, len(problems))
     return counts
+
+
+def _counted_by(
+    pool: Pool, count: Callable[[GradedProblem], dict[Setting, Counts]], problems: Sequence[GradedProblem]
+) -> Iterator[dict[Setting, Counts]]:
+    """``count`` of each problem; raises QuatroError if a process ends: the pool would wait for its answer for ever."""
+    workers = set(multiprocessing.active_children())
+    answers = pool.imap(count, problems)
+    for _ in problems:
+        while True:
+            try:
+                yield answers.next(timeout=1.0)
+                break
+            except multiprocessing.TimeoutError:
+                if not workers <= set(multiprocessing.active_children()):
+                    raise QuatroError(
+                        f"one of the {len(workers)} processes that compare answers ended early, perhaps because memory "
+                        "ran out; choose fewer with --jobs"
+                    ) from None
 
 
 def _useful_jobs(problems: Sequence[GradedProblem]) -> int:

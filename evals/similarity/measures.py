@@ -24,7 +24,9 @@ from rapidfuzz.process import cdist
 from scipy import sparse
 
 from evals.errors import UsageError
+from evals.files.own_code import is_own
 from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.own import own_function, own_matrix
 from evals.similarity.tokens import (
     Integers,
     Numbered,
@@ -80,9 +82,15 @@ def distinct(texts: Sequence[str]) -> Distinct:
 
 
 def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math") -> Floats:
-    """The (U, U) matrix of the measure ``name`` over the distinct texts; raises UsageError for an unknown name."""
-    check_similarity(name)
+    """The (U, U) matrix of the measure ``name`` over the distinct texts.
+
+    Raises:
+        UsageError: an unknown name, or as `own_matrix` for one of the user's own.
+    """
     check_tokens(tokens)
+    if name not in SIMILARITIES:
+        check_similarity(name)
+        return own_matrix(name, unique.texts)
     if not unique.texts:
         return np.zeros((0, 0))
     module_name, _, function = SIMILARITIES[name].function.partition(":")
@@ -92,9 +100,14 @@ def similarity_of_distinct(name: str, unique: Distinct, *, tokens: str = "math")
 
 
 def check_similarity(name: str) -> None:
-    """Raises UsageError for an unknown measure ``name``."""
-    if name not in SIMILARITIES:
-        raise UsageError(f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}")
+    """Raises UsageError for an unknown measure ``name``, or a function of the user's own that cannot be imported."""
+    if is_own(name):
+        own_function(name)
+    elif name not in SIMILARITIES:
+        raise UsageError(
+            f"unknown similarity {name!r}; choose from {', '.join(SIMILARITIES)}, or name your own function as "
+            "module:function"
+        )
 
 
 def exact(unique: Distinct, tokens: str) -> Floats:

@@ -59,8 +59,8 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also and --tau are for
-    pass@k, the options of clustering for ucc@k.
+    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also is for pass@k, a
+    clustering for ucc@k.
 
     \b
     Examples:

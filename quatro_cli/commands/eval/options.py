@@ -72,13 +72,13 @@ Grader = Annotated[
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
-_WHICH = f"{SIMILARITIES}."
+_WHICH = f"{SIMILARITIES}, or your own as module:function."
 Similarities = Annotated[
     str | None,
     typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH),
 ]
 Similarity = Annotated[str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH)]
-_SAME = f"Similarity from which two answers count as the same. Default: {THRESHOLDS}."
+_SAME = f"Two answers this similar are one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
 Linkage = Annotated[

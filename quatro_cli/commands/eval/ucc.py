@@ -81,8 +81,7 @@ def ucc(
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
-    UCR is clusters of correct answers per sample. Compare models at equal n and similarity. --tokens code passes over
-    comments and layout of programs.
+    UCR is clusters per sample. Compare models at equal n and similarity.
 
     \b
     Examples:
