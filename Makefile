@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/quatro demo
 
-# Both sweeps go on where they were left; a sweep with a failed run stops here, and says so.
+# The sweeps go on where they were left; one with a failed run stops here, and says so.
 replicate: $(STAMP)
 	$(BIN)/quatro sweep paper-small --eval countdown --eval-top-p 1,0.7 --jobs 2
 	$(BIN)/quatro sweep beyond-paper --eval countdown --eval-top-p 1,0.7 --jobs 2

@@ -10,13 +10,14 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evals.benchmarks.catalogue import registry
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
-from evals.files.whole import fsync_directory, naming, write_text
+from evals.files.whole import fsync_directory, naming, write_bytes, write_text
 from evals.results.document import Result, read_result
 from quatro.config import Config, load_config
 from quatro.export.model_card import Facts, model_card
@@ -37,6 +38,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "float16")
 ExportProgress = Callable[[int, int], None]  # (bytes on the disk, bytes in all)
 
+_CHUNK_BYTES = 1 << 20
 SPARE_BYTES = 1 << 20  # for the card and what a file system needs of its own
 # Where transformers notes the folder that something was loaded from: a path of this machine.
 _ORIGIN_KEYS = ("_name_or_path", "name_or_path")
@@ -89,16 +91,18 @@ def export_model(
     final.parent.mkdir(parents=True, exist_ok=True)
     _refuse_full_disk(_num_bytes(found.model, dtype) + SPARE_BYTES, final.parent)
     _remove_rubbish(final)
-    partial = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    unfinished = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
-        partial.mkdir()
-        stored = _write_model(found.model, partial, dtype, progress)
+        unfinished.mkdir()
+        stored = _write_model(found.model, unfinished, dtype, progress)
         facts = gather_facts(run, config, found.step, name=final.name, dtype=stored, is_inside=found.is_inside)
-        write_text(partial / "README.md", model_card(facts))
-        fsync_directory(partial)
-        os.rename(partial, final)  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
+        write_text(unfinished / "README.md", model_card(facts))
+        fsync_directory(unfinished)
+        os.rename(
+            unfinished, final
+        )  # takes the place of an empty folder, and fails if somebody has filled it meanwhile
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
     fsync_directory(final.parent)
     return Exported(folder, found.step, stored)
@@ -115,6 +119,8 @@ def refuse_present(folder: Path) -> None:
 
 def _num_bytes(model: Path, dtype: str | None) -> int:
     """Bytes of the weights as they will be written; the other files are small."""
+    if _is_copied(model, dtype):
+        return sum(path.stat().st_size for path in model.rglob("*"))
     import torch
 
     from quatro.policy.loading import load_shape
@@ -154,26 +160,28 @@ def _is_alive(pid: int) -> bool:
 
 def _stored_format(model: Path) -> str:
     """The number format that the weights of a whole model have; float32 where an adapter is merged."""
-    from quatro.policy import loading
-
     if (model / ADAPTER_CONFIG).is_file():
         return "float32"
-    return str(loading.load_model_config(str(model)).dtype or "float32").removeprefix("torch.")
+    config = read_document(model / "config.json", allow_non_finite=True)
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
+def _is_copied(model: Path, dtype: str | None) -> bool:
+    """Whether the files of a whole model are taken as they are: that needs neither torch nor the model's memory."""
+    return dtype is None and not (model / ADAPTER_CONFIG).is_file()
 
 
 def _write_model(source: Path, target: Path, dtype: str | None, progress: ExportProgress | None) -> str:
     """Write the model of a folder, an adapter merged into its base; returns the number format of the weights."""
-    import torch
-
-    from quatro.policy.loading import load_model, load_tokenizer
-    from quatro.policy.local import save_folder
-
-    original = _stored_format(source)
-    stored = dtype or original
-    model = load_model(str(source), getattr(torch, original), "cpu")
-    for name, parameter in model.named_parameters():
-        parameter.data = _cast(parameter.data, getattr(torch, stored), name)
-    save_folder(model, target, load_tokenizer(str(source)))
+    stored = dtype or _stored_format(source)
+    if _is_copied(source, dtype):
+        for path in (path for path in source.rglob("*") if path.is_file()):
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb") as stream:
+                write_bytes(copy, iter(partial(stream.read, _CHUNK_BYTES), b""))
+    else:
+        _write_converted(source, target, stored)
     done = 0
     files = [path for path in sorted(target.rglob("*")) if path.is_file()]
     total = sum(path.stat().st_size for path in files)
@@ -189,6 +197,18 @@ def _write_model(source: Path, target: Path, dtype: str | None, progress: Export
         if progress is not None:
             progress(min(done, total), total)
     return stored
+
+
+def _write_converted(source: Path, target: Path, dtype: str) -> None:
+    import torch
+
+    from quatro.policy.loading import load_model, load_tokenizer
+    from quatro.policy.local import save_folder
+
+    model = load_model(str(source), getattr(torch, _stored_format(source)), "cpu")
+    for name, parameter in model.named_parameters():
+        parameter.data = _cast(parameter.data, getattr(torch, dtype), name)
+    save_folder(model, target, load_tokenizer(str(source)))
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
