@@ -21,17 +21,21 @@ TEXTS = ["add one", "add two", "take one", "take two"]
 runner = CliRunner()
 
 
-@pytest.fixture
-def samples(tmp_path, monkeypatch):
-    """Two problems with the four texts, all right, in a folder that is the current one."""
-    monkeypatch.chdir(tmp_path)
+def write_samples(path, texts):
+    """Two problems with the texts as answers, all right; returns the file's name."""
     rows = [
         {"benchmark": "toy", "id": id, "sample_index": index, "completion": text, "answer": "1", "correct": True}
-        for id in "pq" for index, text in enumerate(TEXTS)
+        for id in "pq" for index, text in enumerate(texts)
     ]  # fmt: skip
-    path = tmp_path / "samples.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+@pytest.fixture
+def samples(tmp_path, monkeypatch):
+    """A file with the four texts, in a folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return write_samples(tmp_path / "samples.jsonl", TEXTS)
 
 
 def invoke(*arguments):
@@ -219,6 +223,7 @@ def test_kept_counts_never_answer_for_a_similarity_of_ones_own(own, monkeypatch)
     assert "own_similarities" not in counts.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_processes_import_it_themselves_and_one_that_dies_is_no_wait_for_ever(own):
     how = ["eval", "ucc", own, "--threshold", "0.5", "--k", "4", "--json"]
     one, two = (invoke(*how, "--similarity", NAME, *jobs) for jobs in ([], ["--jobs", "2"]))
@@ -227,3 +232,27 @@ def test_processes_import_it_themselves_and_one_that_dies_is_no_wait_for_ever(ow
     assert str(os.getpid()) not in {pid for pid, _ in calls()[2:]}
     result = runner.invoke(app, [*how, "--similarity", "own_similarities:dies", "--jobs", "2"])
     assert (result.exit_code, "2 processes that compare answers ended early" in result.stderr) == (1, True)
+
+
+@pytest.mark.slow
+def test_the_example_compares_answers_by_the_hidden_states_of_a_model(tmp_path, model, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("EMBEDDING_MODEL", str(model))
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.delitem(sys.modules, "examples.embedding_similarity", raising=False)
+    name, texts = "examples.embedding_similarity:cosine", ["3", "3 + 14", "27 - 3 * (4 + 5)", "81", "3 + 15"]
+    samples = write_samples(tmp_path / "samples.jsonl", texts)
+    rows = json.loads(invoke("eval", "ucc", samples, "--similarity", name, "--threshold", "1", "--json"))["rows"]
+    assert {row["similarity"] for row in rows if row["metric"] == "ucc@k"} == {name}
+    example = sys.modules["examples.embedding_similarity"]
+    monkeypatch.setattr(example, "BATCH_TEXTS", 2)  # so that texts are padded to those beside them
+    found = similarity_of_distinct(name, distinct(texts))
+    tokenizer, network = example.loaded()
+    alone = []
+    for text in sorted(texts):
+        with torch.no_grad():
+            states = network(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0].double().numpy()
+        alone.append(states.mean(axis=0) / np.linalg.norm(states.mean(axis=0)))
+    np.testing.assert_allclose(found, np.clip(np.array(alone) @ np.array(alone).T, 0, 1), atol=1e-5)
+    assert np.ptp(found) > 0.05
