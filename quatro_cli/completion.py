@@ -5,10 +5,18 @@ Each function loads only what knows the names. Paths are left to the shell, whic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 # Where commands put runs when they are not told otherwise.
 RUN_PATTERNS = ("runs/*", "runs/*/*", "sweeps/*/runs/*")
+
+
+def similarities(incomplete: str) -> list[str]:
+    """Similarities that come with the package, for the last of several names."""
+    from evals.similarity.catalogue import SIMILARITIES
+
+    return _as_last(incomplete, SIMILARITIES)
 
 
 def benchmarks(incomplete: str) -> list[str]:
@@ -20,6 +28,10 @@ def benchmarks(incomplete: str) -> list[str]:
         names = list(registry())
     except QuatroError:  # a broken quatro-benchmarks.toml: the command itself says what is wrong with it
         names = []
+    return _as_last(incomplete, names)
+
+
+def _as_last(incomplete: str, names: Iterable[str]) -> list[str]:
     before, comma, _ = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in names]
 

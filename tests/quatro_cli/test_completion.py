@@ -52,6 +52,11 @@ def test_benchmarks(offered, tmp_path):
     assert offered("quatro eval passk -b mat") == []  # the command itself will say what is wrong with the file
 
 
+def test_similarities(offered):
+    assert offered("quatro eval ucc f.jsonl --similarity tf") == ["tfidf"]
+    assert offered("quatro eval bias f.jsonl --similarity exact,ro") == ["exact,rouge-l"]
+
+
 def test_methods(offered):
     assert offered("quatro train quickstart -m g") == ["grpo", "gspo", "gmpo", "gpg"]
     assert offered("quatro config show quickstart -m qua") == ["quatro"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
 from quatro_cli.options import names, numbers, split, usage_error
 from quatro_cli.output import Bar, output
@@ -75,9 +76,11 @@ Out = Annotated[
 _WHICH = f"{SIMILARITIES}, or your own as module:function."
 Similarities = Annotated[
     str | None,
-    typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH),
+    typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities),
 ]
-Similarity = Annotated[str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH)]
+Similarity = Annotated[
+    str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH, autocompletion=completion.similarities)
+]
 _SAME = f"Two answers this similar are one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
     Files,
@@ -42,7 +43,10 @@ def similarity(
     similarity: Annotated[
         str | None,
         typer.Option(
-            "--similarity", metavar="NAME[,NAME]", help="As in `quatro eval ucc`. Default: all built in but exact."
+            "--similarity",
+            metavar="NAME[,NAME]",
+            help="As in `quatro eval ucc`. Default: all built in but exact.",
+            autocompletion=completion.similarities,
         ),
     ] = None,
     tokens: Tokens = None,
