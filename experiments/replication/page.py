@@ -132,7 +132,7 @@ def graded_page(results: Results, findings: Sequence[Finding]) -> str:
         "batch and rules are those of [replication.md](replication.md).",
         "",
         f"- Runs: {len(results.runs)} of `configs/sweeps/graded-reward.yaml`"
-        f"{f'; {missing} planned ones are not done' if missing else ''}.",
+        f"{f'; planned and not done: {missing}' if missing else ''}.",
         f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
         f"- Training: {training_seconds(results) / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
         f"- Verdicts: {counts}.",
