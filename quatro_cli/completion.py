@@ -51,11 +51,13 @@ def configs() -> list[str]:
 
 
 def sweeps() -> list[str]:
-    """Configurations and sweep files that come with the package."""
+    """Configurations and sweep files that come with the package, and sweeps below sweeps/."""
     from quatro.config import shipped_configs
 
     shipped = shipped_configs()
-    return [*shipped, *(path.stem for path in sorted(shipped["quickstart"].parent.glob("sweeps/*.yaml")))]
+    files = sorted(shipped["quickstart"].parent.glob("sweeps/*.yaml"))
+    begun = sorted(Path().glob("sweeps/*/sweep.yaml"))
+    return [*shipped, *(path.stem for path in files), *(path.parent.as_posix() for path in begun)]
 
 
 def runs() -> list[str]:

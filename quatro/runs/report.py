@@ -270,8 +270,8 @@ def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[Repor
     trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config_file]
     if not any(run.metrics for run in runs):
         run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
-        resumed, swept = f"`quatro train {run} --resume`", "the `quatro sweep` command once more"
-        hints["training"] = swept if any(map(is_sweep, paths)) else resumed
+        sweep = next((shlex.quote(str(path)) for path in paths if is_sweep(path)), None)
+        hints["training"] = f"`quatro sweep {sweep}`" if sweep else f"`quatro train {run} --resume`"
     if trained and not any(run.samples for run in runs):  # what was only imported cannot be sampled
         place, first = next(((p, r) for p, r in trained if r.metrics), trained[0])
         benchmark = EMBEDDED_MODELS.get(first.config.get("model", "").strip('"'), "math500")

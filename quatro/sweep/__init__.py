@@ -6,6 +6,7 @@ from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
+from quatro.sweep.recorded import find_begun, read_plan
 from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
 from quatro.sweep.submit import SlurmOptions, SubmissionKind, write_submission
@@ -24,6 +25,7 @@ __all__ = [
     "SweepProgress",
     "SweptRun",
     "all_points",
+    "find_begun",
     "find_sweep",
     "flip_results",
     "is_sweep",
@@ -33,6 +35,7 @@ __all__ = [
     "parse_axis",
     "plan_sweep",
     "read_evaluation",
+    "read_plan",
     "read_sweep",
     "require_sweep",
     "run_sweep",

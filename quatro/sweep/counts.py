@@ -184,7 +184,7 @@ def flip_results(
         config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
         base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         if base is None:
-            raise DataError(f"{folder}: the base was not sampled; repeat the sweep's command with --eval")
+            raise DataError(f"{folder}: the base was not sampled; add it with `quatro sweep {folder} --eval NAME`")
         return flip_rows(group, base, tag)
 
     return _by_setting(folder, cell, [chosen_tag(folder, chosen_runs(folder, cell), top_p, temperature)], rows_at)

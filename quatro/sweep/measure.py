@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import UsageError
 from quatro.registry import ENGINES
@@ -42,6 +43,11 @@ class SweepEvaluation:
             if not values or len(set(values)) < len(values) or not all(0 < value <= most for value in values):
                 shown = ",".join(f"{value:g}" for value in values)
                 raise UsageError(f"{option} {shown}: expected different numbers {'in ' if most == 1 else ''}{example}")
+
+    def recorded(self) -> dict[str, Any]:
+        """As the block `evaluation` of a sweep file; a file of problems is found from any folder."""
+        names = [os.path.abspath(name) if os.path.isfile(name) else name for name in self.benchmarks]
+        return {"benchmarks": names, "n": self.n, "temperature": self.temperatures, "top_p": self.top_ps}
 
     @property
     def tags(self) -> list[Tag]:

@@ -160,7 +160,7 @@ def chosen_runs(folder: Path, cell: str | None) -> list[SweptRun]:
     """
     runs, _ = read_sweep(folder)
     if not runs:
-        raise DataError(f"{folder}: no run of this sweep is done yet; repeat the sweep's command to go on")
+        raise DataError(f"{folder}: no run of this sweep is done yet; `quatro sweep {folder}` goes on with it")
     cells = list(dict.fromkeys(run.cell for run in runs))
     if cell is None:
         return runs

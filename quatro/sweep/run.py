@@ -80,7 +80,7 @@ def run_sweep(
     folder.mkdir(parents=True, exist_ok=True)
     lock = RunLock(folder)
     try:
-        write_plan(plan, folder)
+        write_plan(plan, folder, evaluation)
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
@@ -111,8 +111,8 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
     return PointOutcome(point, status, measured=numbers)
 
 
-def write_plan(plan: SweepPlan, folder: Path) -> None:
-    """sweep.yaml and one configuration file a point.
+def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None = None) -> None:
+    """sweep.yaml, which says what is measured too, and one configuration file a point.
 
     Raises:
         UsageError: a point of that name was planned with another configuration.
@@ -120,26 +120,30 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
     for name in ("configs", "logs", "runs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for point in plan.points:
-        path = config_file(folder, point)
+        path = config_file(folder, point.name)
         if path.exists() and load_config(path) != point.config:
             raise UsageError(
                 f"{path} holds another configuration than the one asked for; name another folder with -o, "
                 f"or compare them with `quatro config diff`"
             )
     for point in plan.points:
-        write_text(config_file(folder, point), config_to_yaml(point.config))
+        write_text(config_file(folder, point.name), config_to_yaml(point.config))
     lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
     for point in plan.points:
         lines.append(f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n")
     if any(point.cell for point in plan.points):
         lines.append("cells:\n")
         lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in plan.points]
+    if plan.num_collapsed:
+        lines.append(f"num_collapsed: {plan.num_collapsed}\n")
+    if evaluation is not None:
+        lines.append(f"evaluation: {json.dumps(evaluation.recorded())}\n")
     write_text(folder / SWEEP, "".join(lines))
 
 
-def config_file(folder: Path, point: Point) -> Path:
+def config_file(folder: Path, point: str) -> Path:
     """The file with the whole configuration of a point."""
-    return folder / "configs" / f"{point.name}.yaml"
+    return folder / "configs" / f"{point}.yaml"
 
 
 @dataclass
@@ -218,7 +222,7 @@ class _Sweep:
                 return
             has_begun = (run / "config.yaml").exists()  # written last: without it nothing has begun
             self._say(point, "resumes" if has_begun else "trains")
-            own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point)), "-o", str(run)]
+            own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
             command = launched([*self.train_command, *own], point.config.processes or 1)
             code = self.children.run(command, _log(self.folder, point), slot, is_first=True)
             # A child of a killed sweep may have been about to take the lock when this one looked.

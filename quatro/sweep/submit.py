@@ -53,13 +53,13 @@ def write_submission(
 ) -> tuple[Path, int]:
     """The script to start and the number of commands it runs: points that are not done, and bases.
 
-    Each command begins or resumes its run and samples it. Repeat the sweep's command afterwards: it measures the
+    Each command begins or resumes its run and samples it. `quatro sweep FOLDER` afterwards measures the
     samples and writes the summary.
 
     Raises:
         UsageError: as `quatro.sweep.run.write_plan`.
     """
-    write_plan(plan, folder)
+    write_plan(plan, folder, evaluation)
     points = [point for point in all_points(plan, evaluation) if status_of(point, folder, evaluation).status != "done"]
     commands = folder / "commands.txt"
     write_text(commands, "".join(f"{point_command(point, folder, evaluation)}\n" for point in points))
@@ -84,7 +84,7 @@ def point_command(point: Point, folder: Path, evaluation: SweepEvaluation | None
         if (processes := point.config.processes or 1) > 1:
             program = ["torchrun", "--standalone", *torchrun_options(processes), "-m", "quatro_cli"]
         resume = shlex.join([*program, "train", str(run), "--resume"])
-        begin = shlex.join([*program, "train", str(config_file(folder, point)), "-o", str(run)])
+        begin = shlex.join([*program, "train", str(config_file(folder, point.name)), "-o", str(run)])
         is_done = f'grep -q \'"status": "done"\' {done} 2>/dev/null'
         steps.append(f"{{ {is_done} || if [ -f {begun} ]; then {resume}; else {begin}; fi; }}")
     if evaluation is not None:

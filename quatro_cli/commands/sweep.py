@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 ConfigOrSweep = Annotated[
     str,
     typer.Argument(
-        metavar="CONFIG|SWEEP",
-        help="A configuration with -g, or a sweep file; both also by the name that comes with quatro.",
+        metavar="CONFIG|SWEEP|DIR",
+        help="A configuration with -g or a sweep file, also by name, or a sweep's folder.",
         autocompletion=completion.sweeps,
     ),
 ]
@@ -59,7 +59,7 @@ Out = Annotated[
 ]
 RunsAtATime = Annotated[
     int | None,
-    typer.Option("--jobs", metavar="N", min=1, help="Runs at a time; they share the CPU threads. Default: 1."),
+    typer.Option("--jobs", metavar="N", min=1, help="Runs at a time, which share the threads. Default: 1."),
 ]
 Gpus = Annotated[
     str,
@@ -70,7 +70,7 @@ Evaluate = Annotated[
     typer.Option(
         "--eval",
         metavar="NAME[,NAME]|all",
-        help="Sample every run, and the base model once, on these benchmarks, and measure; all: the paper's.",
+        help="Sample and measure every run, and the base model once, on these; all: the paper's.",
         autocompletion=completion.benchmarks,
     ),
 ]
@@ -116,25 +116,31 @@ def sweep(
 ) -> None:
     """Train every point of a grid of settings.
 
-    The same command again runs only what is missing or failed. Results are in summary.csv, means over seeds in
-    summary-seeds.csv. The exit code is 6 if a run failed. An axis over method.name replaces the method block, and an
-    axis method.X counts only for methods that have X.
+    The same command again, or the sweep's folder DIR alone, runs only what is missing or failed. Results are in
+    summary.csv, means over seeds in summary-seeds.csv. The exit code is 6 if a run failed. An axis over method.name
+    replaces the method block; method.X counts only for methods that have X.
 
     \b
     Examples:
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
-      quatro sweep paper-small --jobs 2 --dry-run
+      quatro sweep sweeps/quickstart --jobs 2 --dry-run
     """
-    from quatro.sweep import SlurmOptions, all_points, status_of, sweep_cost
+    from quatro.runs.points import SWEEP
+    from quatro.sweep import SlurmOptions, all_points, find_begun, find_sweep, status_of, sweep_cost
+    from quatro.sweep.measure import BASE_CELL
 
     if submit not in (None, "slurm", "local"):
         raise usage_error(f"--submit {submit}: expected slurm or local")
     if submit != "slurm" and (time or partition):
         raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
-    plan = _plan(config, grid, settings=settings, seeds=seeds, method=method)
-    evaluation = _evaluation(config, plan, evaluate, eval_n, eval_temperature, eval_top_p)
-    folder = out or Path("sweeps") / plan.name
+    begun = find_begun(config)
+    plan = _plan(begun or config, grid, settings=settings, seeds=seeds, method=method, out=out)
+    folder = begun or out or Path("sweeps") / plan.name
+    file = begun / SWEEP if begun else find_sweep(config)
+    evaluation = _evaluation(file, plan, evaluate, eval_n, eval_temperature, eval_top_p)
+    if begun and evaluation is None and (begun / BASE_CELL).is_dir():
+        raise usage_error(f"{begun} was measured, and it is not recorded how; add --eval and its like as before")
     if dry_run:
         points = all_points(plan, evaluation)
         outcomes = [status_of(point, folder, evaluation) for point in points]
@@ -152,11 +158,24 @@ def sweep(
     _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
 
 
-def _plan(config: str, grid: list[str], *, settings: list[str], seeds: str, method: str | None) -> SweepPlan:
-    from quatro.sweep import find_sweep, load_sweep, parse_axis, plan_sweep
+def _plan(
+    config: str | Path, grid: list[str], *, settings: list[str], seeds: str, method: str | None, out: Path | None
+) -> SweepPlan:
+    """The plan of a sweep that was begun, which is a path, or of a configuration or sweep file."""
+    from quatro.config import find_config
+    from quatro.sweep import find_sweep, load_sweep, parse_axis, plan_sweep, read_plan
 
+    if isinstance(config, Path):
+        given = (("-g", grid), ("--seeds", seeds), ("-m", method), ("-s", settings), ("-o", out))
+        if ignored := [name for name, value in given if value]:
+            raise usage_error(
+                f"{config} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}, or begin "
+                "another one from its configuration, in another folder"
+            )
+        return read_plan(config)
     path = find_sweep(config)
     if path is None:
+        find_config(config)
         if not grid and not seeds:
             raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
         axes = [parse_axis(text) for text in grid]
@@ -199,13 +218,13 @@ def _run(
     _show(plan, folder, outcomes, json=json)
     output.info(f"results: {folder / 'summary.csv'}, over seeds: {folder / 'summary-seeds.csv'}")
     if stop.requested:
-        output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; the same command goes on")
+        output.warn(f"stopped by {stop.signal.name if stop.signal else 'request'}; `quatro sweep {folder}` goes on")
         raise typer.Exit(stop.exit_code)
     failed = [outcome for outcome in outcomes if outcome.status != "done"]
     if failed:
         raise PartialFailureError(
             f"{len(failed)} of {len(outcomes)} runs are not done; their logs are in {folder / 'logs'}; "
-            "the same command runs only these"
+            f"`quatro sweep {folder}` runs only these"
         )
 
 
@@ -225,9 +244,7 @@ def _submit(
         output.info("every point is done: there is nothing to submit")
         return
     how = "sbatch" if kind == "slurm" else "bash"
-    output.info(
-        f"{num_commands} commands; run `{how} {path}`. The same sweep without --submit then writes the summary."
-    )
+    output.info(f"{num_commands} commands; run `{how} {path}`. `quatro sweep {folder}` then writes the summary.")
 
 
 def _gpus(text: str, jobs: int | None) -> list[str]:
@@ -242,14 +259,18 @@ def _gpus(text: str, jobs: int | None) -> list[str]:
 
 
 def _evaluation(
-    config: str, plan: SweepPlan, benchmarks: str | None, n: int | None, temperature: str | None, top_p: str | None
+    file: Path | None,
+    plan: SweepPlan,
+    benchmarks: str | None,
+    n: int | None,
+    temperature: str | None,
+    top_p: str | None,
 ) -> SweepEvaluation | None:
-    """What the options say, and where they say nothing the sweep file."""
+    """What the options say, and where they say nothing the sweep file, or what the sweep's folder records."""
     from evals.results.paper import BENCHMARKS, CODE_BENCHMARKS
-    from quatro.sweep import SweepEvaluation, find_sweep, read_evaluation
+    from quatro.sweep import SweepEvaluation, read_evaluation
 
-    path = find_sweep(config)
-    in_file = read_evaluation(path) if path is not None else {}
+    in_file = read_evaluation(file) if file is not None else {}
     names = split([benchmarks]) if benchmarks is not None else in_file.get("benchmarks", [])
     if not names:
         given = (("--eval-n", n), ("--eval-temperature", temperature), ("--eval-top-p", top_p))

@@ -129,6 +129,48 @@ def test_a_shipped_sweep_is_planned_by_name(tmp_path):
     assert {point["cell"] for point in document["points"]} == {"base", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"}
 
 
+def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
+    grid = ["-g", "method.name=quatro,gspo", "-g", "method.delta=0.1,0.01", "-s", "steps=3", "--submit", "local"]
+    measure = ["--eval", "countdown", "--eval-n", "4", "--eval-top-p", "1,0.7"]
+    command, folder = ["sweep", "quickstart", *grid, *measure], tmp_path / "s"
+    assert runner.invoke(app, [*command, "-o", str(folder)]).exit_code == 0
+    begun = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    for name in (folder, folder / "sweep.yaml"):
+        again = runner.invoke(app, ["sweep", str(name), "--submit", "local"])
+        assert again.exit_code == 0, again.output
+        assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == begun
+    planned, goes_on = (
+        runner.invoke(app, [*words, "--dry-run", "--json"]).stdout
+        for words in ([*command, "-o", str(folder)], ["sweep", str(folder)])
+    )
+    assert json.loads(goes_on) == json.loads(planned)
+
+    assert runner.invoke(app, ["sweep", str(folder), "--eval-n", "8", "--submit", "local"]).exit_code == 0
+    assert '"n": 8, "temperature": [1.0], "top_p": [1.0, 0.7]' in (folder / "sweep.yaml").read_text(encoding="utf-8")
+
+
+def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
+    folder = tmp_path / "s"
+    assert (
+        runner.invoke(app, ["sweep", "quickstart", "--seeds", "0,1", "--submit", "local", "-o", str(folder)]).exit_code
+        == 0
+    )
+
+    def refused(*words: str, code: int = 2) -> str:
+        result = runner.invoke(app, ["sweep", str(folder), *words, "--dry-run"])
+        assert result.exit_code == code, result.output
+        return result.stderr
+
+    said = refused("-g", "method.delta=0.1", "-s", "steps=3", "-o", str(tmp_path / "t"))
+    assert "goes on as it was planned; leave out -g and -s and -o" in said
+    assert "leave out --seeds and -m" in refused("--seeds", "2", "-m", "gspo")
+    (folder / "base").mkdir()  # as an earlier version left it, which did not record how it measured
+    assert "add --eval and its like" in refused()
+    (folder / "configs/seed=1.yaml").unlink()
+    assert "configs/seed=1.yaml is missing" in refused("--eval", "countdown", code=4)
+
+
 def test_a_sweep_is_written_for_a_cluster_instead_of_run(tmp_path):
     folder = tmp_path / "s"
     arguments = ["sweep", "quickstart", "--seeds", "0,1", "--submit", "slurm", "--jobs", "4", "-o", str(folder)]
