@@ -61,6 +61,16 @@ class RunsBeside:
     samples: Sequence[Comparison]
     notes: Sequence[str]
 
+    @property
+    def tags(self) -> list[str]:
+        """Folders of samples that were compared."""
+        return list(dict.fromkeys(Path(found.a).name for found in self.samples))
+
+    def compared(self, tag: str) -> list[Comparison | None]:
+        """How the samples of each run but the first compare with those of the first."""
+        by_run = {Path(found.b).parents[1]: found for found in self.samples if Path(found.b).name == tag}
+        return [by_run.get(run.path) for run in self.runs[1:]]
+
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
 

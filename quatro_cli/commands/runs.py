@@ -15,7 +15,7 @@ from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
-    from quatro.runs.comparing import LastIterations
+    from quatro.runs.comparing import LastIterations, RunsBeside
     from quatro.runs.summary import RunSummary
 
 app = App()
@@ -138,7 +138,6 @@ def compare(
       quatro runs compare runs/* --json
     """
     from quatro.runs.comparing import compare_runs
-    from quatro_cli.commands.eval.tables import show_comparison
 
     if len(runs) < 2:
         raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")
@@ -160,8 +159,9 @@ def compare(
     ]
     if rows:
         output.table("evaluation during training", ["metric", *found.names], rows)
-    for comparison in found.samples:
-        show_comparison(comparison)
+    for tag in found.tags:
+        title = f"samples/{tag}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
+        output.table(title, ["benchmark", "k", *found.names], _sample_rows(found, tag))
     output.warn(*found.notes)
 
 
@@ -285,6 +285,16 @@ def prune(
     if failed:
         raise PartialFailureError("\n".join(failed))
     output.info(f"{number} removed, {total} freed")
+
+
+def _sample_rows(found: RunsBeside, tag: str) -> list[list[object]]:
+    sides = found.compared(tag)
+    first = next(side for side in sides if side is not None)
+    rows: list[list[object]] = [[row.benchmark, row.k, f"{100 * row.a:.1f}"] for row in first.rows]
+    for side in sides:
+        for cells, row in zip(rows, side.rows if side is not None else [None] * len(rows), strict=True):
+            cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
+    return rows
 
 
 def _counted(things: Sequence[object], name: str) -> str:

@@ -151,7 +151,9 @@ def test_runs_are_compared_by_settings_last_iterations_and_evaluation(pair: tupl
     assert document["evaluation"]["best"] == {"eval/pass@1": [{"value": 0.5, "step": 8}, None]}
 
 
-def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(pair: tuple[Path, Path]) -> None:
+def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
     a, b = pair
     add_samples(a, "T1-p1", [False] * 20)
     add_samples(b, "T1-p1", [True] * 20)
@@ -167,8 +169,12 @@ def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(pai
     (note,) = document["notes"]
     assert "T1-p0.7" in note
     assert "has no grade; grade the samples with `quatro eval grade`" in note
-    shown = quatro("runs", "compare", a, b)
-    assert "95 % interval" in shown.stdout
+    shown = quatro("runs", "compare", a, make_run(tmp_path / "unsampled"), b)
+    assert [line.split() for line in shown.stdout.splitlines()][-3:] == [
+        ["benchmark", "k", "a", "unsampled", "b"],
+        ["countdown", "1", "0.0", "-", "50.0", "[+50.0,", "+50.0]"],
+        ["countdown", "2", "0.0", "-", "100.0", "[+100.0,", "+100.0]"],
+    ]
     assert "has no grade" in shown.stderr
 
 
