@@ -256,7 +256,11 @@ def prune(
     found = {run.path.resolve(): run for path in paths or [Path("runs")] for run in list_runs(path)}
     plans, left = [], Counter[str]()
     for run in found.values():
-        plan = removing.plan_pruning(run, keep=keep)
+        try:
+            plan = removing.plan_pruning(run, keep=keep)
+        except QuatroError as error:  # the other runs are not to wait for it
+            output.warn(str(error))
+            plan = "unreadable"
         if isinstance(plan, str):
             left[plan] += 1
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,13 @@ def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoin
     (saved / "checkpoints").rename(saved / "elsewhere")
     (saved / "checkpoints").symlink_to(saved / "elsewhere")
     assert "1 with checkpoints behind symbolic links" in quatro("runs", "prune", saved, "--yes").stderr
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved: Path) -> None:
+    shutil.copytree(saved, saved.with_name("damaged"))
+    metrics = saved.with_name("damaged") / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().replace(b"{", b"[", 1))
+    pruned = quatro("runs", "prune", saved.parent, "--yes")
+    assert pruned.exit_code == 0
+    assert "left alone: 1 unreadable, 1 interrupted" in pruned.stderr
+    assert (checkpoints(saved), checkpoints(metrics.parent)) == ([2, 5], [1, 2, 3, 4, 5])
