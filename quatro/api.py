@@ -28,13 +28,14 @@ from evals import estimators
 from evals.clustering import cluster, cluster_sizes
 from evals.errors import UsageError
 from evals.estimators import Floats
+from evals.files.own_code import also_from
 from evals.results.document import Result, read_result
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
+from quatro.runs.status import read_environment
 from quatro.runs.summary import RunSummary, describe_run
 from quatro.sample import draw_samples
-from quatro.train_run import train_run
 from quatro.types import Observer
 
 if TYPE_CHECKING:
@@ -91,21 +92,26 @@ def fine_tune(
     """
     from quatro.launch.dry_run import describe
     from quatro.launch.preflight import is_finished
-    from quatro.launch.prepare import prepare
+    from quatro.launch.prepare import check_processes, prepare
     from quatro.launch.sizes import fix_sizes
     from quatro.processes.launcher import launched
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, refuse_occupied
+    from quatro.train import train
 
     if launched().size > 1:
         raise UsageError("fine_tune trains in one process; start several with `torchrun ... -m quatro_cli train`")
-    wanted, path = _config(config, overrides), Path(out)
+    path = Path(out)
     goes_on = resume and (path / "config.yaml").is_file()
+    if goes_on:
+        also_from(read_environment(path).get("folder"))  # where code of the user's own lay when the run began
+    wanted = _config(config, overrides)
     if goes_on:
         wanted = _as_there(path, wanted)
         if is_finished(path, wanted):
             return describe_run(path)
     else:
+        check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
         refuse_occupied(path)
     with closing(prepare(wanted)) as prepared:
         if not goes_on:
@@ -113,7 +119,7 @@ def fine_tune(
         describe(prepared)  # whatever the run can be refused for is refused before it has a folder
         run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, prepared.config, argv=sys.argv)
         with run, StopRequest(notify=logger.warning) as stop:
-            train_run(run, observer=observer, stop=stop, prepared=prepared)
+            train(run.config, run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
         raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
     return describe_run(path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from quatro.config import Config
 from quatro.launch.prepare import Prepared
+from quatro.launch.recording import recorded
 from quatro.launch.saving import restore, save
 from quatro.loop.audit import audits
 from quatro.loop.best import bests, ends_early, is_best
@@ -41,12 +42,27 @@ def train(
 
     Training goes on from the newest checkpoint of ``run``, if there is one, until ``config.steps`` iterations are
     finished, `early_stop` ends the run, or a ``stop`` is requested of any rank; then it saves. If no iteration was
-    finished, the metrics are ``step`` alone. ``observer`` is called with the metrics of each iteration.
+    finished, the metrics are ``step`` alone. ``observer`` is called with the metrics of each iteration. status.json
+    and log.txt are those of `quatro train` (`launch/recording.py`), whoever calls this.
 
     Raises:
         DivergedError: a loss, gradient or reward is not finite (with `on_nonfinite: stop`).
     """
-    parts, position = restore(config, run, world or World(), stop, prepared)
+    stop = stop or StopRequest()  # it also says whether another rank was asked to stop
+    with recorded(run, observer) as observer:
+        metrics = _iterations(config, run, observer, stop, world or World(), prepared)
+        step = int(metrics["step"])
+        if step == config.steps or run.ended_early:
+            run.set_status("done", step=step, reason=run.ended_early)
+        else:
+            run.set_status("interrupted", step=step, reason=stop.signal.name if stop.signal else "asked to stop")
+    return metrics
+
+
+def _iterations(
+    config: Config, run: RunDir, observer: Observer | None, stop: StopRequest, world: World, prepared: Prepared | None
+) -> Metrics:
+    parts, position = restore(config, run, world, stop, prepared)
     metrics: Metrics = {"step": float(position.step)}
     with contextlib.closing(parts), contextlib.closing(Evaluation(parts)) as evaluation:
         parts.engine.sync(parts.policy.named_weights)

@@ -222,7 +222,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, is_abandoned
-    from quatro.train_run import train_run
+    from quatro.train import train
     from quatro_cli.training_view import TrainingView
 
     config = prepared.config
@@ -241,7 +241,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
             def show(metrics: Mapping[str, float]) -> None:
                 screen.update(view.panel(metrics))
 
-            return stop, train_run(run, observer=show, stop=stop, world=world, prepared=prepared)
+            return stop, train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
 
 
 def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:

@@ -23,7 +23,6 @@ from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
 from quatro.runs.status import read_status
 from quatro.train import train
-from quatro.train_run import train_run
 from quatro.types import Prompt, Sampling
 from quatro_cli.app import app
 
@@ -156,7 +155,7 @@ def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, b
     before = {**read_status(further), "status": "done"}
     write_json(further / "status.json", before)
     with RunDir.open(further) as opened, pytest.raises(DataError, match="the reference model changed"):
-        train_run(opened)
+        train(opened.config, opened)
     assert read_status(further) == before  # refused, and otherwise as it was
 
 

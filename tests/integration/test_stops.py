@@ -23,7 +23,6 @@ from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.directory import RunDir
 from quatro.runs.status import read_status
 from quatro.train import train
-from quatro.train_run import train_run
 
 RECIPE_SECONDS = 240  # a child process that takes longer is stuck
 
@@ -249,10 +248,10 @@ def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path
             seen.append((read_status(run.path)["status"], read_status(run.path)["step"]))
 
         with stop_after_updates(11) as stop:  # an iteration has 4
-            train_run(run, observer=look, stop=stop)
+            train(run.config, run, observer=look, stop=stop)
         assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("interrupted", 2)
     with RunDir.open(tmp_path / "run") as run:
-        assert train_run(run, observer=look)["step"] == 3
+        assert train(run.config, run, observer=look)["step"] == 3
         assert (read_status(run.path)["status"], read_status(run.path)["step"]) == ("done", 3)
     assert seen == [("running", 1), ("running", 2), ("running", 3)]
 

@@ -27,7 +27,6 @@ from quatro.rollout.transformers import TransformersEngine
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
 from quatro.train import train
-from quatro.train_run import train_run
 
 
 def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -248,7 +247,7 @@ def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monk
 def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):
     overrides = [*settings, "inner_updates=1", "minibatch_prompts=4", "steps=1"]
     with RunDir.create(tmp_path / "run", load_config("quickstart", overrides=overrides)) as run:
-        train_run(run)
+        train(run.config, run)
     assert "delta cannot act" in caplog.text
 
 

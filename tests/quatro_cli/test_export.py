@@ -18,11 +18,11 @@ runner = CliRunner()
 @pytest.fixture
 def run(tmp_path: Path, tiny_config: Callable[..., Config]) -> Path:
     from quatro.runs.directory import RunDir
-    from quatro.train_run import train_run
+    from quatro.train import train
 
     path = tmp_path / "run"
     with RunDir.create(path, tiny_config("steps=2")) as opened:
-        train_run(opened)
+        train(opened.config, opened)
     return path
 
 

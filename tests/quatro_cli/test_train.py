@@ -189,10 +189,10 @@ def test_fewer_processes_than_the_configuration_is_made_for_are_refused(settings
 def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch):
     from evals.errors import DivergedError
 
-    def diverge(config, run, **options):
+    def diverge(position, parts, evaluation, run):
         raise DivergedError("iteration 1: loss is not finite")
 
-    monkeypatch.setattr("quatro.train.train", diverge)
+    monkeypatch.setattr("quatro.train.iteration", diverge)
     run = tmp_path / "run"
     result = runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])
     assert result.exit_code == 5

@@ -32,7 +32,6 @@ from quatro.rollout.decoding import Decoding
 from quatro.runs.directory import RunDir
 from quatro.runs.followed import FollowedRun
 from quatro.train import train
-from quatro.train_run import train_run
 from quatro_cli import errors
 
 deepspeed.WHOLE_ELEMENTS = 0
@@ -167,7 +166,7 @@ def work(job: Mapping[str, Any], world: World) -> None:
         if world.is_first:
             with RunDir.open(path) if is_resumed else RunDir.create(path, config) as run:
                 world.barrier("the run directory")
-                train_run(run, observer=watch, stop=None if is_deaf else stop, world=world)
+                train(run.config, run, observer=watch, stop=None if is_deaf else stop, world=world)
         else:
             world.barrier("the run directory")
             train(config, FollowedRun(path, config), stop=stop, world=world)

@@ -24,7 +24,7 @@ from quatro.processes.launcher import Launch
 from quatro.processes.world import World
 from quatro.rollout.prompts import PromptSet
 from quatro.runs.directory import RunDir
-from quatro.train_run import train_run
+from quatro.train import train
 from quatro.types import Prompt
 from quatro_cli.app import app
 
@@ -206,7 +206,7 @@ def test_the_dry_run_shows_them_and_a_new_run_says_them(tiny_config, tmp_path, m
 def test_a_run_of_an_earlier_version_says_no_numbers_and_goes_on_with_the_constants(tiny_config, tmp_path, monkeypatch):
     run = tmp_path / "run"
     with RunDir.create(run, tiny_config("steps=1")) as made:
-        train_run(made)
+        train(made.config, made)
     monkeypatch.setattr("quatro.launch.sizes.total_bytes", None)  # nobody may ask
     longer = [config_to_yaml(tiny_config(f"steps={steps}")) for steps in (2, 3)]
     (run / "config.yaml").write_text(longer[0], encoding="utf-8")

@@ -182,7 +182,7 @@ def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(
     rel: float,
 ) -> None:
     pytest.importorskip("torch")
-    from quatro.train_run import train_run
+    from quatro.train import train
 
     run, stop, seen = tmp_path / "run", StopRequest(), []
 
@@ -192,10 +192,10 @@ def test_a_real_run_that_is_interrupted_and_continued_is_recorded_in_full(
             stop.request()
 
     with RunDir.create(run, tiny_config(setting)) as opened:
-        train_run(opened, observer=ask_at_two, stop=stop)
+        train(opened.config, opened, observer=ask_at_two, stop=stop)
     assert_same(read(run), recorded(run), rel=rel)
     with RunDir.open(run) as opened:
-        train_run(opened)
+        train(opened.config, opened)
     assert seen == [1, 2]
     assert sorted(read(run)["reward/mean"]) == [1, 2, 3, 4]
     assert_same(read(run), recorded(run), rel=rel)

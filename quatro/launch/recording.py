@@ -1,0 +1,87 @@
+"""What a run tells of itself while it is trained: status.json, log.txt, warnings, trackers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from evals.errors import DataError, MissingError, QuatroError, UsageError
+from evals.files.whole import write_json
+from quatro.launch.health import Watch, startup_warnings
+from quatro.runs.directory import RunDir
+from quatro.runs.followed import FollowedRun
+from quatro.runs.status import read_status
+from quatro.runs.trackers import Trackers, observers
+from quatro.types import Observer
+
+
+@contextlib.contextmanager
+def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None]:
+    """What is to observe the training of ``run`` inside this context: ``observer``, health warnings and trackers.
+
+    status.json says `running`, and `failed` or `interrupted` with the reason if an exception leaves the context; the
+    last status of a training that comes to its end is its own to set. log.txt gets what is logged. Of a run that
+    another rank writes to, nothing is recorded.
+    """
+    if isinstance(run, FollowedRun):
+        yield observer
+        return
+    before, num_bytes = read_status(run.path), run.metrics_bytes
+    with _logged(run) as log:
+        try:
+            run.set_status("running")
+            for warning in startup_warnings(run.config):
+                logging.getLogger("quatro").warning(warning)
+            with Trackers(run) as trackers:
+                watch = Watch(run.config, run.path / "rollouts")
+                yield observers(watch, partial(_log_evaluation, log), trackers, observer)
+            if run.ended_early:
+                logging.getLogger("quatro").warning("%s", run.ended_early)
+        except (KeyboardInterrupt, SystemExit) as error:
+            with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
+                run.set_status("interrupted", reason=type(error).__name__)
+            raise
+        except Exception as error:
+            # For log.txt only: the caller prints the error.
+            text = "the run ended with an error"
+            log.handle(logging.LogRecord("quatro", logging.ERROR, __file__, 0, text, (), sys.exc_info()))
+            reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
+            # A refused resume has changed nothing: the run keeps its status.
+            is_refused = isinstance(error, UsageError | DataError | MissingError) and run.metrics_bytes == num_bytes
+            with contextlib.suppress(OSError):
+                if is_refused and before.get("status") in ("done", "interrupted"):
+                    write_json(run.path / "status.json", before)
+                else:
+                    run.set_status("failed", reason=reason)
+            raise
+
+
+@contextlib.contextmanager
+def _logged(run: RunDir) -> Iterator[logging.Handler]:
+    """The handler that writes log.txt; it gets the same lines whether or not a program has set up logging.
+
+    Where nothing else takes them, warnings go to stderr too, as they would without log.txt.
+    """
+    logger, handler, level = logging.getLogger("quatro"), run.log_handler(), logging.getLogger("quatro").level
+    others = [] if logger.hasHandlers() or logging.lastResort is None else [logging.lastResort]
+    for one in (handler, *others):
+        logger.addHandler(one)
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    try:
+        yield handler
+    finally:
+        logger.setLevel(level)
+        for one in (handler, *others):
+            logger.removeHandler(one)
+        handler.close()
+
+
+def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
+    """A line for log.txt; the terminal shows evaluations by itself."""
+    found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("eval/")]
+    if found:
+        text = f"iteration {int(metrics['step'])}: {', '.join(found)}"
+        log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, text, (), None))

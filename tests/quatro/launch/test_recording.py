@@ -1,0 +1,89 @@
+"""A run tells the same of itself whether the command trained it or Python did."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import quatro
+from evals.errors import UsageError
+from quatro.config import Config, config_to_yaml
+from quatro.processes.stop import StopRequest
+from quatro.runs.directory import RunDir
+from quatro.runs.summary import describe_run
+from quatro.train import train
+from quatro_cli.app import app
+
+
+def told(run: Path) -> tuple[dict[str, Any], list[str]]:
+    """The run's status and log.txt, without the times."""
+    status = json.loads((run / "status.json").read_text(encoding="utf-8"))
+    log = (run / "log.txt").read_text(encoding="utf-8")
+    return {key: status[key] for key in ("status", "reason", "step", "steps")}, re.findall(
+        "^[-0-9]+ .{12} (.*)$", log, 8
+    )
+
+
+def test_a_run_trained_in_python_tells_what_the_command_tells(
+    tiny_config: Callable[..., Config],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As in a program that has not set up logging; pytest and the commands of other tests have.
+    for key, value in {"handlers": [], "propagate": False, "level": logging.NOTSET}.items():
+        monkeypatch.setattr(logging.getLogger("quatro"), key, value)
+    config = tiny_config("steps=2", "eval.every=1", "eval.benchmark=countdown", "eval.n=1")
+    config = config.with_sizes(config.sizes)
+    (tmp_path / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    quatro.fine_tune(config, tmp_path / "api")
+    assert "no prompt had responses with different rewards" in capsys.readouterr().err
+    with RunDir.create(tmp_path / "train", config) as run:
+        train(config, run)
+    assert CliRunner().invoke(app, ["train", str(tmp_path / "config.yaml"), "-o", str(tmp_path / "cli")]).exit_code == 0
+    status, log = told(tmp_path / "cli")
+    assert status == {"status": "done", "reason": None, "step": 2, "steps": 2}
+    assert any("iteration 2: eval/pass@1" in line for line in log)
+    assert told(tmp_path / "api") == told(tmp_path / "train") == (status, log)
+
+    for name, go_on in (("cli", "--resume"), ("api", None)):
+        path = tmp_path / name
+        shutil.rmtree(path / "checkpoints/step-000002")
+        if go_on is None:
+            quatro.fine_tune(config, path, resume=True)
+        else:
+            assert CliRunner().invoke(app, ["train", str(path), go_on]).exit_code == 0
+    assert told(tmp_path / "api") == told(tmp_path / "cli")
+    assert any("going on from step-000001" in line for line in told(tmp_path / "api")[1])
+
+
+def test_a_training_in_python_that_does_not_come_to_its_end_says_why(
+    tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    def fail(metrics: Any) -> None:
+        raise RuntimeError("no room")
+
+    config, path = tiny_config("steps=2"), tmp_path / "run"
+    with RunDir.create(path, config) as run, pytest.raises(RuntimeError):
+        train(config, run, observer=fail)
+    assert (describe_run(path).status, describe_run(path).reason) == ("failed", "RuntimeError: no room")
+    assert "RuntimeError: no room" in (path / "log.txt").read_text(encoding="utf-8")
+    stop = StopRequest()
+    with RunDir.create(tmp_path / "other", config) as run:
+        train(config, run, observer=lambda metrics: stop.request(), stop=stop)
+    found = describe_run(tmp_path / "other")
+    assert (found.status, found.reason, found.step) == ("interrupted", "SIGINT", 1)
+
+
+def test_fine_tune_refuses_a_configuration_for_more_processes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="processes is 2 in this configuration, and 1 started"):
+        quatro.fine_tune("quickstart", tmp_path / "run", overrides={"processes": 2})
+    assert not (tmp_path / "run").exists()
