@@ -6,9 +6,11 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 from quatro.config import Config
+from quatro.config.errors import closest
 from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
@@ -59,10 +61,11 @@ def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
     """Warnings about the number of prompts that there are to train on."""
     if num_prompts >= config.prompts_per_step:
         return []
+    minibatch = min(num_prompts, config.minibatch_prompts)
     return [
         f"an iteration takes {config.prompts_per_step} prompts and there are {num_prompts}, so some come more than "
-        f"once in it; take more prompts, or -s prompts_per_step={num_prompts} -s "
-        f"minibatch_prompts={min(num_prompts, config.minibatch_prompts)}"
+        f"once in it; take more prompts, or -s prompts_per_step={num_prompts - num_prompts % minibatch} -s "
+        f"minibatch_prompts={minibatch}"
     ]
 
 
@@ -120,24 +123,28 @@ class Watch:
 
 def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str, str]]:
     """Warnings about the metrics of an iteration, as pairs of kind and message."""
-    ratio = metrics.get("kl/ratio_to_delta", 0.0)
-    if ratio > MAX_KL_OVER_DELTA:
+    ratio, moved = metrics.get("kl/ratio_to_delta", 0.0), metrics.get("kl/new_old", 0.0)
+    # Of responses that the policy has stopped to draw, kl/new_old sees no more than 1 nat.
+    direction, furthest = max(
+        (("kl/new_old", moved), ("kl/old_new", metrics.get("kl/old_new", 0.0))), key=itemgetter(1)
+    )
+    fewer = ", make fewer inner_updates" if config.most_inner_updates > 1 else ""
+    if furthest > MAX_KL:
+        rate = config.optimizer.lr * min(0.5, math.sqrt(MAX_KL / furthest) / 2)
         yield (
             "kl",
             (
-                f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {metrics['kl/new_old']:.2g} nats, "
-                f"delta {metrics['kl/new_old'] / ratio:.2g}); a delta below the optimiser's noise cannot be kept. "
-                "Lower optimizer.lr, raise prompts_per_step, make fewer inner_updates, or set inner_updates to auto, "
-                "which keeps it"
+                f"the policy moved {furthest:.3g} nats in one iteration ({direction}), and what it learnt from is far "
+                f"from what it is now; begin anew with -s optimizer.lr={rate:.1g}{fewer}, or raise prompts_per_step"
             ),
         )
-    elif (moved := metrics.get("kl/new_old", 0.0)) > MAX_KL:
-        rate = config.optimizer.lr * min(0.5, math.sqrt(MAX_KL / moved) / 2)
+    elif ratio > MAX_KL_OVER_DELTA:
         yield (
             "kl",
             (
-                f"the policy moved {moved:.2g} nats in one iteration (kl/new_old), and what it learnt from is far from "
-                f"what it is now; begin anew with -s optimizer.lr={rate:.1g}, or make fewer inner_updates"
+                f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {moved:.2g} nats, delta "
+                f"{moved / ratio:.2g}); a delta below the optimiser's noise cannot be kept. Lower optimizer.lr, raise "
+                f"prompts_per_step{fewer}, or set inner_updates to auto, which keeps it"
             ),
         )
     truncated = metrics["length/truncated_share"]
@@ -167,6 +174,14 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
                 "This noise is as large as the advantages; use dtype float32 or shorter responses"
             ),
         )
+    is_evaluated = any(name.startswith("eval/") for name in metrics)
+    stops_by = config.early_stop.metric if config.early_stop.patience else None
+    for key, name in (("checkpoint.keep.best", config.checkpoint.best), ("early_stop.metric", stops_by)):
+        if name is not None and name not in metrics and (is_evaluated or not name.startswith("eval/")):
+            hint = closest(name, metrics) or "; metrics.jsonl has the names"
+            yield key, f"{key} is {name}, and there is no such metric{hint}"
     failures = metrics["reward/errors"] + metrics["reward/timeouts"]
-    if failures > MAX_FAILED_SHARE * metrics["rollouts"]:
-        yield "reward", f"the reward failed on {int(failures)} of {int(metrics['rollouts'])} responses"
+    # `rollouts` counts what is left of them where failures are dropped.
+    drawn = config.prompts_per_step * config.rollouts_per_prompt * metrics.get("sampling/rounds", 1.0)
+    if failures > MAX_FAILED_SHARE * drawn:
+        yield "reward", f"the reward failed on {int(failures)} of {int(drawn)} responses"

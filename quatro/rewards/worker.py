@@ -45,17 +45,23 @@ def answer_request(function: Callable[..., Any], wants: Wanted, rows: list[list[
     try:
         return {"rewards": call(function, wants, rows)} if rows else {"wanted": wants}
     except Exception as error:
-        return {"error": describe(error)}
+        return {"error": describe(error, function)}
 
 
-def describe(error: BaseException) -> str:
-    """The error and the frames of the user's own code, innermost last, without the frames of this package."""
+def describe(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """The error and the frames of the user's own code, innermost last, without the frames of this package.
+
+    If there are none, as where what the ``function`` returned is wrong, its own place.
+    """
     ours = (__file__, calls.__file__, worker_pool.__file__, importlib.__file__)
     frames = [
         f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in ours and not frame.filename.startswith("<frozen")
     ]
+    code = getattr(getattr(function, "func", None), "__code__", None)  # it is a partial
+    if not frames and code is not None:
+        frames = [f"  {code.co_filename}:{code.co_firstlineno} in {code.co_name}"]
     text = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
 

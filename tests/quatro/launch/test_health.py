@@ -26,6 +26,27 @@ GOOD = {
 }
 
 
+def test_a_metric_that_is_watched_and_does_not_exist_is_named():
+    settings = ["checkpoint.keep={best: eval/pass1}", "early_stop={metric: reward/maen, patience: 2}"]
+    config = load_config("quickstart", overrides=[*settings, "eval={every: 2, benchmark: countdown}"])
+    ((key, said),) = problems(GOOD, config)
+    assert (key, said) == (
+        "early_stop.metric",
+        "early_stop.metric is reward/maen, and there is no such metric; did you mean reward/mean?",
+    )
+    first, second = problems({**GOOD, "eval/pass@1": 0.5}, config)
+    assert "checkpoint.keep.best is eval/pass1" in first[1]
+    assert "did you mean eval/pass@1?" in first[1]
+    assert second[0] == "early_stop.metric"
+
+
+def test_fewer_inner_updates_are_advised_only_where_there_are_several():
+    moved = {**GOOD, "kl/ratio_to_delta": 9.0, "kl/new_old": 0.09}
+    for passes, is_advised in ((1, False), (5, True)):
+        ((_, message),) = problems(moved, load_config("quickstart", overrides=[f"inner_updates={passes}"]))
+        assert ("fewer inner_updates" in message) == is_advised
+
+
 def test_a_healthy_iteration_says_nothing():
     assert list(problems(GOOD, load_config("quickstart"))) == []
 
@@ -38,7 +59,9 @@ def test_a_healthy_iteration_says_nothing():
         ({"ratio/ess_share_min": 0.09}, "ess", "9.0%"),
         ({"log_ratio/before_max": 0.2}, "noise", "0.2 nats"),
         ({"kl/ratio_to_delta": 2.0, "kl/new_old": 4.0}, "kl", r"4 nats.*-s optimizer.lr=7e-05[, ]"),
-        ({"reward/errors": 6.0, "reward/timeouts": 5.0}, "reward", "11 of 100"),
+        ({"kl/ratio_to_delta": 400.0, "kl/new_old": 4.0}, "kl", r"4 nats.*-s optimizer.lr=7e-05[, ]"),
+        ({"kl/new_old": 0.9999, "kl/old_new": 100.0}, "kl", r"100 nats.*kl/old_new.*-s optimizer.lr=1e-05[, ]"),
+        ({"reward/errors": 26.0, "reward/timeouts": 5.0, "rollouts": 225.0}, "reward", "31 of 256"),
     ],
 )
 def test_each_illness_is_named_with_its_number(change, kind, words, caplog):
@@ -112,3 +135,7 @@ def test_too_few_prompts_for_the_batch_are_said():
     (text,) = prompt_warnings(config, 5)
     assert f"takes {config.prompts_per_step} prompts and there are 5" in text
     assert "-s prompts_per_step=5 -s minibatch_prompts=5" in text
+    paper = load_config("math-1.5b")
+    (text,) = prompt_warnings(paper, 100)
+    advice = re.findall(r"-s (\S+=\d+)", text)
+    assert load_config("math-1.5b", overrides=advice).prompts_per_step == 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 import pytest
@@ -98,6 +99,7 @@ def test_what_cannot_be_a_reward_is_an_error_of_the_function(
     with pytest.raises(QuatroError, match="on_error: zero") as caught:
         score(functions(name), *texts)
     assert says in str(caught.value)
+    assert re.search(rf"\.py:\d+ in {name}\n", str(caught.value)), "the place to look at"
 
 
 def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions: Callable[..., Reward]) -> None:
