@@ -1,17 +1,37 @@
-"""The generated reference is that of the program as it is."""
+"""The documentation is true: reference pages are generated, links lead somewhere, commands parse and run."""
 
 from __future__ import annotations
 
+import doctest
+import json
+import random
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from evals.benchmarks import countdown
 from quatro_cli.app import app
 
 ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOT_COMMAND = get_command(app)
+COMMAND = re.compile(r"^ {4,}(quatro .*)$", re.MULTILINE)
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """The words of each command line of a page, comments and redirections left out."""
+    for line in COMMAND.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
+        words = shlex.split(line, comments=True)
+        end = next((i for i, word in enumerate(words) if word in (">", "|", "&&")), None)
+        yield words[1:end]
 
 
 def test_generated_pages_are_up_to_date():
@@ -29,3 +49,109 @@ def test_the_demo_takes_as_long_in_its_help_as_in_the_readme():
     texts = [(ROOT / "README.md").read_text(encoding="utf-8"), CliRunner().invoke(app, ["demo", "--help"]).stdout]
     said = [re.findall(r"about (\w+ minutes) on one", " ".join(text.lower().split())) for text in texts]
     assert said[0] == said[1] == [said[0][0]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_are_there(page):
+    text = re.sub(r"`[^`]*`|^(    |>>> ).*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, heading
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_parses(page):
+    for words in commands_of(page):
+        parsed(words)
+
+
+def parsed(words: list[str]) -> str:
+    """The name of the command that these words call; raises click's usage error where they do not parse."""
+    command, context, names = ROOT_COMMAND, None, []
+    while hasattr(command, "resolve_command"):
+        context = command.make_context("quatro", words, parent=context, allow_interspersed_args=False)
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        names.append(name)
+    command.make_context("quatro", words, parent=context)
+    return " ".join(names)
+
+
+# Those of docs/api.md need a run; tests/quatro/test_api.py has one.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "api.md"], ids=lambda page: page.name)
+def test_sessions_of_python_print_what_the_page_says(page):
+    found = doctest.testfile(str(page), module_relative=False, verbose=False)
+    assert found.failed == 0
+
+
+# What needs a network, another package, or a model and data that are not here.
+ELSEWHERE = {"benchmarks fetch", "verl-command", "eval import"}
+ABSENT = re.compile(
+    r"humaneval|mbpp|math500|code-1\.5b|math-1\.5b|math-7b|quickstart-code|models/|graded|paper-math|toy-paper|trl|verl|^passk.json$"
+)
+# Those that would train or draw for long say what they would do instead.
+PLANNED = {"train", "sample", "sweep", "runs prune"}
+SMALL = ("steps=2", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
+
+
+def write_samples(path: Path, share: float) -> None:
+    """256 answers to each of three problems, ``share`` of them correct."""
+    rng = random.Random(path.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as stream:
+        for problem in countdown.problems("test")[:3]:
+            right = list(countdown.solutions(problem.digits, problem.target))
+            for index in range(256):
+                completion = rng.choice(right) if rng.random() < share else "1+1"
+                row = {"benchmark": "countdown", "id": problem.id, "sample_index": index, "answer": problem.prompt}
+                stream.write(json.dumps({**row, "completion": completion}) + "\n")
+
+
+@pytest.fixture(scope="module")
+def where_the_docs_are(tmp_path_factory, tiny_folder):
+    """A folder that holds the files and runs which the pages name, each of them small and real."""
+    folder = tmp_path_factory.mktemp("docs")
+    settings = [part for key in (f"model={tiny_folder}", *SMALL) for part in ("-s", key)]
+    for name, method in (("wide", "quatro"), ("demo/quatro", "quatro"), ("demo/gspo", "gspo")):
+        run = folder / "runs" / name
+        done = CliRunner().invoke(app, ["train", "quickstart", "-m", method, *settings, "-o", str(run)])
+        assert done.exit_code == 0, done.stderr
+    shutil.copytree(folder / "runs/wide", folder / "runs/my-run")
+    for number, name in enumerate(("runs/wide", "runs/demo/base", "runs/demo/quatro", "runs/demo/gspo")):
+        write_samples(folder / name / "samples/T1-p1/countdown.jsonl", 0.2 + 0.1 * number)
+        found = CliRunner().invoke(
+            app, ["eval", "passk", str(folder / name), "-o", str(folder / name / "samples/T1-p1/passk.json")]
+        )
+        assert found.exit_code == 0, found.stderr
+    for name, share in (("samples", 0.3), ("base", 0.2), ("tuned", 0.4)):
+        write_samples(folder / f"{name}.jsonl", share)
+    sweep = ["sweep", "quickstart", "-g", "method.delta=0.1,0.01", *settings, "-o", str(folder / "sweeps/quickstart")]
+    assert CliRunner().invoke(app, sweep).exit_code == 0
+    (folder / "my_similarities.py").write_text(
+        "def same_operators(texts):\n    return [[float(one == other) for other in texts] for one in texts]\n"
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_every_command_runs(where_the_docs_are, monkeypatch):
+    monkeypatch.chdir(where_the_docs_are)
+    num_run = 0
+    for page in PAGES:
+        if page.name == "cli.md":  # examples of options, which the tests of each command run
+            continue
+        for words in commands_of(page):
+            name = parsed(words)
+            if name in ELSEWHERE or any(ABSENT.search(word) for word in words):
+                continue
+            if name in PLANNED and "--dry-run" not in words:
+                words = [*words, "--dry-run"]
+            words = [
+                part for word in words for part in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+            ]
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == 0, (page.name, words, done.stderr)
+            num_run += 1
+    assert num_run > 20
