@@ -129,7 +129,8 @@ def finish_y_axis(axes: Sequence[Axes], *, is_log: bool = False, from_zero: bool
         low = min(axis.dataLim.intervaly[0] for axis in axes)
         high = max(axis.dataLim.intervaly[1] for axis in axes)
         if from_zero or (from_zero is None and low < 0.5 * high):
-            first.set_ylim(bottom=min(0.0, low))
+            bottom = min(0.0, low)
+            first.set_ylim(bottom, high + 0.05 * (high - bottom))
     for axis in axes:
         own = _values([line for line in axis.lines if line.get_zorder() > BEHIND], axis)
         if not own:

@@ -88,6 +88,12 @@ def test_a_negative_kl_estimate_is_not_drawn_on_the_logarithmic_axis():
     assert list(axis.lines[0].get_xdata()) == [1, 3, 4]
 
 
+def test_an_axis_from_zero_leaves_room_above_flat_values():
+    run = curve("flat", [{"step": step, "eval/pass@1": value} for step, value in ((1, 0.19), (2, 0.2))])
+    (axis,) = axes_by_title(training_figure([run])).values()
+    assert axis.get_ylim() == pytest.approx((0, 0.21))
+
+
 def test_every_run_has_its_own_colour_and_stands_in_the_legend():
     figure = training_figure([quatro("_first $x_1$"), quatro("second\x1b", delta=0.1)])
     legend = figure.legends[0] if figure.legends else next(a.get_legend() for a in figure.axes if a.get_legend())
