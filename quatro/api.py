@@ -81,7 +81,8 @@ def fine_tune(
         config: a `Config`, the name of a shipped configuration, a YAML file, or a run whose configuration is used.
         out: the run's folder, which must be new or empty.
         overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
-        resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it.
+        resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
+            `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
         observer: called with the metrics of each iteration.
 
     Raises:
@@ -107,7 +108,7 @@ def fine_tune(
         also_from(read_environment(path).get("folder"))  # where code of the user's own lay when the run began
     wanted = _config(config, overrides)
     if goes_on:
-        wanted = _as_there(path, wanted)
+        wanted = _as_there(path, wanted, overrides or {})
         if is_finished(path, wanted):
             return describe_run(path)
     else:
@@ -117,7 +118,8 @@ def fine_tune(
         if not goes_on:
             fix_sizes(prepared)
         describe(prepared)  # whatever the run can be refused for is refused before it has a folder
-        run = RunDir.open(path, argv=sys.argv) if goes_on else RunDir.create(path, prepared.config, argv=sys.argv)
+        opened = RunDir.open(path, config=wanted, argv=sys.argv) if goes_on else None
+        run = opened or RunDir.create(path, prepared.config, argv=sys.argv)
         with run, StopRequest(notify=logger.warning) as stop:
             train(run.config, run, observer=observer, stop=stop, prepared=prepared)
     if stop.requested:
@@ -130,13 +132,22 @@ def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> C
         if overrides:
             raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
         return with_absolute_paths(config)
-    texts = [f"{key}={json.dumps(value, default=os.fspath)}" for key, value in (overrides or {}).items()]
-    return with_absolute_paths(load_config(os.fspath(config), overrides=texts))
+    return with_absolute_paths(load_config(os.fspath(config), overrides=_texts(overrides or {})))
 
 
-def _as_there(path: Path, wanted: Config) -> Config:
-    """The configuration of the run in ``path``. Raises UsageError if it is not ``wanted``, up to sizes of `auto`."""
-    own = load_config(path)
+def _texts(overrides: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={json.dumps(value, default=os.fspath)}" for key, value in overrides.items()]
+
+
+def _as_there(path: Path, wanted: Config, overrides: Mapping[str, Any]) -> Config:
+    """The configuration of the run in ``path``, with those ``overrides`` that may change in a resume.
+
+    Raises UsageError if it is not ``wanted``, up to sizes of `auto`.
+    """
+    from quatro.launch.preflight import MAY_CHANGE
+
+    changed = {key: value for key, value in overrides.items() if key.split(".")[0] in MAY_CHANGE}
+    own = load_config(path, overrides=_texts(changed))
     pairs = diff_configs(own.with_sizes(own.sizes), wanted.with_sizes(own.sizes))
     differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
     if differing:

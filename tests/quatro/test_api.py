@@ -136,6 +136,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(here, contents):
     before = contents(run.path)
     assert quatro.fine_tune("quickstart", "runs/stopped", overrides=overrides, resume=True) == run
     assert contents(run.path) == before
+    longer = quatro.fine_tune("quickstart", "runs/stopped", overrides=overrides | {"steps": 3}, resume=True)
+    assert (longer.status, longer.step, longer.config.steps) == ("done", 3, 3)
 
 
 def test_a_signal_saves_and_ends_the_program(here):
