@@ -106,7 +106,10 @@ class Output:
 
         on_terminal = self.is_terminal("stdout")
         cells = [[_cell(value) for value in row] for row in rows]
-        table = Table(box=box.SIMPLE_HEAD if on_terminal else None, padding=(0, 2, 0, 0), pad_edge=False)
+        # The box draws a column of its own between two others.
+        table = Table(
+            box=box.SIMPLE_HEAD if on_terminal else None, padding=(0, 1 if on_terminal else 2, 0, 0), pad_edge=False
+        )
         for position, column in enumerate(columns):
             is_number = all(_is_number(row[position]) for row in cells)
             table.add_column(Text(visible(column)), justify="right" if is_number else "left", overflow="fold")

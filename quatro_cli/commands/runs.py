@@ -79,7 +79,7 @@ def list_(
     elif runs:
         metric = metric_of(sort) or REWARD
         shown = "reward" if metric == REWARD else metric
-        columns = ["run", "status", "step", "method", "seed", shown, "age", "size"]
+        columns = ["run", "status", "step", "method", shown, "age", "size"]
         output.table("", columns, [_row(run, metric) for run in runs])
         for run in runs:
             if run.status == "unreadable":
@@ -325,9 +325,8 @@ def _row(run: RunSummary, metric: str) -> list[Any]:
     from evals.text import size_text, time_text
 
     method = run.config.method.name if run.config else None
-    seed = run.config.seed if run.config else None
     age = None if run.age_s is None else time_text(run.age_s)
-    return [run.path, run.status, _step(run), method, seed, run.metrics.get(metric), age, size_text(run.size)]
+    return [run.path, run.status, _step(run), method, run.metrics.get(metric), age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:
