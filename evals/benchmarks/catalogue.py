@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -25,7 +26,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evals.benchmarks.problems import Columns
+from evals.benchmarks.problems import FILE_ENDINGS, Columns
 from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from evals.files.strict_json import shown
@@ -38,6 +39,22 @@ GRADERS: tuple[Grader, ...] = get_args(Grader)
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 _Text = Annotated[str, Field(min_length=1)]
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+# Endings of files that are no problems' and no data set's.
+_OTHER_FILES = (
+    *FILE_ENDINGS,
+    ".json",
+    ".txt",
+    ".tsv",
+    ".xls",
+    ".xlsx",
+    ".ods",
+    ".arrow",
+    ".gz",
+    ".zip",
+    ".yaml",
+    ".py",
+)
 
 
 class _Entry(BaseModel):
@@ -162,6 +179,21 @@ def registry() -> Mapping[str, Benchmark]:
     return _with_users(path, stamp.st_mtime_ns, stamp.st_size)
 
 
+def find_benchmark(name: str) -> Benchmark | None:
+    """The entry of that name, or one for a data set of the Hub, `OWNER/NAME[:CONFIG][:SPLIT]`; None for other names.
+
+    A split may be a part or several, as `datasets` writes them: `train[:500]`, `train+test`. What names a file or a
+    folder here is no data set.
+    """
+    if name in registry():
+        return registry()[name]
+    id, *places = re.split(r":(?![^\[]*\])", name)
+    if not _HUB_ID.fullmatch(id) or id.endswith(_OTHER_FILES) or len(places) > 2 or "" in places or Path(id).exists():
+        return None
+    config, split = places if len(places) == 2 else ("", *places) if places else ("", "")
+    return Benchmark(name=name, title=name, hub=(HubSource(id=id, config=config, split=split),), id_field="id")
+
+
 def grader_of(benchmark: str) -> Grader:
     """Which grader the samples of a benchmark take: the registry's, else what the name says, else `math`."""
     known = registry().get(benchmark)
@@ -216,8 +248,10 @@ def _with_users(path: Path, modified_ns: int, size: int) -> Mapping[str, Benchma
         if name.casefold() in known:
             raise UsageError(f"{at}: there is already a benchmark of that name; choose another name")
         known.add(name.casefold())
-        if name != name.strip() or not name.isprintable() or "," in name or name.endswith((".jsonl", ".jsonl.gz")):
-            raise UsageError(f"{at}: a name must not hold a comma, begin or end with a space, or end in .jsonl")
+        if name != name.strip() or not name.isprintable() or "," in name or name.endswith(FILE_ENDINGS):
+            raise UsageError(
+                f"{at}: a name must not hold a comma, begin or end with a space, or end in {', '.join(FILE_ENDINGS)}"
+            )
         entries[name] = _user_entry(name, table, path, at)
     return MappingProxyType({**_ours(), **entries})
 

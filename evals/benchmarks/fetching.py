@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from evals.benchmarks.catalogue import Benchmark, HubSource, registry
+from evals.benchmarks.catalogue import USER_FILE, Benchmark, HubSource, registry
 from evals.benchmarks.problems import (
     Columns,
     Problem,
@@ -160,6 +160,8 @@ def fetch(
     else:
         found, source, commit = _from_hub(entry, hub, lock)
     where = str(file) if file is not None else f"{source} at commit {commit}"
+    if not is_listed(entry):
+        _refuse_working(entry, found.problems)
     digest = content_hash(found.problems)
     _refuse_another(entry, where, digest)
     if lock is not None and digest != lock.sha256:
@@ -199,14 +201,34 @@ def fetch(
     return Fetched(problems, lock, cached_path(entry))
 
 
+def is_listed(entry: Benchmark) -> bool:
+    """Whether the entry stands in the registry; a data set of the Hub that is named by its id does not."""
+    return entry.name in registry()
+
+
 def _refuse_another(entry: Benchmark, where: str, digest: str) -> None:
     """Raises DataError for the content of another benchmark, such as HumanEval's for HumanEval+, whose rows look alike.
 
     A user may give a benchmark a second name.
     """
     other = next((one.name for one in registry().values() if one.sha256 == digest and one.name != entry.name), None)
-    if other is not None and entry.defined_in is None:
+    if other is not None and entry.defined_in is None and is_listed(entry):
         raise DataError(f"{entry.name}: {where} holds the problems and tests of {other}; give the file of {entry.name}")
+
+
+def _refuse_working(entry: Benchmark, problems: list[Problem]) -> None:
+    """Raises DataError if the answers are workings as GSM8K's are, with the answer after `####`."""
+    if any("####" in (problem.answer or "") for problem in problems):
+        raise DataError(
+            f"{entry.name}: its answers are whole workings, with the answer after ####; make it an entry of "
+            f"./{USER_FILE}, such as [my-{file_stem(entry.hub[0].id.partition('/')[2])}] with the lines "
+            f'hub = [{_toml(entry.hub[0])}] and answer_after = "####", and use that name'
+        )
+
+
+def _toml(source: HubSource) -> str:
+    values = {key: value for key, value in source.model_dump().items() if value}
+    return "{ " + ", ".join(f'{key} = "{value}"' for key, value in values.items()) + " }"
 
 
 def _store(entry: Benchmark, problems: list[Problem], lock: Lock) -> None:
@@ -243,7 +265,7 @@ def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tup
     for source, pinned in candidates:
         try:
             commit = pinned or str(HfApi().dataset_info(source.id).sha)
-            resolved, rows = _load(datasets, source, commit, entry.count)
+            resolved, rows = _load(datasets, entry, source, commit)
         except UsageError:
             raise
         except Exception as error:  # whatever the Hub client raises offline; there are many kinds of it
@@ -256,15 +278,19 @@ def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tup
     )
 
 
-def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[HubSource, list[Any]]:
+def _load(datasets: Any, entry: Benchmark, source: HubSource, commit: str) -> tuple[HubSource, list[Any]]:
     """Rows of a data set, and ``source`` with the config and split that were used."""
     config = source.config
     if not config:
         configs = list(datasets.get_dataset_config_names(source.id, revision=commit))
         if len(configs) != 1:
-            raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one with --config")
+            how = "with --config" if is_listed(entry) else f"and a split: {source.id}:{configs[0]}:SPLIT"
+            raise UsageError(f"{source} has the configs {', '.join(configs)}; choose one {how}")
         config = configs[0]
     splits = [source.split] if source.split else datasets.get_dataset_split_names(source.id, config, revision=commit)
+    if not is_listed(entry) and len(splits) > 1:
+        named = f"{source.id}:{f'{config}:' if source.config else ''}{splits[0]}"
+        raise UsageError(f"{source} has the splits {', '.join(splits)}; choose one, for example {named}")
 
     def rows_of_split(split: str) -> list[Any]:
         """The rows of a split, or of several as `train+test`; then each row says which it is of."""
@@ -274,7 +300,9 @@ def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[Hu
 
     rows_of = {split: rows_of_split(split) for split in splits}
     # Of several splits, the registry's number of rows may tell which one is meant.
-    fitting = list(rows_of) if len(rows_of) == 1 else [split for split, rows in rows_of.items() if len(rows) == count]
+    fitting = (
+        list(rows_of) if len(rows_of) == 1 else [split for split, rows in rows_of.items() if len(rows) == entry.count]
+    )
     if len(fitting) != 1:
         there = ", ".join(f"{split} ({len(rows)} rows)" for split, rows in rows_of.items())
         raise UsageError(f"{source} has the splits {there}; choose one with --split")
@@ -282,7 +310,8 @@ def _load(datasets: Any, source: HubSource, commit: str, count: int) -> tuple[Hu
 
 
 def _instead(entry: Benchmark) -> str:
+    file = f"{entry.name}.jsonl" if is_listed(entry) else "FILE"
     return (
         f"use a local file instead: `quatro benchmarks fetch {entry.name} --from FILE`, "
-        f"or for training `-s data.prompts={entry.name}.jsonl`"
+        f"or for training `-s data.prompts={file}`"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from evals.benchmarks import codegrammar, countdown
-from evals.benchmarks.catalogue import USER_FILE, Benchmark, registry
+from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, registry
 from evals.benchmarks.fetching import (
     Lock,
     cached_path,
@@ -18,7 +18,15 @@ from evals.benchmarks.fetching import (
     packaged_problems,
     read_lock,
 )
-from evals.benchmarks.problems import Columns, Problem, ReadProblems, content_hash, read_problem_file
+from evals.benchmarks.problems import (
+    FILE_ENDINGS,
+    Columns,
+    Problem,
+    ReadProblems,
+    benchmark_name,
+    content_hash,
+    read_problem_file,
+)
 from evals.errors import DataError, UsageError
 
 Split = Literal["train", "test"]
@@ -41,33 +49,36 @@ MADE: dict[str, Callable[[Split], list[Problem]]] = {"countdown": _countdown, "c
 
 
 def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
-    """Problems of a registered benchmark, or of a `.jsonl`/`.jsonl.gz` file, whose stem is then the benchmark's name.
+    """Problems of a registered benchmark, of a data set of the Hub (`find_benchmark`), or of a file.
 
-    ``split`` is for those of `MADE`, which make their problems: `test` (the default) or `train`. A benchmark of the
-    Hub is read from the cache or an installed package, and fetched if it is in neither. A row of a file needs
-    `problem`, `question` or `prompt`, and `answer` or a `solution` whose last box is the answer. It may have an `id`;
-    the default is its line number. If the file is named like a benchmark, that benchmark's fixes of rows apply.
+    The name of a file ends in one of `FILE_ENDINGS`, and its stem is then the benchmark's name. ``split`` is for those
+    of `MADE`, which make their problems: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
+    or an installed package, and fetched if it is in neither. A row of a file needs `problem`, `question` or `prompt`,
+    and `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If
+    the file is named like a benchmark, that benchmark's fixes of rows apply.
 
     Raises:
-        UsageError: ``source`` is no benchmark and no `.jsonl` file, or has no such ``split``.
-        MissingError: the benchmark must be fetched and cannot be.
+        UsageError: ``source`` is no benchmark, file or data set, or has no such ``split``.
+        MissingError: the benchmark must be fetched and cannot be, or parquet without pyarrow.
         DataError: a file is missing, empty, changed or holds a bad row (`file:line`).
     """
     if source in MADE:
         return MADE[source](split or "test")
     if split is not None:
         raise UsageError(f"only {' and '.join(MADE)} have splits; leave split={split!r} out for {source!r}")
-    if source.endswith((".jsonl", ".jsonl.gz")):
-        name = Path(source).name.removesuffix(".gz").removesuffix(".jsonl")
+    if source.endswith(FILE_ENDINGS):
+        name = benchmark_name(source)
         entry = registry().get(name)
         columns = entry.columns(of_a_copy=True) if entry is not None else Columns()
         return read_problem_file(Path(source), name, columns).problems
-    if source not in registry():
+    entry = find_benchmark(source)
+    if entry is None:
         raise UsageError(
-            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, or the path of a .jsonl file "
-            f"(your own benchmarks are entries of ./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
+            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, the path of a file "
+            f"({', '.join(FILE_ENDINGS)}), or a data set of the Hub as OWNER/NAME, OWNER/NAME:SPLIT or "
+            f"OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of ./{USER_FILE} or of the file in "
+            "QUATRO_BENCHMARKS)"
         )
-    entry = registry()[source]
     chosen = entry.only.items()
     return [
         problem for problem in _all_problems(entry) if all(problem.extra.get(key) == value for key, value in chosen)
@@ -82,7 +93,7 @@ def _all_problems(entry: Benchmark) -> list[Problem]:
 
 def local_problems(benchmark: str) -> list[Problem]:
     """Every problem of a benchmark whose copy is on this machine, whatever ``only`` says; none if there is no copy."""
-    entry = registry().get(benchmark)
+    entry = find_benchmark(benchmark)
     if entry is None or not is_here(entry):
         return []
     return load_problems(benchmark) if entry.source == "built-in" else _all_problems(entry)

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 from evals.benchmarks import code
 from evals.errors import DataError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.files.tabular import csv_rows, parquet_rows
 from evals.grading.extraction import last_boxed
 
 PROBLEM_FIELDS = ("problem", "question", "prompt")
+# How the names of files of problems end.
+FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet")
 # What of `Problem.extra` decides a grade.
 GRADED_BY = ("entry_point", "tests")
 # What a copy of the problems names itself.
@@ -72,6 +75,12 @@ class ReadProblems(NamedTuple):
     num_rows: int
 
 
+def benchmark_name(source: str) -> str:
+    """What the problems of ``source`` are called: a file by its name without the ending, all else as it is."""
+    ending = next((end for end in FILE_ENDINGS if source.endswith(end)), None)
+    return source if ending is None else Path(source).name.removesuffix(ending)
+
+
 def content_hash(problems: Iterable[Problem]) -> str:
     """SHA-256 of problems, answers and tests; the order of rows and white space in the first two do not matter."""
     return hashlib.sha256("\x1e".join(sorted(map(_content, problems))).encode("utf-8", "surrogatepass")).hexdigest()
@@ -84,13 +93,22 @@ def _content(row: Problem) -> str:
 
 
 def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProblems:
-    """Problems of a `.jsonl`/`.jsonl.gz` file; a row without an id is called by its line number.
+    """Problems of a file whose name has one of `FILE_ENDINGS`; any other is read as `.jsonl`.
+
+    A row without an id is called by its line number, in parquet by its number from 1.
 
     Raises:
+        MissingError: parquet without pyarrow.
         DataError: the file is missing, empty or holds a bad row (`file:line`).
     """
 
     def rows() -> Iterable[Row]:
+        if file.name.endswith((".csv", ".csv.gz")):
+            yield from (Row(number, f"{file}:{number}", dict(values)) for number, values in csv_rows(file))
+            return
+        if file.suffix == ".parquet":
+            yield from (Row(number, f"{file}, row {number}", values) for number, values in parquet_rows(file))
+            return
         for number, line, _ in read_lines(file):
             at = f"{file}:{number}"
             values = parse_row(line, at, allow_non_finite=columns.is_code)  # evalplus's inputs hold infinities
@@ -99,7 +117,9 @@ def read_problem_file(file: Path, benchmark: str, columns: Columns) -> ReadProbl
 
     found = problems_of(rows(), benchmark, columns)
     if not found.problems:
-        raise DataError(f"{file}: no problems; expected a JSON object on each line, with `problem` and `answer`")
+        is_json = file.name.endswith((".jsonl", ".jsonl.gz"))
+        expected = "a JSON object on each line, with" if is_json else "rows with the columns"
+        raise DataError(f"{file}: no problems; expected {expected} `problem` and `answer`")
     return found
 
 

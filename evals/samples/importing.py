@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.files.tabular import parquet_rows
 from evals.files.whole import write_whole
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
@@ -32,7 +33,6 @@ Fields = dict[str, Any]
 
 _LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+?)(_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.jsonl(\.gz)?")
 _EVALPLUS_BENCHMARKS = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
-_BATCH_ROWS = 256
 
 
 class Imported(NamedTuple):
@@ -78,7 +78,7 @@ def import_samples(
         raise UsageError(f"{out} exists; name another file, or delete it")
     layout = TOOLS[tool]
     conversion = _Conversion(file, layout, benchmark, columns, answer_after)
-    rows = _parquet_rows(file) if tool == "parquet" else _jsonl_rows(file)
+    rows = parquet_rows(file) if tool == "parquet" else _jsonl_rows(file)
     write_whole(out, (sample.to_json_line() for sample in conversion.samples(rows)))
     return Imported(out, conversion.num_samples, len(conversion.count_of), sorted(conversion.names), conversion.notes())
 
@@ -324,24 +324,6 @@ def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
         row = parse_row(line, f"{file}:{number}")
         assert row is not None  # only a reader that allows a torn last line gets None
         yield number, row
-
-
-def _parquet_rows(file: Path) -> Iterator[tuple[int, Fields]]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        message = "reading parquet needs the package `pyarrow`; install it with `pip install 'quatro[parquet]'`"
-        raise MissingError(message) from error
-    number = 0
-    try:
-        with parquet.ParquetFile(file) as table:
-            for batch in table.iter_batches(batch_size=_BATCH_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{file}: cannot be read as parquet ({error})") from error
 
 
 def _field(row: Fields, path: str, name: str, at: str) -> Any:

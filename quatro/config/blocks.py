@@ -89,7 +89,9 @@ class DataConfig(Block):
     """Where prompts come from."""
 
     prompts: Text = Field(
-        "math_train", description="prompts to train on: math_train, countdown, codegrammar, or a .jsonl file"
+        "math_train",
+        description="prompts to train on: math_train, countdown, codegrammar, a .jsonl, .csv or .parquet file, or a "
+        "data set of the Hub as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
     )
     template: Annotated[str, AfterValidator(_known_template)] = Field(
         "qwen-boxed", description="how a problem becomes a prompt; countdown and codegrammar prompts take `plain`"
@@ -225,7 +227,9 @@ class EvalConfig(Block):
     """Evaluation during training."""
 
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
-    benchmark: Text | None = Field(None, description="name of the benchmark to evaluate on, or a .jsonl file")
+    benchmark: Text | None = Field(
+        None, description="the benchmark to evaluate on: a name, a file or a data set of the Hub"
+    )
     n: int = Field(16, ge=1, description="responses per problem")
     temperature: float = Field(1.0, gt=0, description="sampling temperature of evaluations")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of evaluations; 1 keeps every token")

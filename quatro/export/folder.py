@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evals.benchmarks.catalogue import registry
+from evals.benchmarks.catalogue import find_benchmark
 from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, write_bytes, write_text
@@ -271,7 +271,7 @@ def _hub_id(model: str) -> str | None:
 
 
 def _datasets(prompts: str) -> list[str]:
-    entry = registry().get(prompts)
+    entry = find_benchmark(prompts)
     return [entry.hub[0].id] if entry is not None and entry.hub else []
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import Message, find_template, messages
 from evals.text import visible
 from evals.training_metrics import TRAINING_METRICS
@@ -231,7 +232,7 @@ def _base_name(facts: Facts) -> str:
 
 def _public(value: str) -> str:
     """A path of this machine as its last part; everything else as it is."""
-    if value.startswith(("/", "~", ".")) or "\\" in value or value.endswith((".json", ".jsonl", ".gz")):
+    if value.startswith(("/", "~", ".")) or "\\" in value or value.endswith((".json", ".txt", *FILE_ENDINGS)):
         return PurePath(value.replace("\\", "/")).name or "a local file"
     return value
 

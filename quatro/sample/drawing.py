@@ -72,7 +72,8 @@ def draw_samples(
 
     Args:
         model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
-        benchmarks: one or several names of the registry or .jsonl files of problems.
+        benchmarks: one or several names of the registry, files of problems (.jsonl, .csv, .parquet) or data sets of the
+            Hub (`OWNER/NAME:SPLIT` or `OWNER/NAME:CONFIG:SPLIT`).
         step: the iteration whose checkpoint of a run is sampled, or `best`, which `checkpoint.keep.best` keeps.
             Default: the newest.
         n: samples per problem. Default: 256.

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
+from evals.files.whole import file_stem
 from quatro.registry import ENGINES
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
@@ -135,7 +137,7 @@ def all_measured(evaluation: SweepEvaluation | None, run: Path) -> Mapping[str, 
 
 def sampled_last(evaluation: SweepEvaluation, run: Path, tag: Tag) -> str | None:
     """The benchmark whose samples were written last: of those that are being drawn, the one that is."""
-    files = {name: tag.folder(run) / f"{Path(name).stem}.jsonl" for name in evaluation.benchmarks}
+    files = {name: tag.folder(run) / f"{file_stem(benchmark_name(name))}.jsonl" for name in evaluation.benchmarks}
     written = {name: file.stat().st_mtime for name, file in files.items() if file.is_file()}
     return max(written, key=lambda name: written[name], default=None)
 

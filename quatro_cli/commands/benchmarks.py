@@ -32,8 +32,9 @@ Name = Annotated[
 def _benchmarks() -> None:
     """List and show benchmarks, and fetch them into the cache.
 
-    A benchmark of your own is a .jsonl file (problem, answer, id), used by its path. Or it is an entry, used by its
-    name, of ./quatro-benchmarks.toml or of the file that the variable QUATRO_BENCHMARKS names:
+    A benchmark of your own is a .jsonl, .csv or .parquet file (problem, answer, id), used by its path, or a data set
+    of the Hub, OWNER/NAME:SPLIT. Or it is an entry, used by its name, of ./quatro-benchmarks.toml or of the file that
+    the variable QUATRO_BENCHMARKS names:
 
     \b
       [gsm8k]
@@ -106,7 +107,7 @@ def show(name: Name, json: Json = False) -> None:
 def fetch(
     name: Name,
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Read this .jsonl or .jsonl.gz and not the Hub.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet and not the Hub.")
     ] = None,
     hub: Annotated[
         str, typer.Option("--hub", metavar="ID", help="Read this data set of the Hub and not the usual one.")
@@ -153,11 +154,13 @@ def fetch(
 
 
 def _find(name: str) -> Benchmark:
-    from evals.benchmarks.catalogue import registry
+    from evals.benchmarks.catalogue import find_benchmark, registry
 
-    if name not in registry():
-        raise usage_error(f"unknown benchmark {name!r}; there are {', '.join(registry())}")
-    return registry()[name]
+    entry = find_benchmark(name)
+    if entry is None:
+        known = ", ".join(registry())
+        raise usage_error(f"unknown benchmark {name!r}; there are {known}, and data sets of the Hub as OWNER/NAME")
+    return entry
 
 
 def _entry(entry: Benchmark) -> dict[str, Any]:

@@ -33,7 +33,7 @@ SampledBenchmarks = Annotated[
         "-b",
         "--benchmark",
         metavar="NAME[,NAME]",
-        help="Benchmarks by name, or .jsonl files of problems.",
+        help="Benchmarks, files or Hub data sets.",
         autocompletion=completion.benchmarks,
         default_factory=list,
         show_default=False,

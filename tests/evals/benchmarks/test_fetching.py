@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -225,6 +226,57 @@ def test_a_users_data_set_of_the_hub_is_fetched_like_ours(
     assert load_problems("g") == [Problem("g", "g/0", "q", "18")]
     assert load_problems("g") == [Problem("g", "g/0", "q", "18")]
     assert read_lock(registry()["g"]).same_as_registry is None
+
+
+def test_a_data_set_of_the_hub_is_read_by_its_id_config_and_split(hub: FakeHub) -> None:
+    rows = [{"id": 7, "question": "1+1?", "answer": "2", "level": 3}, {"question": "2+2?", "answer": 4}]
+    hub.data["owner/set"] = {"main": {"train": rows, "test": rows[:1]}, "other": {"train": []}}
+    name = "owner/set:main:train"
+    first, second = load_problems(name)
+    assert first == Problem(name, "7", "1+1?", "2", {"level": 3})
+    assert second == Problem(name, f"{name}/1", "2+2?", "4")
+    hub.data["owner/set"]["main"]["train"] = []  # a second reading asks nobody
+    assert len(load_problems(name)) == 2
+    assert hub.asked == [("owner/set", "main", "train", "c1")]
+    hub.data["owner/one"] = {"default": {"train[:5]": rows}}
+    assert len(load_problems("owner/one:train[:5]")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("owner/set", "the configs main, other; choose one and a split: owner/set:main:SPLIT"),
+        ("owner/set:train", "the configs main, other"),
+        ("owner/one", "the splits train, test; choose one, for example owner/one:train"),
+        ("owner/one:a:b:c", "unknown benchmark"),
+        ("owner/one:", "unknown benchmark"),
+        ("owner/set.json", "unknown benchmark"),
+    ],
+)
+def test_an_id_that_names_no_split_lists_those_that_there_are(hub: FakeHub, name: str, said: str) -> None:
+    hub.data["owner/set"] = {"main": {"train": [], "test": []}, "other": {"train": []}}
+    hub.data["owner/one"] = {"default": {"train": [], "test": []}}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        load_problems(name)
+
+
+def test_a_data_set_whose_answers_are_workings_is_refused_with_its_entry(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.data["openai/gsm8k"] = {"main": {"train": [{"question": "q", "answer": "6 and 12 are 18\n#### 18"}]}}
+    with pytest.raises(DataError, match="after ####") as caught:
+        load_problems("openai/gsm8k:main:train")
+    header, hub_line, after = re.findall(r"(\[my-gsm8k\])|(hub = .*?\}\])|(answer_after = .#+.)", str(caught.value))
+    toml = f"{header[0]}\n{hub_line[1]}\n{after[2]}\nproblem_field = 'question'\n"
+    (tmp_path / "own.toml").write_text(toml, encoding="utf-8")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(tmp_path / "own.toml"))
+    assert [problem.answer for problem in load_problems("my-gsm8k")] == ["18"]
+
+
+def test_a_known_benchmark_may_be_named_by_its_id(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = registry()["amc23"].model_copy(update={"sha256": fetch(registry()["amc23"]).lock.sha256})
+    monkeypatch.setattr("evals.benchmarks.fetching.registry", lambda: {"amc23": entry})
+    assert len(load_problems("math-ai/amc23:test")) == 40
 
 
 @pytest.mark.parametrize(
