@@ -201,8 +201,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     if memory.reward and not ENGINES[config.rollout.engine].shares_weights:
         notes.append(
             f"engine {config.rollout.engine} takes its share of the device first (rollout.gpu_memory_utilization); the "
-            "policy and the reward model must fit into the rest, or put the model elsewhere with -s "
-            "reward.options.device=cpu"
+            "policy and the reward model must fit into the rest, or put the model elsewhere: device: cpu in its options"
         )
     return DryRun(
         config_yaml=config_to_yaml(config),

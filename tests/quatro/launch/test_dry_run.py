@@ -15,7 +15,7 @@ from quatro.launch.probe import probe
 from quatro.policy.kinds import ModelSize
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
-from quatro.registry import POLICIES
+from quatro.registry import ENGINES, POLICIES
 from quatro.rollout.prompts import PromptSet
 from quatro.types import Prompt
 
@@ -56,6 +56,17 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     assert (
         describe(prepare(tiny_config("inner_updates=auto", "audit_rollouts=1"))).memory.snapshots == 8 * num_parameters
     )
+
+
+def test_a_reward_model_counts_and_an_engine_that_takes_its_share_first_is_named(tiny_config, monkeypatch):
+    prepared = prepare(tiny_config())
+    monkeypatch.setattr(prepared.reward, "device_bytes", lambda device: 12_345)
+    assert describe(prepared).memory.reward == 12_345
+    assert not any("reward model" in note for note in describe(prepared).notes)
+    monkeypatch.setattr(ENGINES[prepared.config.rollout.engine], "shares_weights", False)
+    (note,) = (note for note in describe(prepared).notes if "reward model" in note)
+    assert "takes its share of the device first (rollout.gpu_memory_utilization)" in note
+    assert "device: cpu in its options" in note  # a list of rewards takes no -s reward.options.device
 
 
 def test_the_first_prompt_is_shown_as_text_and_ids(tiny_config):
