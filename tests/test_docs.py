@@ -93,7 +93,14 @@ ABSENT = re.compile(
 )
 # Those that would train or draw for long say what they would do instead.
 PLANNED = {"train", "sample", "sweep", "runs prune"}
-SMALL = ("steps=2", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "inner_updates=1")
+SMALL = (
+    "steps=2",
+    "prompts_per_step=2",
+    "minibatch_prompts=2",
+    "rollouts_per_prompt=2",
+    "inner_updates=1",
+    "checkpoint.keep.best=reward/mean",
+)
 
 
 def write_samples(path: Path, share: float) -> None:
@@ -118,7 +125,8 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
         run = folder / "runs" / name
         done = CliRunner().invoke(app, ["train", "quickstart", "-m", method, *settings, "-o", str(run)])
         assert done.exit_code == 0, done.stderr
-    shutil.copytree(folder / "runs/wide", folder / "runs/my-run")
+    for name in ("my-run", "best"):
+        shutil.copytree(folder / "runs/wide", folder / "runs" / name)
     for number, name in enumerate(("runs/wide", "runs/demo/base", "runs/demo/quatro", "runs/demo/gspo")):
         write_samples(folder / name / "samples/T1-p1/countdown.jsonl", 0.2 + 0.1 * number)
         found = CliRunner().invoke(
