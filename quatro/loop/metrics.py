@@ -15,10 +15,14 @@ from quatro.rewards import Scored
 
 
 def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
-    """Metrics of unshaped rewards, accuracy, groups, lengths and the sampler's exact entropy (NaN if unknown)."""
+    """Metrics of unshaped rewards, accuracy, groups, lengths and the sampler's exact entropy (NaN if unknown).
+
+    A dropped rollout that holds the place of its group has neither a reward nor a verdict.
+    """
     prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
-    reward_B = np.array([value for group in scored.reward for value in group], dtype=np.float64)
-    correct = [value for group in scored.correct for value in group if value is not None]
+    grades = [grade for group in scored.grades for grade in group if not grade.is_dropped]
+    reward_B = np.array([grade.reward for grade in grades] or [np.nan], dtype=np.float64)
+    correct = [grade.correct for grade in grades if grade.correct is not None]
     length_B = np.array([len(rollout.token_ids) for group in groups for rollout in group])
     total_B = length_B + np.repeat([len(prompt.token_ids) for prompt in prompts], [len(group) for group in groups])
     is_uniform = [min(group) == max(group) for group in scored.reward]

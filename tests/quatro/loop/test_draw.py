@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from evals.errors import UsageError
+from quatro.config import load_config
 from quatro.loop.draw import Drawn, draw, has_signal, overlong_penalty, shaped_rewards
+from quatro.loop.metrics import rollout_metrics
 from quatro.loop.timing import Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
@@ -96,6 +98,9 @@ def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without
     assert drawn.scored.reward == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
     assert drawn.prompts == prompts  # the number of prompts decides minibatches and shares
     assert drawn.scored.num_errors == 4
+    metrics = rollout_metrics(drawn, load_config("quickstart"))
+    assert metrics["reward/mean"] == 0.5  # of the five that have a reward
+    assert metrics["rollouts"] == 6
 
 
 def test_an_iteration_learns_from_what_was_not_dropped():
