@@ -63,6 +63,17 @@ def test_links_lead_to_files_and_headings_that_are_there(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_tests_that_a_page_names_are_there(page):
+    last = ""
+    named = r"`((?:(?:tests|quatro|quatro_cli|evals|configs|examples|benchmarks)/(?!.*NAME)[\w./-]+)?(?:::\w+)?)`"
+    for found in filter(None, re.findall(named, page.read_text(encoding="utf-8"))):
+        path, _, test = found.partition("::")
+        last = path or last  # `::name` is another test of the same file
+        assert (ROOT / last).exists(), found
+        assert not test or f"def {test}(" in (ROOT / last).read_text(encoding="utf-8"), found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_parses(page):
     for words in commands_of(page):
         parsed(words)
