@@ -4,6 +4,7 @@
 
 # %%
 import matplotlib.pyplot as plt
+import numpy as np
 
 import quatro
 
@@ -17,15 +18,15 @@ print(metrics[["step", "reward/mean", "entropy/token_mean", "kl/new_old"]].tail(
 # %% Sample. 32 graded answers to each of 200 held-out problems. Answers that are there are not drawn again.
 samples = {
     label: quatro.read_samples(quatro.draw_samples(model, "countdown", n=32, grade=True))
-    for label, model in {"base": "embedded:countdown", "QUATRO": run}.items()
+    for label, model in {"base": "embedded:countdown", "QUATRO": str(run.path)}.items()
 }
 
 # %% Measure and plot. Pass@k comes from the number of a problem's correct answers, UCC@k from the different ones.
 figure, (reward, passk, ucc) = plt.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
 for label, frame in samples.items():
     problems = [(one["completion"], one["correct"]) for _, one in frame.groupby("id")]
-    pass_K = sum(quatro.pass_at_k(len(texts), correct.sum(), KS) for texts, correct in problems) / len(problems)
-    ucc_K = sum(quatro.ucc_at_k(*one, KS, similarity="exact") for one in problems) / len(problems)
+    pass_K = np.stack([quatro.pass_at_k(len(texts), correct.sum(), KS) for texts, correct in problems]).mean(axis=0)
+    ucc_K = np.stack([quatro.ucc_at_k(*one, KS, similarity="exact") for one in problems]).mean(axis=0)
     print(f"{label:6}  Pass@1 {pass_K[0]:.3f}  Pass@32 {pass_K[-1]:.3f}  UCC@32 {ucc_K[-1]:.2f}")
     passk.semilogx(KS, pass_K, "o-", base=2, label=label)
     ucc.semilogx(KS, ucc_K, "o-", base=2, label=label)

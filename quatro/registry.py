@@ -2,7 +2,7 @@
 
 To add one, write its file and a line here; the class is imported when its name is looked up. A reward needs `check`
 and `open`, and says which options and limits it takes (`quatro/rewards/base.py`; `countdown.py` is a short example).
-Methods have a table of their own, `quatro/methods/__init__.py`.
+Methods have a table of their own, `quatro/methods/__init__.py`. An engine that lies outside is named `module:Class`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,27 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evals.files.own_code import is_own
+
 
 class LazyTable(Mapping[str, Any]):
-    """A mapping from a name to a class, given as ``package.module:Class`` and imported when it is looked up."""
+    """A mapping from a name to a class, given as ``package.module:Class`` and imported when it is looked up.
 
-    def __init__(self, locations: dict[str, str]) -> None:
+    ``own`` is where the function lies that gives the class of a user's own `module:Class`, where such names are taken.
+    """
+
+    def __init__(self, locations: dict[str, str], *, own: str = "") -> None:
         self.locations = locations
+        self.own = own
 
     def __getitem__(self, name: str) -> Any:
-        module, _, attribute = self.locations[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        if name not in self.locations and self.takes(name):
+            return _at(self.own)(name)
+        return _at(self.locations[name])
+
+    def takes(self, name: str) -> bool:
+        """Whether ``name`` may be looked up; a user's own, which is imported only then, may still be missing."""
+        return name in self.locations or bool(self.own and is_own(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.locations)
@@ -32,13 +43,19 @@ class LazyTable(Mapping[str, Any]):
         return name in self.locations
 
 
+def _at(location: str) -> Any:
+    module, _, attribute = location.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 # Each is an `EngineKind` of quatro/rollout/engine.py.
 ENGINES = LazyTable(
     {
         "transformers": "quatro.rollout.kinds:Transformers",
         "vllm": "quatro.rollout.kinds:Vllm",
         "replay": "quatro.rollout.kinds:Replay",
-    }
+    },
+    own="quatro.rollout.own:own_engine",
 )
 # Each is a `PolicyKind` of quatro/policy/kinds.py.
 POLICIES = LazyTable({"local": "quatro.policy.kinds:Local", "deepspeed": "quatro.policy.kinds:DeepSpeed"})

@@ -101,7 +101,7 @@ def test_sessions_of_python_print_what_the_page_says(page):
 ELSEWHERE = {"benchmarks fetch", "verl-command", "eval import"}
 ABSENT = re.compile(
     r"humaneval|mbpp|math500|code-1\.5b|math-1\.5b|math-7b|quickstart-code|paper-math|toy-paper|trl|verl"
-    r"|path/to|models/|graded|^passk.json$"
+    r"|path/to|models/|graded|^passk.json$|five-sums"
 )
 # Those that would train or draw for long say what they would do instead.
 PLANNED = {"train", "sample", "sweep", "runs prune"}
@@ -149,6 +149,7 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
         write_samples(folder / f"{name}.jsonl", share)
     sweep = ["sweep", "quickstart", "-g", "method.delta=0.1,0.01", *settings, "-o", str(folder / "sweeps/quickstart")]
     assert CliRunner().invoke(app, sweep).exit_code == 0
+    shutil.copytree(ROOT / "examples", folder / "examples")
     (folder / "my_similarities.py").write_text(
         "def same_operators(texts):\n    return [[float(one == other) for other in texts] for one in texts]\n"
     )

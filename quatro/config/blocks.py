@@ -12,9 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.prompts import TEMPLATES
 from quatro.methods.base import Aggregate
-from quatro.registry import ENGINES, POLICIES
+from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.types import Block, KlEstimator, are_stop_strings
 
+OWN = "module:Class"  # how code of the user's own is named
 # The embedded benchmarks, and the reward of each.
 EMBEDDED_PROMPTS = {"countdown": "countdown", "codegrammar": "code"}
 
@@ -65,17 +66,20 @@ def _sample(value: Any) -> Any:
     return value
 
 
-def _one_of(table: Mapping[str, Any]) -> tuple[BeforeValidator, WithJsonSchema]:
+def _one_of(table: LazyTable) -> tuple[BeforeValidator, WithJsonSchema]:
     """Annotations that allow the names in ``table``, like a Literal, but look at the table when a value is given."""
+    own = [OWN] if table.own else []
 
     def check(value: Any) -> Any:
-        if not isinstance(value, str) or value not in table:
+        if not isinstance(value, str) or not table.takes(value):
             raise PydanticCustomError(
-                "literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, table))}
+                "literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, [*table, *own]))}
             )
         return value
 
-    return BeforeValidator(check), WithJsonSchema({"enum": list(table), "type": "string"})
+    named = {"enum": list(table), "type": "string"}
+    schema = {"anyOf": [named, {"type": "string", "pattern": ":", "title": OWN}]} if own else named
+    return BeforeValidator(check), WithJsonSchema(schema)
 
 
 def block_of(field: FieldInfo) -> type[BaseModel] | None:
@@ -113,7 +117,9 @@ class RolloutConfig(Block):
     """How training responses are drawn."""
 
     engine: Annotated[str, *_one_of(ENGINES)] = Field(
-        "transformers", description="the program that draws responses; replay takes them from replay_file"
+        "transformers",
+        description="the program that draws responses; replay takes them from replay_file, and module:Class is an "
+        "engine of your own (docs/extending.md)",
     )
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer scores at the same one")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass; 1 keeps every token")
@@ -142,8 +148,8 @@ class RolloutConfig(Block):
     def _takes_weights(cls, engine: Any) -> Any:
         if engine == "server":
             raise ValueError(
-                f"expected one of {', '.join(ENGINES)}: a server draws samples only (`quatro sample --base-url`), "
-                "since it cannot be sent the policy's weights"
+                f"expected one of {', '.join([*ENGINES, OWN])}: a server draws samples only (`quatro sample "
+                "--base-url`), since it cannot be sent the policy's weights"
             )
         return engine
 

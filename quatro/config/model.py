@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
+from evals.files.own_code import is_own
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
     AuditConfig,
@@ -290,7 +291,7 @@ def _check_radius(config: Config) -> Problems:
 def _check_recorded(config: Config) -> Problems:
     rollout = config.rollout
     engine, evaluations = f"engine {rollout.engine}", config.eval.every
-    if not ENGINES[rollout.engine].is_recorded:
+    if is_own(rollout.engine) or not ENGINES[rollout.engine].is_recorded:  # a run is read where its own code is not
         if rollout.replay_file is not None:
             yield "rollout.replay_file", f"found {rollout.replay_file}, expected null: only engine replay reads it"
     elif rollout.replay_file is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evals.text import size_text
 from quatro.config import Config, config_to_yaml
 from quatro.launch.health import prompt_warnings, startup_warnings
-from quatro.launch.own_code import try_method, try_reward
+from quatro.launch.own_code import try_engine, try_method, try_reward
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.footprint import cache_token_bytes, footprint, with_checkpointing
@@ -157,8 +157,8 @@ class DryRun:
 def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -> DryRun:
     """All that a run checks and announces before its first iteration; loads no weights.
 
-    With ``tries`` it also calls a reward function of the user's own, and with ``probes`` it measures for some seconds
-    what `quatro/launch/probe.py` says.
+    With ``tries`` it also calls a reward and an engine of the user's own, and with ``probes`` it measures for some
+    seconds what `quatro/launch/probe.py` says.
 
     Raises:
         MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
@@ -186,7 +186,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     if prepared.sizes_note:
         notes.append(prepared.sizes_note)
     if tries:
-        notes += try_reward(prepared)
+        notes += [*try_reward(prepared), *try_engine(config)]
     memory = predict_memory(
         config,
         model.config,

@@ -91,9 +91,9 @@ class Engine(Sampler, Protocol):
 class Recipe:
     """All that a process needs to draw from a model; it is pickled to the processes of several GPUs.
 
-    ``engine`` is a name in `ENGINES`, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16, ``max_tokens`` the
-    most that prompt and response have together; ``rows_at_once`` and ``cache_tokens`` are the limits of the engine
-    transformers. An engine alone on its GPU may take most of the memory.
+    ``engine`` is a name that `ENGINES` takes, ``weights`` a folder or Hub id, ``dtype`` float32 or bfloat16,
+    ``max_tokens`` the most that prompt and response have together; ``rows_at_once`` and ``cache_tokens`` are the limits
+    of the engine transformers. An engine alone on its GPU may take most of the memory.
     """
 
     engine: str
@@ -108,7 +108,7 @@ class Recipe:
 
 
 class EngineKind(Protocol):
-    """An entry of `ENGINES`: how an engine is checked and made. Its module imports no torch at the top."""
+    """An entry of `ENGINES`, or a user's own: how an engine is checked and made. Ours import no torch at the top."""
 
     is_recorded: ClassVar[bool] = False  # deals out recorded responses, in one process, and draws no others
     shares_weights: ClassVar[bool] = False  # draws from the policy's own tensors, or from a copy of the policy's

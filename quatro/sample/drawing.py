@@ -88,7 +88,7 @@ def draw_samples(
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
-        engine: `transformers` or `vllm`. Default: `transformers`.
+        engine: `transformers`, `vllm` or your own, `module:Class`. Default: `transformers`.
         gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
         base_url: an OpenAI-compatible server that draws instead, such as `http://localhost:8000/v1`; docs/servers.md.
         served_model: what the model is called there. Default: as ``model`` is.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import MissingError, UsageError
+from evals.files.own_code import is_own
 from quatro.policy.digest import model_digest
 from quatro.policy.embedded import resolve_model
 from quatro.registry import ENGINES
@@ -35,12 +36,15 @@ def engine_name(name: str) -> str:
     """``name``, checked: it is an engine that draws samples, and its package is installed.
 
     Raises:
-        UsageError: there is no such engine.
+        UsageError: there is no such engine, or it cannot be imported.
         MissingError: its package is not installed.
     """
     names = [engine for engine in ENGINES if not ENGINES[engine].is_recorded]
-    if name not in names:
-        raise UsageError(f"unknown engine {name!r}; the engines are {', '.join(names)}, and --base-url names a server")
+    if name not in names and not is_own(name):
+        raise UsageError(
+            f"unknown engine {name!r}; the engines are {', '.join(names)}, or your own as module:Class, and --base-url "
+            "names a server"
+        )
     ENGINES[name].check(temperatures={})
     return name
 

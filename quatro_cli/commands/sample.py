@@ -81,7 +81,8 @@ SamplesFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
 Engine = Annotated[
-    str | None, typer.Option("--engine", metavar="NAME", help="transformers or vllm. Default: transformers.")
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="transformers (the default), vllm or module:Class."),
 ]
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-compatible server (docs/servers.md).")

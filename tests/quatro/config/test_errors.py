@@ -39,7 +39,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("rollout: {temperature: 0}", "rollout.temperature: found 0, expected more than 0"),
         (
             "rollout: {engine: vlm}",
-            "rollout.engine: found vlm, expected one of transformers, vllm, replay; did you mean",
+            "rollout.engine: found vlm, expected one of transformers, vllm, replay, module:Class; did you mean vllm?",
         ),
         ("rollout: 3", "rollout: found 3, expected a block of keys"),
         ("rollout:", "rollout: found null, expected a block of keys"),

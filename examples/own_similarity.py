@@ -1,0 +1,17 @@
+"""A similarity of your own: the share of their numbers that two answers have in common.
+
+    quatro eval similarity examples/own_benchmark/samples.jsonl --similarity examples.own_similarity:numbers
+    quatro eval ucc examples/own_benchmark/samples.jsonl --similarity examples.own_similarity:numbers --threshold 0.9
+
+So a solution with other words is the same, and one with other intermediate results is not. embedding_similarity.py
+compares answers by what a language model makes of them.
+"""
+
+import re
+from collections.abc import Sequence
+
+
+def numbers(texts: Sequence[str]) -> list[list[float]]:
+    """A row and a column for each text: 1 on the diagonal, the same both ways, between 0 and 1."""
+    found = [frozenset(re.findall(r"\d+(?:\.\d+)?", text)) for text in texts]
+    return [[len(one & other) / len(one | other) if one | other else 1.0 for other in found] for one in found]

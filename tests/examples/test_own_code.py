@@ -1,0 +1,145 @@
+"""The examples of code of one's own: the commands that their first lines name, and what each says that it does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [*sorted((ROOT / "examples").glob("own_*.py")), ROOT / "examples/own_benchmark/quatro-benchmarks.toml"]
+TINY = ("steps=1", "prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "threads=1")
+SMALLER = {
+    "train": [word for setting in TINY for word in ("-s", setting)],
+    "sample": ["-n", "1", "--max-tokens", "2"],
+    "eval": [],
+    "benchmarks": [],
+}
+# What the command that holds the first text prints, or writes into its last metrics.
+SAYS = {
+    "own_engine:MinP --dry-run": "log-probabilities are the policy's",
+    "own_engine:MinP -o runs": "kl/new_old",
+    "own_engine:MinP -o samples": "200 samples drawn",
+    "own_method:Lenient --dry-run": "failure_weight: 0.5",
+    "own_method:Lenient -s": "advantage/baseline_mean",
+    "own_reward:brief --dry-run": "two made-up responses",
+    "own_reward:brief -s": "reward/parts/steps",
+    "eval similarity": "10 of 10",
+    "eval ucc": "2.00",  # 2, 3, 2, 3 and 0 clusters of 3, 3, 2, 3 and 0 correct answers
+    "benchmarks show": "5 usable, 0 missing",
+    "sample embedded:countdown -b five-sums": "5 problems x 1 samples",
+    "eval passk": "55.0",  # 3, 3, 2, 3 and 0 of 4 are correct
+}
+
+
+def commands(path: Path) -> list[str]:
+    """The commands in the lines that an example begins with."""
+    return re.findall(r"^(?:# )?    (quatro .+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+CASES = [(path.parent if path.suffix == ".toml" else ROOT, line) for path in EXAMPLES for line in commands(path)]
+
+
+def test_every_example_begins_with_the_commands_that_run_it():
+    assert {path.stem for path in EXAMPLES} == {
+        *("own_engine", "own_method", "own_reward", "own_similarity", "quatro-benchmarks")
+    }
+    assert all(commands(path) for path in EXAMPLES)
+    assert all(any(key in line for key in SAYS) for _, line in CASES)
+
+
+@pytest.mark.parametrize(("folder", "line"), CASES, ids=[line for _, line in CASES])
+def test_the_commands_of_an_example_run_as_they_stand(
+    folder: Path, line: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.path", [str(folder), *sys.path])
+    _, command, *words = shlex.split(line.replace("embedded:countdown", str(tiny_folder)))
+    words += SMALLER[command]
+    if command == "train":
+        words += ["-s", f"model={tiny_folder}"]
+    if "-o" in words:
+        words += ["-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [command, *words])
+    assert done.exit_code == 0, done.stderr
+    metrics = tmp_path / "out/metrics.jsonl"
+    printed = metrics.read_text(encoding="utf-8") if metrics.exists() else done.stdout + done.stderr
+    (says,) = (text for key, text in SAYS.items() if key in line)
+    assert says in printed
+
+
+@pytest.fixture
+def lenient() -> Callable[..., list[float]]:
+    """The advantages of rewards in groups, by the example's method."""
+    from examples.own_method import Lenient
+
+    def advantages(reward: list[float], group: list[int], weight: float) -> list[float]:
+        method = Lenient(name="examples.own_method:Lenient", failure_weight=weight)
+        values: list[float] = method.advantages(torch.tensor(reward), torch.tensor(group)).value_B.tolist()
+        return values
+
+    return advantages
+
+
+def test_the_method_leaves_one_out_and_learns_less_from_failures(lenient):
+    # Rows 0, 2 and 4 answer one prompt: 1 - (0 + 0) / 2, and 0 - (1 + 0) / 2 twice. Row 3 is alone.
+    reward, group = [1.0, 0.25, 0.0, 1.0, 0.0, 0.75], [7, 2, 7, 5, 7, 2]
+    assert lenient(reward, group, 1.0) == [1.0, -0.5, -0.5, 0.0, -0.5, 0.5]
+    assert lenient(reward, group, 0.5) == [1.0, -0.25, -0.25, 0.0, -0.25, 0.5]
+
+
+def test_the_reward_is_higher_for_a_short_answer_and_0_for_one_that_was_cut():
+    from examples.own_reward import brief
+
+    prompt, short, long = "7 2 7 6 2 8 -> 56", "8 *7 =56", "8 *7 =56 +2 =58 -2 =56"
+    assert brief(short, prompt, "stop", bonus=0.3) == {"reward": 1.3, "steps": 1}
+    assert brief(long, prompt, "stop", bonus=0.3) == {"reward": 1.1, "steps": 3}
+    assert brief(short, prompt, "length") == {"reward": 0.0, "steps": 1}
+
+
+def test_the_engine_keeps_only_tokens_near_the_likeliest(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples import own_engine
+    from quatro.policy.loading import load_tokenizer
+    from quatro.rollout.engine import Recipe
+    from quatro.types import Prompt, Sampling
+
+    tokenizer = load_tokenizer(str(tiny_folder))
+    recipe = Recipe("examples.own_engine:MinP", str(tiny_folder), "float32", "cpu", 18)
+    engine = own_engine.MinP.open(recipe, tokenizer)
+    text = "7 2 7 6 2 8 -> 67"
+    prompt = Prompt("b", "p", text, text, text, tuple(tokenizer.encode(text)))
+    seeds, sampling = [list(range(20))], Sampling(max_new_tokens=6)
+    (drawn,) = engine.generate([prompt], seeds, sampling)
+    assert len({rollout.token_ids for rollout in drawn}) > 1
+    monkeypatch.setattr(own_engine, "MIN_P", 1.0)  # nothing but the likeliest
+    (greedy,) = engine.generate([prompt], seeds, sampling)
+    assert len({rollout.token_ids for rollout in greedy}) == 1
+    largest = greedy[0].logp[0]
+    assert all(rollout.logp[0] <= largest for rollout in drawn)
+    monkeypatch.setattr(own_engine, "MIN_P", 0.9)
+    (near,) = engine.generate([prompt], seeds, sampling)
+    assert all(rollout.logp[0] >= largest + torch.tensor(0.9).log() for rollout in near)
+    first_word = tokenizer.decode([greedy[0].token_ids[0]])
+    monkeypatch.setattr(own_engine, "MIN_P", 1.0)
+    (stopped,) = engine.generate([prompt], [[0]], Sampling(max_new_tokens=6, stop=(first_word,)))
+    assert (stopped[0].token_ids, stopped[0].text, stopped[0].finish_reason) == (greedy[0].token_ids[:1], "", "stop")
+
+
+def test_the_problems_and_the_samples_of_the_benchmark_belong_together():
+    folder = ROOT / "examples/own_benchmark"
+    rows, samples = (
+        [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+        for name in ("five-sums.jsonl", "samples.jsonl")
+    )
+    answers = {row["id"]: row["worked"].rpartition("#### ")[2] for row in rows}
+    assert len(answers) == 5
+    assert {sample["id"]: sample["answer"] for sample in samples} == answers
