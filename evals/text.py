@@ -30,6 +30,12 @@ def visible(text: str, *, keep: str = "\t\n\r", controls_only: bool = False) -> 
     return (_CONTROL if controls_only else _INVISIBLE).sub(spelled, text)
 
 
+def unescaped(text: str) -> str:
+    r"""The text that ``text`` means in a shell: ``\n``, ``\t`` and ``\\`` are one character each."""
+    meaning = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
+    return re.sub(r"\\[nt\\]", lambda match: meaning[match[0]], text)
+
+
 def size_text(num_bytes: float) -> str:
     """`1.2 GiB`: the largest of GiB, MiB and KiB of which there is a tenth."""
     unit, size = next((pair for pair in _SIZES if num_bytes >= pair[1] / 10), _SIZES[-1])

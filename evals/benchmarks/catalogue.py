@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
-from evals.benchmarks.prompts import TEMPLATES
+from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.strict_json import shown
 
@@ -147,8 +147,7 @@ class Benchmark(_Entry):
     @field_validator("template")
     @classmethod
     def _template_exists(cls, value: str) -> str:
-        if value not in TEMPLATES:
-            raise ValueError(f"no such prompt template; there are {', '.join(TEMPLATES)}")
+        find_template(value)
         return value
 
     @model_validator(mode="after")

@@ -3,20 +3,24 @@
 Which one the paper used is not published; `qwen-boxed` is the default of the public code closest to it (SimKO).
 `paper-example` carries the instruction of the paper's own examples. `qwen25-math-cot` is Qwen2.5-Math's own.
 
-The templates for code: `code-body` continues the head of a function, as HumanEval's problems are; `code-program` lets
-a whole program follow the problem, as MBPP's do; `code-chat` asks a chat model for one.
+A template of one's own is a text with `{problem}` in it: the whole prompt, or after `chat:` the user's turn.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from evals.errors import MissingError, UsageError
+from evals.errors import DataError, MissingError, UsageError
+from evals.files.strict_json import shown
 
 Message = dict[str, str]
 ChatTemplate = Callable[[Sequence[Message]], str]
 
+PLACE = "{problem}"
+CHAT = "chat:"
 _BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 # What a base model writes once a program is over: it uses the program, tests it, or begins to explain.
 _AFTER_PROGRAM = ("\nif __name__", "\nassert ", "\nprint(", "\n# Test", "\n```", '\n"""')
@@ -26,66 +30,147 @@ _AFTER_PROGRAM = ("\nif __name__", "\nassert ", "\nprint(", "\n# Test", "\n```",
 class Template:
     """``user`` with ``{problem}`` replaced by the problem, after a ``system`` turn where there is one.
 
-    Without ``is_chat`` the problem itself is the whole prompt. Samples end at the strings ``stop``.
+    Without ``is_chat`` that is the whole prompt, before which the tokenizer's special tokens stand if
+    ``adds_special_tokens``. Samples end at the strings ``stop``. ``about`` says in a line what the model reads.
     """
 
     name: str
-    user: str = "{problem}"
+    about: str = ""
+    user: str = PLACE
     system: str | None = None
     is_chat: bool = True
     stop: tuple[str, ...] = ()
+    adds_special_tokens: bool = False
 
 
 TEMPLATES: dict[str, Template] = {
     template.name: template
     for template in (
-        Template("qwen-boxed", user="{problem}\n" + _BOXED, system="You are a helpful assistant."),
-        Template("qwen25-math-cot", system=_BOXED),
         Template(
-            "paper-example", user="{problem}\nPlease reason step by step and report the final answer in a boxed form."
+            "qwen-boxed",
+            "in a chat: the problem, then a request to reason step by step and to box the final answer",
+            user="{problem}\n" + _BOXED,
+            system="You are a helpful assistant.",
         ),
-        Template("chat"),
-        Template("plain", is_chat=False),
-        Template("code-body", is_chat=False, stop=("\ndef ", "\nclass ", "\n@", *_AFTER_PROGRAM)),
-        Template("code-program", is_chat=False, stop=_AFTER_PROGRAM),
-        Template("code-chat", user="{problem}\n\nAnswer with the whole Python program in one fenced code block."),
+        Template(
+            "qwen25-math-cot", "in a chat: that request as the system prompt, as Qwen2.5-Math has it", system=_BOXED
+        ),
+        Template(
+            "paper-example",
+            "in a chat: the problem and the instruction of the paper's examples; no system prompt",
+            user="{problem}\nPlease reason step by step and report the final answer in a boxed form.",
+        ),
+        Template("chat", "in a chat: the problem alone"),
+        Template("plain", "no chat: the problem alone", is_chat=False, adds_special_tokens=True),
+        Template(
+            "code-body",
+            "no chat: the problem alone, the head of a function that the model completes",
+            is_chat=False,
+            stop=("\ndef ", "\nclass ", "\n@", *_AFTER_PROGRAM),
+        ),
+        Template(
+            "code-program",
+            "no chat: the problem alone, which a whole program follows",
+            is_chat=False,
+            stop=_AFTER_PROGRAM,
+        ),
+        Template(
+            "code-chat",
+            "in a chat: the problem, then a request for the whole program in one fenced block",
+            user="{problem}\n\nAnswer with the whole Python program in one fenced code block.",
+        ),
     )
 }
 
 
-def find_template(name: str) -> Template:
-    """The template of that name.
+# What of those a user may write in place of a name.
+OWN_TEMPLATES = (
+    f"a text with {PLACE} in it is the whole prompt, and after `{CHAT}` the user's turn of a chat; a file may hold it"
+)
+
+
+def template_text(given: str) -> str:
+    """``given``, a name or a text with ``{problem}``, or the text of the file that it names.
+
+    The file's last line break does not belong to the text. `chat:` may stand before a file's name as before a text.
 
     Raises:
-        UsageError: there is none; the message lists the names.
+        UsageError: it is none of these.
+        DataError: the file cannot be read, or holds no ``{problem}``.
     """
-    if name not in TEMPLATES:
-        raise UsageError(f"unknown prompt template {name!r}; the templates are {', '.join(TEMPLATES)}")
-    return TEMPLATES[name]
+    if given in TEMPLATES or PLACE in given:
+        return given
+    kind, path = (CHAT, given.removeprefix(CHAT).strip()) if given.startswith(CHAT) else ("", given)
+    if not os.path.isfile(path):
+        raise UsageError(
+            f"unknown prompt template {shown(given)}; the templates are {', '.join(TEMPLATES)}; or write a text with "
+            f"{PLACE} in it, or the name of a file that holds one"
+        )
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the prompt template {path} cannot be read as UTF-8 text ({error})") from error
+    if PLACE not in text:
+        raise DataError(f"the prompt template {path} holds no {PLACE}, where the problem is to stand")
+    return kind + text
 
 
-def messages(template: str, problem: str) -> list[Message]:
-    """The chat turns {"role", "content"} of a template; for `plain` one user turn that is the problem."""
+def find_template(template: str | Template, system: str | None = None) -> Template:
+    """The template of that name, or that a text with ``{problem}`` is; with ``system`` as its system prompt.
+
+    An empty ``system`` leaves out the template's own; None keeps it.
+
+    Raises:
+        UsageError: there is no such template, or it is no chat's and there is a ``system``.
+    """
+    found = _named(template) if isinstance(template, str) else template
+    if system is None:
+        return found
+    if not found.is_chat:
+        raise UsageError(
+            f"the prompt template {shown(found.name)} is no chat's and has no place for a system prompt; leave that "
+            f"out, or begin a template of your own with `{CHAT}`"
+        )
+    return replace(found, system=system or None)
+
+
+def _named(name: str) -> Template:
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    if PLACE not in name:
+        raise UsageError(
+            f"unknown prompt template {shown(name)}; the templates are {', '.join(TEMPLATES)}, or a text with {PLACE}"
+        )
+    if name.startswith(CHAT):
+        return Template(name, user=name.removeprefix(CHAT).lstrip(" "))
+    return Template(name, user=name, is_chat=False, adds_special_tokens=True)
+
+
+def messages(template: str | Template, problem: str) -> list[Message]:
+    """The chat turns {"role", "content"} of a template; without a chat one user turn that is the whole prompt."""
     found = find_template(template)
     # replace, not format: problems are full of braces.
-    turns = [{"role": "user", "content": found.user.replace("{problem}", problem)}]
+    turns = [{"role": "user", "content": found.user.replace(PLACE, problem)}]
     if found.system is not None:
         turns.insert(0, {"role": "system", "content": found.system})
     return turns
 
 
-def render(template: str, problem: str, apply_chat_template: ChatTemplate | None) -> str:
+def render(template: str | Template, problem: str, apply_chat_template: ChatTemplate | None) -> str:
     """The text that the model reads. ``apply_chat_template`` turns messages into text, generation prompt included.
 
     Raises:
-        UsageError: there is no template of that name.
+        UsageError: there is no such template.
         MissingError: the template needs a chat template and the tokenizer has none.
     """
-    if not find_template(template).is_chat:
-        return problem
+    found = find_template(template)
+    turns = messages(found, problem)
+    if not found.is_chat:
+        return turns[0]["content"]
     if apply_chat_template is None:
         raise MissingError(
-            f"the prompt template {template!r} needs a tokenizer with a chat template, and this model's has none; "
-            "use a model that has one, or the problem alone (`--template plain`, in training `-s data.template=plain`)"
+            f"the prompt template {shown(found.name)} needs a tokenizer with a chat template, and this model's has "
+            "none; use a model that has one, or the problem alone (`--template plain`, in training "
+            "`-s data.template=plain`)"
         )
-    return apply_chat_template(messages(template, problem))
+    return apply_chat_template(turns)

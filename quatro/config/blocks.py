@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from evals.benchmarks.prompts import TEMPLATES
+from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
+from evals.errors import UsageError
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.types import Block, KlEstimator, are_stop_strings
@@ -29,10 +30,13 @@ def _clean_text(value: str) -> str:
 Text = Annotated[str, AfterValidator(_clean_text)]
 
 
-def _known_template(value: str) -> str:
-    if value not in TEMPLATES:
-        raise ValueError(f"expected one of {', '.join(TEMPLATES)}")
-    return value
+def _template(value: str) -> str:
+    try:
+        return template_text(value)
+    except UsageError:
+        raise ValueError(
+            f"expected one of {', '.join(TEMPLATES)}, a text with {PLACE} in it, or the name of a file that holds one"
+        ) from None
 
 
 def _stop_strings(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,13 +101,24 @@ class DataConfig(Block):
         description="prompts to train on: math_train, countdown, codegrammar, a .jsonl, .csv or .parquet file, or a "
         "data set of the Hub as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
     )
-    template: Annotated[str, AfterValidator(_known_template)] = Field(
-        "qwen-boxed", description="how a problem becomes a prompt; countdown and codegrammar prompts take `plain`"
+    template: Annotated[str, AfterValidator(_template)] = Field(
+        "qwen-boxed",
+        description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. countdown "
+        "and codegrammar prompts take `plain`",
+        json_schema_extra={"meanings": {name: template.about for name, template in TEMPLATES.items()}},
+    )
+    system: str | None = Field(
+        None, description="system prompt of a chat in place of the template's; \"\" is none; null: the template's"
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
         "refuse", description="refuse to train if a prompt is longer, or leave such prompts out; none is ever cut"
     )
+
+    @property
+    def prompt_template(self) -> Template:
+        """The template with the system prompt that these keys say."""
+        return find_template(self.template, self.system)
 
     @model_validator(mode="before")
     @classmethod

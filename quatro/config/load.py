@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from evals.errors import UsageError
 from evals.files.own_code import is_own
+from evals.text import unescaped
 from quatro.config.errors import EXTENDS, Locations, problem_lines
 from quatro.config.model import Config, method_class
 from quatro.config.provenance import OURS, basis, method_basis
@@ -157,6 +158,11 @@ class _Setting(NamedTuple):
     text: str
 
 
+# Texts that YAML would often take for something else, such as `Question: {problem}`. Without quotes they are taken as
+# typed, with the escapes of `unescaped`.
+_AS_TYPED = (("data", "template"), ("data", "system"))
+
+
 def _parse_override(text: str) -> _Setting:
     key, separator, value_text = text.partition("=")
     parts = tuple(part.strip() for part in key.split("."))
@@ -164,6 +170,8 @@ def _parse_override(text: str) -> _Setting:
         raise UsageError(f"-s {text}: expected KEY=VALUE, such as optimizer.lr=1e-5")
     if parts == (EXTENDS,):
         raise UsageError(f"-s {text}: only a file extends another; write the key there, or name the other one instead")
+    if parts in _AS_TYPED and value_text not in ("", "~", "null") and value_text[0] not in "'\"":
+        return _Setting(parts, unescaped(value_text), f"-s {text}")
     try:
         value = parse_value(value_text, "value")
     except UsageError as error:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from evals.benchmarks.prompts import TEMPLATES
+from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import is_own
+from evals.files.strict_json import shown
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
     AuditConfig,
@@ -174,7 +175,7 @@ class Config(Block):
     @property
     def stop(self) -> tuple[str, ...]:
         """The strings at which a response ends."""
-        return TEMPLATES[self.data.template].stop if self.rollout.stop is None else self.rollout.stop
+        return self.data.prompt_template.stop if self.rollout.stop is None else self.rollout.stop
 
     @property
     def optimizer_steps(self) -> int:
@@ -251,6 +252,11 @@ def _check_data(config: Config) -> Problems:
     known = {**EMBEDDED_PROMPTS, "math_train": "math"}  # and the benchmark that grades each
     if prompts in EMBEDDED_PROMPTS and template != "plain":
         yield "data.template", f"found {template}, expected plain: {prompts} prompts take no template"
+    if config.data.system is not None and not find_template(template).is_chat:
+        yield (
+            "data.system",
+            f"found {shown(config.data.system)}, expected null: the prompt template {shown(template)} is no chat's",
+        )
     for reward in config.reward.names:
         graded = "countdown" if reward == "countdown-distance" else reward
         if prompts in known and graded in known.values() and graded != known[prompts]:

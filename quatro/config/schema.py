@@ -56,6 +56,10 @@ def _model_lines(model: type[BaseModel], above: str = "") -> Iterator[str]:
         if block is None or field.default is None:
             head = f"{above}{key}: {_type_text(model, key)}{_default_text(model, f'{above}{key}', field)}"
             yield f"{head}\n    {field.description}" if field.description else head
+            extra = field.json_schema_extra
+            meanings = extra.get("meanings") if isinstance(extra, dict) else None
+            if isinstance(meanings, dict):
+                yield from (f"      {name}  {meaning}" for name, meaning in meanings.items())
         if block is not None:
             yield from _model_lines(block, f"{above}{key}.")
 

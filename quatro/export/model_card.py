@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from evals.benchmarks.problems import FILE_ENDINGS
-from evals.benchmarks.prompts import Message, find_template, messages
+from evals.benchmarks.prompts import PLACE, TEMPLATES, Message, messages
 from evals.text import visible
 from evals.training_metrics import TRAINING_METRICS
 from quatro.config import Config, leaves
@@ -110,14 +110,17 @@ def _introduction(facts: Facts) -> str:
 def _prompting(facts: Facts) -> str:
     config = facts.config
     template, rollout = config.data.template, config.rollout
-    is_chat = find_template(template).is_chat
-    turns = messages(template, "{problem}")
+    is_chat = config.data.prompt_template.is_chat
+    turns = messages(config.data.prompt_template, PLACE)
+    is_named = template in TEMPLATES and config.data.system is None
+    named = f"the template {code(template)}" if is_named else "the template below"
     if is_chat:
         prompt = "tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)"
         setup = ["messages = [", *map(_turn, turns), "]"]
         encode = "inputs = tokenizer(prompt, add_special_tokens=False, return_tensors='pt')"
     else:
-        prompt, setup = "problem", []
+        own = json.dumps(turns[0]["content"], ensure_ascii=False) + '.replace("{problem}", problem)'
+        prompt, setup = "problem" if template in TEMPLATES else own, []
         encode = "inputs = tokenizer(prompt, return_tensors='pt')"
     special = [_EMBEDDED_NOTE] if config.model.startswith("embedded:") else []
     loader = "PreTrainedTokenizerFast" if special else "AutoTokenizer"
@@ -136,19 +139,21 @@ def _prompting(facts: Facts) -> str:
         f"top_p={rollout.top_p:g}, top_k={rollout.top_k}, max_new_tokens={rollout.max_new_tokens}{stop})",
         "print(tokenizer.decode(output[0, inputs['input_ids'].shape[1]:], skip_special_tokens=True))",
     ]
-    shown = [f"{turn['role']}: {turn['content']}" for turn in turns] if is_chat else ["{problem}"]
+    shown = [f"{turn['role']}: {turn['content']}" if is_chat else turn["content"] for turn in turns]
     return "\n".join(
         [
             "## Use",
             "",
-            f"Prompts were rendered with the template {code(template)}; others are out of distribution.",
+            f"Prompts were rendered with {named}; others are out of distribution.",
             "",
             *fence("text", "\n".join(shown).splitlines()),
             "",
             *fence("python", program),
             *special,
             "",
-            f"Or with quatro: `quatro sample FOLDER -b BENCHMARK --template {template}`.",
+            f"Or with quatro: `quatro sample FOLDER -b BENCHMARK --template {template}`."
+            if is_named
+            else "Or with quatro: `quatro sample FOLDER -b BENCHMARK`, with `--template` and `--system` as above.",
         ]
     )
 

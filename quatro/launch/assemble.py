@@ -55,6 +55,8 @@ def assemble(
     policy.check_head(prompts.prompts)
     for warning in (*prompts.warnings, *prompt_warnings(config, len(prompts.prompts))):
         logger.warning(warning)
+    for note in prompts.notes:
+        logger.info(note)
     return Parts(
         config=config,
         policy=policy,

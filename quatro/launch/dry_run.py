@@ -183,6 +183,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     kept = "weights" if config.policy.lora is None else "the adapter's weights"
     masters = kind.masters.format(weights=kept)
     notes.append(f"device: {device.type}, computing in {config.dtype}, {masters}")
+    notes += prompts.notes
     if prepared.sizes_note:
         notes.append(prepared.sizes_note)
     if tries:

@@ -12,8 +12,9 @@ import numpy as np
 
 from evals.benchmarks.loading import MADE, load_problems
 from evals.benchmarks.problems import Problem
-from evals.benchmarks.prompts import render
+from evals.benchmarks.prompts import CHAT, Template, find_template, render
 from evals.errors import DataError
+from evals.files.strict_json import shown
 from quatro.config.blocks import DataConfig
 from quatro.policy.chat_template import chat_renderer
 from quatro.types import Prompt
@@ -29,6 +30,7 @@ class PromptSet:
     prompts: list[Prompt]
     num_skipped: int
     limit: int
+    notes: Sequence[str] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -61,7 +63,8 @@ def tokenize_problems(
         limit = min(limit, context_limit - 1)
     prompts: list[Prompt] = []
     num_skipped = 0
-    for prompt in to_prompts(problems, config.template, tokenizer):
+    template = config.prompt_template
+    for prompt in to_prompts(problems, template, tokenizer):
         if len(prompt.token_ids) <= limit:
             prompts.append(prompt)
         elif config.too_long == "skip":
@@ -76,19 +79,33 @@ def tokenize_problems(
             )
     if not prompts:
         raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
-    return PromptSet(prompts, num_skipped, limit)
+    notes = [note] if (note := unused_chat_template(template, tokenizer)) else []
+    return PromptSet(prompts, num_skipped, limit, notes)
 
 
-def to_prompts(problems: Sequence[Problem], template: str, tokenizer: Any) -> Iterator[Prompt]:
-    """The problems as the model reads them; a chat template brings its own special tokens.
+def unused_chat_template(template: Template, tokenizer: Any) -> str | None:
+    """What to say if the tokenizer has a chat template and ``template`` does not use it; else None."""
+    if template.is_chat or getattr(tokenizer, "chat_template", None) is None:
+        return None
+    return (
+        f"the model's tokenizer has a chat template, which the prompt template {shown(template.name)} does not use; "
+        f"the template chat does, and so does a text of your own after `{CHAT}`"
+    )
+
+
+def to_prompts(problems: Sequence[Problem], template: str | Template, tokenizer: Any) -> Iterator[Prompt]:
+    """The problems as the model reads them; a chat template brings its own special tokens, as a text may.
 
     Raises:
         DataError: the chat template makes no prompt, or a prompt without tokens.
     """
-    chat = chat_renderer(tokenizer)
+    chat, found = chat_renderer(tokenizer), find_template(template)
+    # A text of one's own may begin with the token that the tokenizer would put before it.
+    first = getattr(tokenizer, "bos_token", None)
+    has_first = found.name != "plain" and bool(first) and found.user.startswith(str(first))
     for problem in problems:
-        text = render(template, problem.problem, chat)
-        token_ids = tokenizer(text, add_special_tokens=template == "plain")["input_ids"]
+        text = render(found, problem.problem, chat)
+        token_ids = tokenizer(text, add_special_tokens=found.adds_special_tokens and not has_first)["input_ids"]
         if not token_ids:
             raise DataError(f"prompt {problem.id!r} of {problem.benchmark} is empty after tokenisation: {text[:80]!r}")
         yield make_prompt(problem, text, tuple(token_ids))

@@ -70,6 +70,7 @@ def sample_benchmark(
     template: str,
     source: Source,
     folder: Path,
+    system: str | None = None,
     reward: Reward | None = None,
     progress: DrawProgress | None = None,
     num_rows: int | None = None,
@@ -88,7 +89,7 @@ def sample_benchmark(
     if n < 1:
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
-    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source)
+    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source, system=system)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
     with SampleWriter(path) as writer:

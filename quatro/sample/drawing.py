@@ -15,7 +15,7 @@ from typing import Any
 from evals.benchmarks import codegrammar, countdown
 from evals.benchmarks.catalogue import grader_of, registry
 from evals.benchmarks.loading import load_problems
-from evals.benchmarks.prompts import find_template
+from evals.benchmarks.prompts import find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.policy.digest import check_model
@@ -47,6 +47,7 @@ def draw_samples(
     stop: str | Sequence[str] | None = None,
     preset: str | None = None,
     template: str | None = None,
+    system: str | None = None,
     seed: int = 0,
     tag: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -84,7 +85,10 @@ def draw_samples(
         stop: one or several strings; a response ends where its text holds one, and its text before that. Default: the
             run's with the run's template, else the template's own.
         preset: `paper` or `verl-generation`: other defaults of the first five above (`quatro.sample.settings.PRESETS`).
-        template: prompt template. Default: the run's, else the benchmark's.
+        template: prompt template: a name, a text with ``{problem}`` in it, or a file of one; docs/data.md. Default: the
+            run's, else the benchmark's.
+        system: system prompt in place of the template's own; an empty one is none. Default: the run's with the run's
+            template, else the template's own.
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
@@ -107,6 +111,7 @@ def draw_samples(
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
     drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
+    drawn |= {"system": system}
     plan = plan_samples(
         model, benchmarks, step=step, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint
     )
@@ -126,6 +131,7 @@ def plan_samples(
     stop: str | Sequence[str] | None,
     preset: str | None,
     template: str | None,
+    system: str | None = None,
     seed: int,
     tag: str | None,
     out: str | os.PathLike[str] | None,
@@ -149,7 +155,8 @@ def plan_samples(
     if max_tokens is None and of_run and of_preset and of_run != of_preset:
         notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
     chosen = (stop,) if isinstance(stop, str) else stop
-    plans = [_plan_benchmark(name, settings, template, chosen, found) for name in names]
+    template = None if template is None else template_text(template)
+    plans = [_plan_benchmark(name, settings, template, system, chosen, found) for name in names]
     twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
@@ -177,9 +184,14 @@ def plan_samples(
 
 
 def _plan_benchmark(
-    source: str, settings: SampleSettings, template: str | None, stop: Sequence[str] | None, found: SampledModel
+    source: str,
+    settings: SampleSettings,
+    template: str | None,
+    system: str | None,
+    stop: Sequence[str] | None,
+    found: SampledModel,
 ) -> BenchmarkPlan:
-    """The plan of one benchmark, with the template, length and stop that fit it unless an option says otherwise."""
+    """The plan of one benchmark, with the prompt, length and stop that fit it unless an option says otherwise."""
     problems = load_problems(source)
     name = problems[0].benchmark
     entry = registry().get(name)
@@ -193,11 +205,12 @@ def _plan_benchmark(
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
         longest = 1024
     template = template or usual
+    is_runs = template == found.template
+    system = found.system if system is None and is_runs else system
     if stop is None:
-        of_run = found.stop if template == found.template else ()
-        stop = of_run or find_template(template).stop
+        stop = (found.stop if is_runs else ()) or find_template(template, system).stop
     sampling = settings.sampling(of_run=found.max_tokens, of_benchmark=longest, stop=tuple(stop))
-    return BenchmarkPlan(name, problems, sampling, template, grader)
+    return BenchmarkPlan(name, problems, sampling, template, grader, system)
 
 
 def draw_planned(
@@ -219,6 +232,7 @@ def draw_planned(
                     sampling=one.sampling,
                     seed=plan.seed,
                     template=one.template,
+                    system=one.system,
                     source=opened.source,
                     folder=plan.folder,
                     reward=reward,

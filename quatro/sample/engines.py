@@ -18,7 +18,7 @@ from quatro.policy.digest import model_digest
 from quatro.policy.embedded import resolve_model
 from quatro.registry import ENGINES
 from quatro.rollout.engine import EngineKind, Recipe
-from quatro.rollout.prompts import to_prompts
+from quatro.rollout.prompts import to_prompts, unused_chat_template
 from quatro.sample.benchmark import default_rows_per_call, refuse_long_prompts
 from quatro.sample.settings import Source
 
@@ -101,7 +101,10 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
 
     weights = resolve_model(plan.model.name)
     tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
-    prompts = [list(to_prompts(one.problems, one.template, tokenizer)) for one in plan.benchmarks]
+    prompts = [list(to_prompts(one.problems, one.prompt_template, tokenizer)) for one in plan.benchmarks]
+    for note in dict.fromkeys(unused_chat_template(one.prompt_template, tokenizer) for one in plan.benchmarks):
+        if note:
+            logger.info(note)
     for rows in prompts:
         refuse_long_prompts(rows, context)
     pairs = list(zip(plan.benchmarks, prompts, strict=True))

@@ -18,8 +18,8 @@ from quatro.sample.settings import Source
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``step`` is that of a run's checkpoint; ``template``, ``max_tokens`` and ``stop`` are what the run was
-    trained with.
+    ``step`` is that of a run's checkpoint; ``template``, ``system``, ``max_tokens`` and ``stop`` are what the run
+    was trained with.
     """
 
     name: str
@@ -28,6 +28,7 @@ class SampledModel:
     checkpoint: Checkpoint | None = None
     step: int | None = None
     template: str | None = None
+    system: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
 
@@ -73,6 +74,7 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         checkpoint=checkpoint,
         step=checkpoint.step,
         template=config.data.template,
+        system=config.data.system,
         max_tokens=config.rollout.max_new_tokens,
         stop=config.stop,
     )

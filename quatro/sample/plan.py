@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evals.benchmarks.problems import Problem
+from evals.benchmarks.prompts import Template, find_template
 from quatro.rollout.endpoint import Endpoint
 from quatro.sample.model import SampledModel
 from quatro.types import Sampling
@@ -13,13 +14,22 @@ from quatro.types import Sampling
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
-    """What is drawn of one benchmark; ``grader`` judges its samples where they are graded."""
+    """What is drawn of one benchmark; ``grader`` judges its samples where they are graded.
+
+    ``system`` is a system prompt in place of the template's own.
+    """
 
     name: str
     problems: list[Problem]
     sampling: Sampling
     template: str
     grader: str
+    system: str | None = None
+
+    @property
+    def prompt_template(self) -> Template:
+        """The template with the system prompt."""
+        return find_template(self.template, self.system)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from evals.benchmarks.problems import Problem
-from evals.benchmarks.prompts import find_template, messages, render
+from evals.benchmarks.prompts import Template, messages, render
 from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
@@ -56,7 +56,7 @@ def check_served(
     api_key(os.environ)
     if endpoint.form == "text":
         for one in benchmarks:
-            if find_template(one.template).is_chat:
+            if one.prompt_template.is_chat:
                 raise UsageError(
                     f"the prompt template {one.template!r} of {one.name} is a chat's; type --chat, which lets the "
                     "server apply its own, or send the problem alone: --template plain"
@@ -104,7 +104,7 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
             "the samples and is not recorded",
             server.where,
         )
-    prompts = [list(_prompts(one.problems, one.template, endpoint.form, tokenizer)) for one in plan.benchmarks]
+    prompts = [list(_prompts(one.problems, one.prompt_template, endpoint.form, tokenizer)) for one in plan.benchmarks]
     for rows in prompts:
         refuse_long_prompts(rows, served.max_model_len)
     sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
@@ -130,7 +130,7 @@ def _facts(served: Served, form: PromptForm, seed_bits: int) -> dict[str, Any]:
     return {**asdict(served), "prompts": form, "seed_bits": seed_bits}
 
 
-def _prompts(problems: Sequence[Problem], template: str, form: PromptForm, tokenizer: Any) -> Iterator[Prompt]:
+def _prompts(problems: Sequence[Problem], template: Template, form: PromptForm, tokenizer: Any) -> Iterator[Prompt]:
     if form == "ids":
         yield from to_prompts(problems, template, tokenizer)
         return

@@ -98,12 +98,21 @@ class Source:
 
 
 def claim_folder(
-    folder: Path, benchmark: str, *, n: int, sampling: Sampling, seed: int, template: str, source: Source
+    folder: Path,
+    benchmark: str,
+    *,
+    n: int,
+    sampling: Sampling,
+    seed: int,
+    template: str,
+    source: Source,
+    system: str | None = None,
 ) -> None:
     """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
 
-    Benchmarks of one folder share everything but n, max_tokens, the prompt template and the stop strings, which stand
-    under `benchmarks`; `sampling` has what is the same for all of them and null for the rest.
+    Benchmarks of one folder share everything but n, max_tokens, the prompt template, a ``system`` prompt in place of
+    the template's own, and the stop strings, which stand under `benchmarks`; `sampling` has what is the same for all of
+    them and null for the rest.
 
     Raises:
         UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
@@ -114,6 +123,8 @@ def claim_folder(
     head = {key: getattr(source, key) for key in keys} | {"seed": seed}
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
+    newer = {"system": system}  # written only where there is one
+    own |= {key: value for key, value in newer.items() if value is not None}
     devices, benchmarks = [source.device], {benchmark: own}
     found = _read_settings(path) if path.exists() else None
     _refuse_unknown_files(folder, found["benchmarks"] if found is not None else ())
@@ -123,7 +134,8 @@ def claim_folder(
             folder,
             {"engine": "transformers", "checkpoint": source.checkpoint, **found, **found["sampling"], **there}
             | _named(found.get("server")),
-            {**head, **shared, **{key: value for key, value in own.items() if key != "n"}, **_named(source.server)},
+            {**head, **shared, **newer, **{key: value for key, value in own.items() if key != "n"}}
+            | _named(source.server),
         )
         own["n"] = max(n, there["n"])
         benchmarks = {**found["benchmarks"], benchmark: own}
@@ -136,7 +148,8 @@ def claim_folder(
                 source.device,
             )
     folder.mkdir(parents=True, exist_ok=True)
-    common = {key: own[key] if all(entry[key] == own[key] for entry in benchmarks.values()) else None for key in own}
+    entries = benchmarks.values()
+    common = {key: own[key] if all(entry.get(key) == own[key] for entry in entries) else None for key in own}
     document = {
         "schema": 1,
         **head,

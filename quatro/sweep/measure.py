@@ -62,7 +62,13 @@ def base_points(plan: SweepPlan) -> list[Point]:
     found: dict[tuple[object, ...], Point] = {}
     for point in plan.points:
         config = point.config
-        key = (config.model, config.rollout.max_new_tokens, config.data.template, tuple(config.stop))
+        key = (
+            config.model,
+            config.rollout.max_new_tokens,
+            config.data.template,
+            config.data.system,
+            tuple(config.stop),
+        )
         if key not in found:
             slug = re.sub(r"[^A-Za-z0-9._]+", "-", config.model).strip("-.")[-80:]
             name = f"base-{slug}"
@@ -92,7 +98,9 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     what += ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}"]
     what += ["--max-tokens", str(config.rollout.max_new_tokens)]
     what += ["--stop=" + text.replace("\\", "\\\\") for text in config.stop]
-    what += ["--template", config.data.template] if is_base else []
+    if is_base:
+        what += ["--template", config.data.template.replace("\\", "\\\\")]
+        what += [] if config.data.system is None else ["--system=" + config.data.system.replace("\\", "\\\\")]
     what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
     what += ["--gpus", ",".join(map(str, range(num_gpus)))] if num_gpus > 1 else []
     return [*what, "--grade", "-o", str(tag.folder(run))]

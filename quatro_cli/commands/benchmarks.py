@@ -86,7 +86,7 @@ def show(name: Name, json: Json = False) -> None:
       quatro benchmarks show countdown --json
     """
     from evals.benchmarks.loading import local_copy
-    from evals.benchmarks.prompts import messages
+    from evals.benchmarks.prompts import find_template, messages
 
     entry = _find(name)
     copy = local_copy(entry)
@@ -101,7 +101,31 @@ def show(name: Name, json: Json = False) -> None:
     if first is not None:
         output.data(f"\nPrompt of {first.id} (template {entry.template}):")
         for turn in turns:
-            output.data(turn["content"] if entry.template == "plain" else f"[{turn['role']}]\n{turn['content']}")
+            output.data(
+                turn["content"] if not find_template(entry.template).is_chat else f"[{turn['role']}]\n{turn['content']}"
+            )
+
+
+def templates(json: Json = False) -> None:
+    """List the prompt templates, which surround a problem.
+
+    They are for `--template` of `quatro sample` and the key `data.template`. Your own is a text with {problem} in it,
+    or a file of one: the whole prompt, or after `chat:` the user's turn (docs/data.md).
+
+    \b
+    Examples:
+      quatro benchmarks templates
+      quatro benchmarks templates --json
+    """
+    from dataclasses import asdict
+
+    from evals.benchmarks.prompts import TEMPLATES
+
+    if json:
+        output.json({"schema": 1, "templates": [asdict(template) for template in TEMPLATES.values()]})
+        return
+    for name, template in TEMPLATES.items():
+        output.data(f"{name:<{max(map(len, TEMPLATES))}}  {template.about}")
 
 
 def fetch(
@@ -223,4 +247,5 @@ def _source(entry: Benchmark) -> str:
 
 app.add("list", list_)
 app.add("show", show)
+app.add("templates", templates)
 app.add("fetch", fetch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from quatro_cli.warm import ensure_model
 
 if TYPE_CHECKING:
     from quatro.sample import SampleFile, SamplePlan
+    from quatro.sample.plan import BenchmarkPlan
     from quatro.types import Sampling
     from quatro_cli.output import Bar
 
@@ -60,7 +60,7 @@ Stop = Annotated[
     typer.Option(
         "--stop",
         metavar="TEXT",
-        help=r"End before TEXT, with \n, \t and \\ as escapes; repeatable. Default: the run's or template's.",
+        help=r"End before TEXT (\n, \t, \\ as escapes); repeats.",
     ),
 ]
 Preset = Annotated[
@@ -68,11 +68,19 @@ Preset = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME",
-        help="paper (T 1, top_p 0.7, n 256) or verl-generation (top_k 50 as well).",
+        help="paper (T 1, top_p 0.7, n 256), verl-generation.",
     ),
 ]
 Template = Annotated[
-    str | None, typer.Option("--template", metavar="NAME", help="Of prompts. Default: the run's or benchmark's.")
+    str | None,
+    typer.Option(
+        "--template",
+        metavar="NAME|TEXT|FILE",
+        help="`quatro benchmarks templates`, or your own.",
+    ),
+]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
 ]
 Tag = Annotated[
     str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings.")
@@ -113,6 +121,7 @@ def sample(
     stop: Stop = None,
     preset: Preset = None,
     template: Template = None,
+    system: System = None,
     seed: Seed = 0,
     tag: Tag = None,
     out: SamplesFolder = None,
@@ -136,6 +145,8 @@ def sample(
       quatro sample embedded:countdown -b countdown -n 256
       quatro sample runs/math --step 40 -b math500,aime24 --preset paper
     """
+    from evals.benchmarks.prompts import PLACE
+    from evals.text import unescaped
     from quatro.sample import find_endpoint, plan_samples
 
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
@@ -148,9 +159,10 @@ def sample(
         top_p=top_p,
         top_k=top_k,
         max_tokens=max_tokens,
-        stop=[_unescaped(text) for text in stop] if stop else None,
+        stop=[unescaped(text) for text in stop] if stop else None,
         preset=preset,
-        template=template,
+        template=unescaped(template) if template and PLACE in template else template,
+        system=unescaped(system) if system else system,
         seed=seed,
         tag=tag,
         out=out,
@@ -173,7 +185,7 @@ def _describe(plan: SamplePlan) -> None:
         count = len(one.problems)
         output.data(
             f"{count} problems x {plan.n} samples = {count * plan.n} of {one.name} from {plan.model.name} "
-            f"into {plan.folder} (template {one.template}, {_words(one.sampling)})"
+            f"into {plan.folder} (template {_template(one)}, {_words(one.sampling)})"
         )
     if plan.endpoint is not None:
         output.data(request_note(plan, plan.endpoint))
@@ -221,10 +233,12 @@ def _keeping(folder: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _unescaped(text: str) -> str:
-    r"""The text that ``text`` means in a shell: ``\n``, ``\t`` and ``\\`` are one character each."""
-    meaning = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
-    return re.sub(r"\\[nt\\]", lambda match: meaning[match[0]], text)
+def _template(one: BenchmarkPlan) -> str:
+    from evals.benchmarks.prompts import TEMPLATES
+    from evals.files.strict_json import shown
+
+    template = one.template if one.template in TEMPLATES else shown(one.template)
+    return template if one.system is None else f"{template} with the system prompt {shown(one.system)}"
 
 
 def _words(sampling: Sampling) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from evals.benchmarks.prompts import TEMPLATES
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -153,3 +154,14 @@ def test_a_stray_benchmarks_toml_is_not_read_and_noted_only_where_it_has_our_for
     assert ("quatro-benchmarks.toml" in shown.stderr) is is_noted
     (tmp_path / "benchmarks.toml").rename(tmp_path / "quatro-benchmarks.toml")
     assert invoke("list").exit_code == (0 if is_noted else 2)
+
+
+def test_every_template_has_a_line_in_the_list_and_in_the_schema():
+    listed = dict(line.split("  ", 1) for line in invoke("templates").stdout.splitlines())
+    schema = runner.invoke(app, ["config", "schema"]).stdout
+    assert list(map(str.strip, listed)) == list(TEMPLATES)
+    for name, meaning in listed.items():
+        assert meaning.strip() == TEMPLATES[name.strip()].about
+        assert f"\n      {name.strip()}  {meaning.strip()}\n" in schema
+    document = json.loads(invoke("templates", "--json").stdout)
+    assert document["templates"][0]["user"] == TEMPLATES["qwen-boxed"].user

@@ -48,6 +48,20 @@ def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
     assert document["dtype"] in ("float32", "bfloat16")
 
 
+def test_a_template_of_ones_own_and_a_system_prompt_are_used_and_recorded(model, toy, tmp_path):
+    out = tmp_path / "out"
+    asked = [*command(model, toy, out, "-n", "1"), "--template", r"chat: 3 {problem}\n", "--system", "9"]
+    assert runner.invoke(app, asked).exit_code == 0
+    (entry,) = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["benchmarks"].values()
+    assert (entry["prompt"], entry["system"]) == ("chat: 3 {problem}\n", "9")
+    (first, *_) = [json.loads(line) for line in (out / "toy.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert first["prompt"] == "3 1 2 7 6 2 8 -> 6"  # the model's chat template cuts
+    assert runner.invoke(app, asked).exit_code == 0
+    other = runner.invoke(app, [*asked[:-1], "8"])
+    assert other.exit_code == 2
+    assert "system: there 9, asked 8" in other.stderr
+
+
 def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, toy, tmp_path):
     """A bare model takes the preset's length, and an option wins over both."""
     run = tmp_path / "run"

@@ -140,6 +140,29 @@ def test_a_chat_template_that_makes_no_prompt_is_named_with_its_error(settings, 
     assert reason in result.stderr
 
 
+def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.csv").write_bytes("\ufeffproblem;answer\r\n1 2 3;6\r\n".encode())
+    (tmp_path / "prompt.txt").write_bytes(b"4 {problem} 5\r\n")
+    sets = [f"model={model}", "data.prompts=own.csv", "reward=math", "prompts_per_step=1", "minibatch_prompts=1"]
+
+    def dry(*more):
+        words = [word for one in (*sets, *more) for word in ("-s", one)]
+        result = runner.invoke(app, ["train", "quickstart", *words, "--dry-run", "--json"])
+        return json.loads(result.stdout) if result.exit_code == 0 else result.stderr
+
+    plain = dry("data.template=prompt.txt")
+    assert plain["first_prompt"]["text"] == "4 1 2 3 5"
+    assert 'template: "4 {problem} 5"' in plain["config"]
+    assert any("tokenizer has a chat template, which the prompt template" in note for note in plain["notes"])
+    chat = dry("data.template=chat: {problem}: 7\\n")  # YAML would read a mapping
+    assert chat["first_prompt"]["text"] == "1 2 3: 7\n"
+    assert not any("chat template" in note for note in chat["notes"])
+    assert "system: 1: 2" not in dry("data.template=chat")["config"]
+    assert 'system: "1: 2"' in dry("data.template=chat", "data.system=1: 2")["config"]
+    assert "data.system: found '2', expected null" in dry("data.template=plain", "data.system=2")
+
+
 def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
     run = tmp_path / "run"
     runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])

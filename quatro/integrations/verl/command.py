@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evals.benchmarks.prompts import TEMPLATES
 from evals.errors import UsageError
 from quatro.config import Config
 from quatro.integrations.verl.methods import refuse_inexpressible, verl_name_of
@@ -131,7 +130,7 @@ def _data(config: Config, prompts: str) -> dict[str, Any]:
         "reward.custom_reward_function.name": "compute_score",
         "+reward.custom_reward_function.reward_kwargs.reward": reward,
     }
-    if not TEMPLATES[config.data.template].is_chat:
+    if not config.data.prompt_template.is_chat:
         settings["actor_rollout_ref.model.custom_chat_template"] = "{{ messages[0].content }}"
     return settings
 
@@ -244,7 +243,7 @@ def _differences(config: Config) -> list[str]:
         sentences.append("lr rises once an iteration; ours with each optimiser step.")
     if config.eval.every:
         sentences.append(f"There is no evaluation; ours has one on {config.eval.benchmark} every {config.eval.every}.")
-    if config.data.template == "plain":
+    if config.data.prompt_template.adds_special_tokens:
         sentences.append("verl adds no special token before a plain prompt; ours does where the tokenizer has one.")
     if config.data.too_long == "refuse":
         sentences.append("A prompt that is too long ends the run when it comes; ours does not begin.")

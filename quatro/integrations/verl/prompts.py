@@ -23,7 +23,7 @@ def write_prompts(config: Config, path: Path) -> int:
     rows = [
         {
             "data_source": problem.benchmark,
-            "prompt": messages(config.data.template, problem.problem),
+            "prompt": messages(config.data.prompt_template, problem.problem),
             "reward_model": {"style": "rule", "ground_truth": "" if problem.answer is None else str(problem.answer)},
             "extra_info": {"id": problem.id, "problem": problem.problem, "extra": json.dumps(dict(problem.extra))},
         }

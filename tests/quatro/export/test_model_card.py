@@ -144,7 +144,7 @@ def test_the_code_on_the_card_stops_as_training_did() -> None:
     assert ast.unparse(given["tokenizer"]) == "tokenizer"
 
 
-@pytest.mark.parametrize("template", sorted(TEMPLATES))
+@pytest.mark.parametrize("template", [*sorted(TEMPLATES), "Q: {problem}\nA:", "chat: {problem}!"])
 def test_the_code_on_the_card_renders_the_prompt_as_training_did(template: str) -> None:
     from evals.benchmarks.prompts import render
 
