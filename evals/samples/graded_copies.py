@@ -18,19 +18,21 @@ from evals.errors import DataError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
+from evals.samples.agreement import Agreement, agreements
 from evals.samples.graders import GradingSettings, grade_rows, with_grade
 from evals.samples.reading import read_samples, sample_files
 
 
 @dataclass(frozen=True)
 class GradedFile:
-    """What became of one samples file; ``outcomes`` counts its rows."""
+    """What became of one samples file; ``outcomes`` counts its rows, ``agreements`` compares with scores they held."""
 
     source: Path
     target: Path
     outcomes: Mapping[str, int]
     was_done: bool
     warnings: Sequence[str] = ()
+    agreements: Sequence[Agreement] = ()
 
     @property
     def num_rows(self) -> int:
@@ -85,7 +87,8 @@ def grade_file(
     note = _note_path(target)
     done = _read_note(note) if target.is_file() else {}
     if done and _is_same(done, made_by) and done.get("graded_sha256") == _sha256(target):
-        return GradedFile(source, target, done["outcomes"], was_done=True)
+        known = [Agreement(**one) for one in done.get("agreements", ())]
+        return GradedFile(source, target, done["outcomes"], was_done=True, agreements=known)
     samples = read_samples([source])
     grades = grade_rows(samples.rows, **asdict(settings), files=[source], jobs=jobs, on_progress=on_progress)
     made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
@@ -94,11 +97,13 @@ def grade_file(
     lines = (with_grade(row, found).to_json_line() for row, found in zip(samples.rows, grades, strict=True))
     note.unlink(missing_ok=True)
     write_whole(target, lines)
+    found = agreements(samples.rows, [bool(grade.correct) for grade in grades])
     document = {**made_by, "outcomes": outcomes, "graded_sha256": _sha256(target)}
+    document["agreements"] = [one._asdict() for one in found]
     # Last, so that a note means a complete file. Failures of this machine deserve another try: no note.
     if not counts["infra_error"]:
         write_whole(note, [json.dumps(document, indent=2).encode("utf-8") + b"\n"])
-    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings)
+    return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings, agreements=found)
 
 
 def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any]) -> bool:

@@ -1,38 +1,27 @@
-"""Converting samples of other tools: lm-evaluation-harness, evalplus, verl, and tables with named columns.
+"""Converting samples of other tools, whose layouts stand in `layouts.py`.
 
-    tool      written by                               completion            answer       id           benchmark
-    lm-eval   --log_samples, samples_TASK_TIME.jsonl   resps, every repeat   target       doc_id       TASK
-    evalplus  evalplus.codegen, samples.jsonl          solution, completion  null (code)  task_id      of task_id
-    verl      rollout_data_dir, validation_data_dir    output                gts          of input     data_source
-    parquet,  anyone                                   completion            answer       id           benchmark
-    jsonl
-
-Parquet of verl's main_generation needs no names: `responses`, `reward_model.ground_truth`, `extra_info.index` and
-`data_source` stand for the last four. verl's dumps carry no ids: problems are told apart by their `input`.
-
-Sample indices count the samples of a problem in file order. A tool's own scores are kept under `source_scores` but
-not used, since graders disagree. ``columns={"correct": FIELD}`` takes one of them as the grade.
+Sample indices count the samples of a problem in file order, where the tool has none. Columns that a sample does not
+have are kept as they are. A tool's own scores are kept under `source_scores` but not used, since graders disagree:
+`quatro eval grade` says how often. ``columns={"correct": FIELD}`` takes one of them as the grade.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.files.tabular import parquet_rows
-from evals.files.whole import write_whole
+from evals.files.strict_json import refuse, shown
+from evals.files.whole import finite, write_whole
+from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
-Fields = dict[str, Any]
-
-_LM_EVAL_NAME = re.compile(r"samples_(?P<task>.+?)(_\d{4}-\d{2}-\d{2}T[0-9.:-]+)?\.jsonl(\.gz)?")
-_EVALPLUS_BENCHMARKS = {"HumanEval": "humaneval", "Mbpp": "mbpp"}
+_MODEL = "model"  # samples of two models in one file would be taken for one model's
 
 
 class Imported(NamedTuple):
@@ -64,49 +53,86 @@ def import_samples(
         MissingError: parquet without pyarrow.
         DataError: a row is not of the tool's layout (the keys found are named) or breaks the samples contract.
     """
+    return _convert(file, out, _checked(tool, benchmark, columns), benchmark, columns or {}, answer_after, None)
+
+
+def import_parts(
+    file: Path,
+    folder: Path,
+    *,
+    tool: str,
+    split_by: str,
+    benchmark: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    answer_after: str = "",
+) -> list[Imported]:
+    """As `import_samples`, with a file in ``folder`` for each value of the field ``split_by``, named after it."""
+    layout = _checked(tool, benchmark, columns)
+    values: dict[str, None] = {}
+    for number, row in layout.rows(file):
+        values.setdefault(str(_field(row, split_by, "--split-by", f"{file}:{number}")))
+    targets: dict[Path, str] = {}
+    for value in values:
+        target = folder / f"{_file_name(value)}.jsonl"
+        if target in targets:
+            raise UsageError(f"{split_by} {shown(targets[target])} and {shown(value)} would both become {target}")
+        targets[target] = value
+    return [
+        _convert(file, target, layout, benchmark, columns or {}, answer_after, (split_by, value))
+        for target, value in targets.items()
+    ]
+
+
+def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None) -> Layout:
     if tool not in TOOLS:
         raise UsageError(f"unknown tool {tool!r}; samples are imported from {', '.join(TOOLS)}")
-    columns = dict(columns or {})
-    unknown = [name for name in columns if name not in FIELDS]
+    unknown = [name for name in columns or () if name not in FIELDS]
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; a sample has {', '.join(FIELDS)}")
-    if benchmark is not None and "benchmark" in columns:
+    if benchmark is not None and "benchmark" in (columns or ()):
         raise UsageError("the benchmark is given twice; leave out --benchmark or --column benchmark=")
+    return TOOLS[tool]
+
+
+def _convert(
+    file: Path,
+    out: Path,
+    layout: Layout,
+    benchmark: str | None,
+    columns: Mapping[str, str],
+    answer_after: str,
+    only: tuple[str, str] | None,
+) -> Imported:
+    """``only``: a field, and the value that it has in the rows that are taken."""
     if out.suffix != ".jsonl":
         raise UsageError(f"{out}: samples are written to a .jsonl file")
     if out.exists():
         raise UsageError(f"{out} exists; name another file, or delete it")
-    layout = TOOLS[tool]
-    conversion = _Conversion(file, layout, benchmark, columns, answer_after)
-    rows = parquet_rows(file) if tool == "parquet" else _jsonl_rows(file)
-    write_whole(out, (sample.to_json_line() for sample in conversion.samples(rows)))
+    conversion = _Conversion(file, layout, benchmark, columns, answer_after, only)
+    write_whole(out, (sample.to_json_line() for sample in conversion.samples(layout.rows(file))))
     return Imported(out, conversion.num_samples, len(conversion.count_of), sorted(conversion.names), conversion.notes())
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How one tool writes a row: the keys that it must have, and the function that reads it.
-
-    ``read`` may return lists, all of one problem. ``default_benchmark`` is made from the file's name.
-    """
-
-    tool: str
-    required: tuple[tuple[str, ...], ...]
-    read: Callable[[Fields, str], Fields]
-    default_benchmark: Callable[[str], str | None] = lambda name: None
 
 
 class _Conversion:
     """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file."""
 
     def __init__(
-        self, file: Path, layout: Layout, benchmark: str | None, columns: Mapping[str, str], answer_after: str
+        self,
+        file: Path,
+        layout: Layout,
+        benchmark: str | None,
+        columns: Mapping[str, str],
+        answer_after: str,
+        only: tuple[str, str] | None,
     ) -> None:
         self.file = file
         self.layout = layout
         self.columns = columns
         self.benchmark = benchmark
         self.answer_after = answer_after
+        self.only = only
+        self.model: Any = None
+        self.skipped: Counter[str] = Counter()
         self.default_benchmark = layout.default_benchmark(file.name)
         # The reader of samples files checks every row, so that nothing is written that it would refuse.
         self.reader = SamplesReader(benchmarks=None, keep_extra=True)
@@ -121,6 +147,9 @@ class _Conversion:
     def samples(self, rows: Iterator[tuple[int, Fields]]) -> Iterator[Sample]:
         for number, row in rows:
             at = f"{self.file}:{number}"
+            if self.only is not None and str(look_up(row, self.only[0])) != self.only[1]:
+                continue
+            self.check_model(row, at)
             for fields in self.expand(row, at):
                 sample = self.reader.check(fields, self.file, number)
                 self.num_samples += 1
@@ -139,6 +168,9 @@ class _Conversion:
                     f"{_keys(row)}. Was --from {self.layout.tool} meant? Else name fields with --column NAME=FIELD",
                 )
         fields = self.layout.read(row, at)
+        if "skipped" in fields:
+            self.skipped[fields["skipped"]] += 1
+            return
         fields.update({name: _field(row, path, name, at) for name, path in self.columns.items()})
         if self.is_other_filter(row, fields):
             return
@@ -147,7 +179,7 @@ class _Conversion:
         if name is None:
             raise UsageError(f"{at}: the benchmark is unknown; name it with --benchmark")
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
-        prompt = _prompt_text(fields.get("prompt"))
+        prompt = prompt_text(fields.get("prompt"))
         id = self.id(fields.get("id"), str(name), prompt, at)
         answer = self.answer(fields.get("answer"), at)
         for position, completion in enumerate(completions):
@@ -157,8 +189,8 @@ class _Conversion:
             sample["sample_index"] = seen if index is None else index
             if prompt is not None:
                 sample["prompt"] = prompt
-            if fields.get("finish_reason") is not None:
-                sample["finish_reason"] = _at(fields["finish_reason"], position)
+            if (reason := _at(fields.get("finish_reason"), position)) is not None:
+                sample["finish_reason"] = reason
             if "correct" in self.columns:
                 sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
             elif answer is None and not self.is_code(str(name)):
@@ -167,7 +199,7 @@ class _Conversion:
                     "has no reference answer; name one with --column answer=FIELD, or take the tool's grade with "
                     f"--column correct=FIELD; found the keys {_keys(row)}",
                 )
-            yield {**fields.get("extra", {}), **sample}
+            yield {**_plain(fields.get("extra", {})), **sample}
 
     def answer(self, given: Any, at: str) -> str | int | float | None:
         if given is not None and type(given) not in (str, int, float):
@@ -209,6 +241,17 @@ class _Conversion:
                 f"step {shown(row['step'])} after {shown(self.step)}: other weights; import one file for each step",
             )
 
+    def check_model(self, row: Fields, at: str) -> None:
+        """Raises DataError where the samples of another model follow."""
+        model = row.get(_MODEL)
+        self.model = self.model if self.model is not None else model
+        if model != self.model and self.only is None:
+            refuse(
+                at,
+                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; --split-by {_MODEL} writes a "
+                "file for each",
+            )
+
     def is_code(self, benchmark: str) -> bool:
         return self.layout.tool == "evalplus" or benchmark.lower().startswith(("humaneval", "mbpp", "apps"))
 
@@ -216,129 +259,17 @@ class _Conversion:
         notes = []
         if self.num_other_filters:
             notes.append(f"{self.num_other_filters} rows were left out: they repeat responses under another filter")
+        notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items()]
         if self.id_of_prompt:
             notes.append(f"ids number the {len(self.id_of_prompt)} different prompts in order of appearance")
         return notes
 
 
-def _lm_eval(row: Fields, at: str) -> Fields:
-    answer = row.get("target")
-    document = row.get("doc")
-    if type(answer) not in (str, int, float) and isinstance(document, dict):
-        answer = next((document[name] for name in ("answer", "gold", "target") if name in document), answer)
-    metrics = row.get("metrics")
-    scores = {name: row[name] for name in metrics if name in row} if isinstance(metrics, list) else {}
-    return {
-        "id": row.get("doc_id"),
-        "completion": _lm_eval_texts(row, at),
-        "answer": answer,
-        "prompt": _lm_eval_prompt(row.get("arguments")),
-        "extra": {"source_scores": scores} if scores else {},
-    }
-
-
-def _lm_eval_texts(row: Fields, at: str) -> list[str]:
-    """Responses before any filter: `resps` is [[text, ...]], one inner list a request; a filter keeps answers only."""
-    found = row.get("resps", row.get("filtered_resps"))
-    if isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
-        found = found[0]
-    if not isinstance(found, list) or not found or any(type(text) is not str for text in found):
-        refuse(
-            at, f"resps must hold the texts of one request, found {shown(found)}; multiple choice tasks have no samples"
-        )
-    return found
-
-
-def _lm_eval_prompt(arguments: Any) -> str | None:
-    """`arguments` is [[prompt, settings]] or {"gen_args_0": {"arg_0": prompt, ...}}, by version."""
-    first = next(iter(arguments.values()), None) if isinstance(arguments, dict) else arguments
-    while isinstance(first, list) and first:
-        first = first[0]
-    if isinstance(first, dict):
-        first = first.get("arg_0")
-        first = first[0] if isinstance(first, list) and first else first
-    return first if type(first) is str else None
-
-
-def _lm_eval_task(name: str) -> str | None:
-    match = _LM_EVAL_NAME.fullmatch(name)
-    return match["task"] if match else None
-
-
-def _evalplus(row: Fields, at: str) -> Fields:
-    form = "solution" if row.get("solution") is not None else "completion"
-    suite = str(row["task_id"]).partition("/")[0] if "task_id" in row else ""
-    return {
-        "benchmark": _EVALPLUS_BENCHMARKS.get(suite),
-        "id": row.get("task_id"),
-        "completion": row.get(form),
-        "answer": None,
-        # A solution is a whole program; a completion goes on where the prompt ends.
-        "extra": {"code": form},
-    }
-
-
-def _verl(row: Fields, at: str) -> Fields:
-    known = ("input", "output", "gts", "step", "data_source")
-    scores = {name: value for name, value in row.items() if name not in known and type(value) in (bool, int, float)}
-    return {
-        "benchmark": row.get("data_source"),
-        "completion": row.get("output"),
-        "answer": row.get("gts"),
-        "prompt": row.get("input"),
-        "extra": {"source_scores": scores} if scores else {},
-    }
-
-
-def _table(row: Fields, at: str) -> Fields:
-    candidates = {
-        "benchmark": ("benchmark", "data_source"),
-        "id": ("id", "extra_info.index"),
-        "sample_index": ("sample_index",),
-        "completion": ("completion", "responses"),
-        "answer": ("answer", "reward_model.ground_truth"),
-        "prompt": ("prompt",),
-        "finish_reason": ("finish_reason",),
-    }
-    fields = {}
-    for name, paths in candidates.items():
-        found = [value for value in (_look_up(row, path) for path in paths) if value is not None]
-        fields[name] = found[0] if found else None
-    return fields
-
-
-TOOLS: dict[str, Layout] = {
-    layout.tool: layout
-    for layout in (
-        Layout("lm-eval", (("doc", "doc_id"), ("resps", "filtered_resps")), _lm_eval, _lm_eval_task),
-        Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
-        Layout("verl", (("input",), ("output",)), _verl),
-        Layout("parquet", (("completion", "responses"),), _table),
-        Layout("jsonl", (("completion", "responses"),), _table),
-    )
-}
-
-
-def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
-    for number, line, _ in read_lines(file):
-        row = parse_row(line, f"{file}:{number}")
-        assert row is not None  # only a reader that allows a torn last line gets None
-        yield number, row
-
-
 def _field(row: Fields, path: str, name: str, at: str) -> Any:
-    value = _look_up(row, path)
+    value = look_up(row, path)
     if value is None and name != "answer":
         refuse(at, f"has no field {shown(path)} for {name}; found the keys {_keys(row)}")
     return value
-
-
-def _look_up(row: Any, path: str) -> Any:
-    """The value at a field name, or at names joined by dots; None where there is none."""
-    if isinstance(row, dict) and path in row:
-        return row[path]
-    head, dot, rest = path.partition(".")
-    return _look_up(row[head], rest) if dot and isinstance(row, dict) and head in row else None
 
 
 def _at(value: Any, position: int) -> Any:
@@ -357,12 +288,14 @@ def _grade(value: Any, field: str, at: str) -> bool:
     return bool(value)
 
 
-def _prompt_text(prompt: Any) -> str | None:
-    """A prompt as text: chat turns {"role", "content"} are joined by blank lines."""
-    if isinstance(prompt, list):
-        turns = [turn.get("content") for turn in prompt if isinstance(turn, dict)]
-        return "\n\n".join(turn for turn in turns if type(turn) is str) or None
-    return prompt if type(prompt) is str else None
+def _plain(value: Any) -> Any:
+    """``value`` as JSON can hold it: not-a-number is null, what JSON does not know (a date) its text."""
+    return json.loads(json.dumps(finite(value), default=str))
+
+
+def _file_name(value: str) -> str:
+    """A name for a file, made of what somebody else wrote: letters, digits, points and dashes."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", value).strip("-.")[:80] or "unnamed"
 
 
 def _keys(row: Fields) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quatro_cli.commands.eval.options import Grader, Jobs, asked_for
-from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, names, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def grade(
         bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
     ] = False,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --explain: only this problem.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", metavar="NAME[,NAME]", help="Explain only samples with these outcomes.")
+    ] = None,
+    disagree: Annotated[
+        bool, typer.Option("--disagree", help="Explain only samples of which a stored score says otherwise.")
+    ] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -58,12 +65,12 @@ def grade(
       quatro eval grade runs/math --explain --id 17
     """
     settings = asked_for(policy, extraction, grader, regrade=True).settings()
-    if id is not None and not explain:
+    if id is not None and not (explain or disagree or outcome):
         raise usage_error("--id goes with --explain: grading writes whole files")
-    if explain:
+    if explain or disagree or outcome:
         if out is not None or dry_run:
-            raise usage_error("--explain writes nothing: leave out -o and --dry-run")
-        _explain(files, settings, id, jobs=jobs, json=json)
+            raise usage_error("explaining writes nothing: leave out -o and --dry-run")
+        _explain(files, settings, id, names(outcome, "--outcome"), disagree=disagree, jobs=jobs, json=json)
         return
     _grade(files, out, settings, jobs=jobs, dry_run=dry_run, json=json)
 
@@ -98,7 +105,13 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
 
     if json:
         entries = [
-            {"source": str(file.source), "graded": str(file.target), "rows": file.num_rows, "outcomes": file.outcomes}
+            {
+                "source": str(file.source),
+                "graded": str(file.target),
+                "rows": file.num_rows,
+                "outcomes": file.outcomes,
+                "agreements": [one._asdict() for one in file.agreements],
+            }
             for file in done
         ]
         grader = {"version": GRADER_VERSION, "policy": settings.policy, "extraction": settings.extraction}
@@ -106,33 +119,67 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
     else:
         rows = [[file.target, file.num_rows, *(file.outcomes.get(name, 0) for name in OUTCOMES)] for file in done]
         output.table("graded samples", ["file", "rows", *OUTCOMES], rows)
+        agreed = [
+            [file.target, one.score, f"{100 * one.share:.1f} %", one.both, one.neither, one.only_ours, one.only_theirs]
+            for file in done
+            for one in file.agreements
+        ]
+        if agreed:
+            columns = ["file", "score", "agree", "both right", "both wrong", "only ours right", "only theirs"]
+            output.table("agreement with stored scores; --disagree explains the others", columns, agreed)
     if any(file.outcomes.get("infra_error") for file in done):
         output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
 
 
-def _explain(files: list[Path], settings: GradingSettings, id: str | None, *, jobs: int | None, json: bool) -> None:
+def _explain(
+    files: list[Path],
+    settings: GradingSettings,
+    id: str | None,
+    outcomes: Sequence[str] | None,
+    *,
+    disagree: bool,
+    jobs: int | None,
+    json: bool,
+) -> None:
     from dataclasses import asdict
 
     from evals.files.strict_json import shown
+    from evals.grading import OUTCOMES
+    from evals.samples.agreement import is_disputed, stored_scores
     from evals.samples.graders import grade_rows
     from evals.samples.reading import read_samples
 
+    for name in outcomes or ():
+        if name not in OUTCOMES:
+            raise usage_error(f"--outcome {name}: expected some of {', '.join(OUTCOMES)}")
     samples = read_samples(files)
+    if disagree and not any(True for row in samples.rows for _ in stored_scores(row)):
+        raise usage_error("--disagree: the samples hold neither grades nor scores of another tool")
     rows = [row for row in samples.rows if id is None or row.id == id]
     if not rows:
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
     grades = grade_rows(rows, **asdict(settings), files=samples.files, jobs=jobs)
-    entries = [_entry(row, found) for row, found in zip(rows, grades, strict=True)]
+    chosen = [
+        (row, found)
+        for row, found in zip(rows, grades, strict=True)
+        if (not outcomes or found.outcome in outcomes) and (not disagree or is_disputed(row, bool(found.correct)))
+    ]
+    entries = [_entry(row, found) for row, found in chosen]
+    if outcomes or disagree:
+        output.info(f"{len(entries)} of {len(rows)} samples")
     if json:
         output.json({"schema": 1, "samples": entries})
         return
     columns = ["benchmark", "id", "sample", "outcome", "decided by", "answer", "read as", "reference", "read as"]
     keys = ["benchmark", "id", "sample_index", "outcome", "why", "extracted", "form", "reference", "reference_form"]
+    if disagree:
+        columns, keys = [*columns, "stored"], [*keys, "stored"]
     output.table("", columns, [[entry[key] for key in keys] for entry in entries])
 
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
     from evals.grading.explain import STAGES, normal_forms
+    from evals.samples.agreement import stored_scores
 
     is_maths = found.stage not in ("countdown", "sandbox") and row.answer is not None
     reference = "" if row.answer is None else str(row.answer)
@@ -148,4 +195,5 @@ def _entry(row: Sample, found: Grade) -> dict[str, Any]:
         "form": normal_forms(found.extracted) if is_maths and found.extracted else None,
         "reference": reference,
         "reference_form": normal_forms(reference) if is_maths and reference else None,
+        "stored": ", ".join(f"{name} {int(value)}" for name, value in stored_scores(row)) or None,
     }

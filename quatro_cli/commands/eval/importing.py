@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,15 +16,15 @@ from quatro_cli.output import output
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of the other tool.")],
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="OUT.jsonl", help="The samples file to write; it must be new.")
+        Path, typer.Option("-o", "--out", metavar="OUT", help="The .jsonl file to write; with --split-by a folder.")
     ],
-    tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="lm-eval, evalplus, verl, parquet or jsonl.")],
+    tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="One of the tools above.")],
     columns: Annotated[
         list[str],
         typer.Option(
             "--column",
             metavar="NAME=FIELD",
-            help="Take NAME (say `answer`) from FIELD; dots reach into objects. Repeatable.",
+            help="Take NAME (say `answer`) from FIELD, in an object by dots.",
             default_factory=list,
             show_default=False,
         ),
@@ -45,25 +45,32 @@ def import_(
             "--answer-after", metavar="TEXT", help="Text before the answer; its last occurrence counts (GSM8K: ####)."
         ),
     ] = "",
+    split_by: Annotated[
+        str | None,
+        typer.Option("--split-by", metavar="FIELD", help="A file for each value of this field, such as model."),
+    ] = None,
 ) -> None:
     """Convert samples from other tools.
 
     \b
-    TOOL      completion            answer                     id                benchmark
-    lm-eval   resps, every repeat   target                     doc_id            in the file's name
-    evalplus  solution, completion  none (code)                task_id           of task_id
-    verl      output                gts                        of input          data_source
-    parquet,  completion,           answer,                    id,               benchmark,
-    jsonl     responses             reward_model.ground_truth  extra_info.index  data_source
+    TOOL       completion                  answer                id        benchmark
+    lm-eval    resps, every repeat         target                doc_id    in the file's name
+    inspect    output.choices              target                id        the task
+    lighteval  model_response.text         choices[gold_index]   of query  the task
+    evalplus   solution, completion        none (code)           task_id   of task_id
+    verl       output                      gts                   of input  data_source
+    parquet,   completion,                 answer,               id,       benchmark,
+    csv,jsonl  responses                   reward_model.ground.. index     data_source
 
-    The tool's own scores are kept as `source_scores` and are not used. With --column correct=FIELD they are the grades.
+    Other columns are kept. The tool's own scores become `source_scores`, which are not used: `quatro eval grade` says
+    how often it agrees with them. With --column correct=FIELD they are the grades.
 
     \b
     Examples:
       quatro eval import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
-      quatro eval import --from parquet out.parquet --column answer=gold -b mine -o mine.jsonl
+      quatro eval import --from parquet out.parquet --split-by model -o imported
     """
-    from evals.samples.importing import import_samples
+    from evals.samples.importing import import_parts, import_samples
 
     mapping: dict[str, str] = {}
     for column in columns:
@@ -71,12 +78,14 @@ def import_(
         if not equals or not name or not field or name in mapping:
             raise usage_error(f"--column {column!r}: expected NAME=FIELD, each NAME once")
         mapping[name] = field
-    imported = import_samples(file, out, tool=tool, benchmark=benchmark, columns=mapping, answer_after=answer_after)
-    output.info(*imported.notes)
-    output.info(
-        f"{imported.num_samples} samples of {imported.num_problems} problems of {', '.join(imported.benchmarks)}"
+    how: Any = {"tool": tool, "benchmark": benchmark, "columns": mapping, "answer_after": answer_after}
+    parts = (
+        [import_samples(file, out, **how)] if split_by is None else import_parts(file, out, split_by=split_by, **how)
     )
-    output.data(str(imported.path))
+    for part in parts:
+        output.info(*part.notes)
+        output.info(f"{part.num_samples} samples of {part.num_problems} problems of {', '.join(part.benchmarks)}")
+        output.data(str(part.path))
 
 
 old_app = App()

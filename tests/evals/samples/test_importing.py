@@ -1,7 +1,9 @@
 """Samples of other tools: what becomes of each layout, and that nothing unknown is guessed at."""
 
+import io
 import json
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.samples.importing import Imported, import_samples
+from evals.samples.importing import Imported, import_parts, import_samples
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 
@@ -57,7 +59,10 @@ def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path) -> None:
     assert rows[0].answer == "7"
     assert rows[0].prompt == "Q: 0?"
     assert rows[0].correct is None  # the tool's graders are not ours
-    assert rows[0].extra == {"source_scores": {"exact_match": 0.0}}
+    assert rows[0].extra == {
+        "doc": {"question": "0?", "answer": "work #### 7"},
+        "source_scores": {"exact_match": 0.0},
+    }
     assert imported.notes == []
 
 
@@ -231,7 +236,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
 
 def test_options_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "f.jsonl", GENERATED)
-    with pytest.raises(UsageError, match="lm-eval, evalplus, verl, parquet, jsonl"):
+    with pytest.raises(UsageError, match="lm-eval, inspect, lighteval, evalplus, verl, parquet, csv, jsonl"):
         import_samples(file, tmp_path / "out.jsonl", tool="helm")
     with pytest.raises(UsageError, match="unknown column 'text'"):
         import_samples(file, tmp_path / "out.jsonl", tool="jsonl", columns={"text": "x"})
@@ -250,3 +255,149 @@ def test_a_file_without_rows_is_no_samples_and_leaves_nothing_behind(tmp_path: P
     with pytest.raises(DataError, match="no samples"):
         convert(tmp_path / "f.jsonl", "jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["f.jsonl"]
+
+
+def inspect_log(*samples: dict[str, Any]) -> dict[str, Any]:
+    return {"eval": {"task": "aime24", "model": "some/model"}, "samples": list(samples)}
+
+
+def inspect_sample(id: object, epoch: int, text: object, **more: Any) -> dict[str, Any]:
+    return {
+        "id": id,
+        "epoch": epoch,
+        "input": [{"role": "system", "content": "brief"}, {"role": "user", "content": "2+3?"}],
+        "target": ["5", "five"],
+        "output": {"choices": [{"message": {"content": text}, "stop_reason": "max_tokens"}]},
+        "scores": {"match": {"value": "C"}, "judge": {"value": 0.25}, "words": {"value": "many"}},
+        "metadata": {"level": 3, "correct": True},
+        **more,
+    }
+
+
+LOG = inspect_log(
+    inspect_sample("p", 1, "five"),
+    inspect_sample("p", 2, [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "\\boxed{5}"}]),
+    inspect_sample(2, 1, "x", error={"message": "server"}),
+)
+
+
+def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps(LOG), encoding="utf-8")
+    rows, imported = convert(file, "inspect")
+    assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in rows] == [
+        ("aime24", "p", 0, "five", "5"),
+        ("aime24", "p", 1, "\\boxed{5}", "5"),
+    ]
+    assert (rows[0].prompt, rows[0].finish_reason, rows[0].correct) == ("brief\n\n2+3?", "length", None)
+    assert rows[0].extra == {"level": 3, "model": "some/model", "source_scores": {"match": 1.0, "judge": 0.25}}
+    assert imported.notes == ["1 samples were left out: they ended with an error and have no answer"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, 93])
+def test_inspects_archives_hold_the_same(tmp_path: Path, method: int) -> None:
+    parts = {"header.json": {key: LOG[key] for key in ("eval",)}}
+    parts |= {f"samples/{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in LOG["samples"]}
+    file = tmp_path / "log.eval"
+    texts = {name: json.dumps(part).encode() for name, part in parts.items()}
+    if method == zipfile.ZIP_DEFLATED:
+        with zipfile.ZipFile(file, "w", method) as archive:
+            for name, text in texts.items():
+                archive.writestr(name, text)
+    else:
+        write_zstandard(file, texts)
+    rows, _ = convert(file, "inspect")
+    assert [(row.id, row.sample_index, row.completion) for row in rows] == [("p", 0, "five"), ("p", 1, "\\boxed{5}")]
+
+
+def write_zstandard(file: Path, texts: dict[str, bytes]) -> None:
+    """A zip archive with method 93, which zipfile cannot write: stored parts are relabelled."""
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, pyarrow.Codec("zstd").compress(text, asbytes=True))
+        places = archive.infolist()
+        start = archive.start_dir
+    data = bytearray(stored.getvalue())
+    central = start
+    for part in places:
+        size = len(texts[part.filename]).to_bytes(4, "little")
+        for at, offset_of_method, offset_of_size in ((part.header_offset, 8, 22), (central, 10, 24)):
+            data[at + offset_of_method : at + offset_of_method + 2] = (93).to_bytes(2, "little")
+            data[at + offset_of_size : at + offset_of_size + 4] = size
+        central += 46 + len(part.filename)
+    file.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"{}", "with samples"), (b'{"samples": []}', "which task"), (b"PK", "no .eval log"), (b"", "no .eval log")],
+)
+def test_what_is_no_log_of_inspect_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / ("log.json" if content.startswith(b"{") else "log.eval")
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        convert(file, "inspect")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "doc": {"query": "2+3?", "choices": ["5"], "gold_index": [0], "task_name": "lighteval|aime24|0"},
+            "model_response": {"text": ["five", "\\boxed{5}"], "input": "2+3?"},
+            "metric": {"pass@k": 1.0},
+        },
+        {"full_prompt": "2+3?", "predictions": ["five", "\\boxed{5}"], "gold": ["5"], "metrics": {"pass@k": 1.0}},
+    ],
+    ids=["0.13", "before 0.10"],
+)
+def test_lighteval_keeps_every_text_of_a_row(tmp_path: Path, row: dict[str, Any]) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet
+
+    file = tmp_path / "details_lighteval|aime24|0_2026-01-31T10-00-00.123456.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([row]), file)
+    rows, _ = convert(file, "lighteval")
+    assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in rows] == [
+        ("aime24", "0", 0, "five", "5"),
+        ("aime24", "0", 1, "\\boxed{5}", "5"),
+    ]
+    assert rows[0].extra == {"source_scores": {"pass@k": 1.0}}
+
+
+def test_other_columns_are_kept_and_scores_are_no_grades(tmp_path: Path) -> None:
+    row = {"benchmark": "b", "id": 1, "completion": "5", "answer": "5", "level": 3, "is_correct": True, "outcome": "x"}
+    rows, _ = convert(write(tmp_path / "table.jsonl", row), "jsonl")
+    assert rows[0].correct is None
+    assert rows[0].extra == {"level": 3, "source_scores": {"is_correct": True}}
+
+
+def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_bytes('\ufeffid;sample_index;completion;answer;level\r\n7;0;"a; b";5;\r\n7;1;c;5;2\r\n'.encode())
+    rows, _ = convert(file, "csv", benchmark="mine")
+    assert [(row.id, row.sample_index, row.completion, row.extra) for row in rows] == [
+        ("7", 0, "a; b", {}),
+        ("7", 1, "c", {"level": "2"}),
+    ]
+
+
+def test_samples_of_several_models_are_split_or_refused(tmp_path: Path) -> None:
+    rows = [
+        {"benchmark": "b", "id": id, "completion": f"{model} {id}", "answer": "5", "model": model}
+        for id in range(2)
+        for model in ("org/one", "../two")
+    ]
+    file = write(tmp_path / "table.jsonl", *rows)
+    with pytest.raises(DataError, match=r":2: samples of model '../two' after those of 'org/one'; --split-by model"):
+        convert(file, "jsonl")
+    parts = import_parts(file, tmp_path / "parts", tool="jsonl", split_by="model")
+    assert [part.path.name for part in parts] == ["org-one.jsonl", "two.jsonl"]
+    assert [row.completion for row in read_samples([parts[1].path]).rows] == ["../two 0", "../two 1"]
+    with pytest.raises(DataError, match=r":1: has no field 'size' for --split-by"):
+        import_parts(file, tmp_path / "more", tool="jsonl", split_by="size")
+    clash = write(tmp_path / "clash.jsonl", *({**rows[0], "model": name} for name in ("a/b", "a-b")))
+    with pytest.raises(UsageError, match="'a/b' and 'a-b' would both become"):
+        import_parts(clash, tmp_path / "more", tool="jsonl", split_by="model")

@@ -274,3 +274,29 @@ def test_a_worker_that_misses_something_is_named_at_once(samples, tmp_path, star
     assert result.exit_code == 3, result.output
     assert "worker process cannot start" in result.stderr
     assert (tmp_path / "starts").read_text() == "1"
+
+
+def test_grades_are_compared_with_scores_that_the_samples_hold(tmp_path):
+    texts = {"a": ["\\boxed{x+1}", "\\boxed{x+2}", "x+1"], "b": ["\\boxed{\\frac{2x+2}{2}}"]}
+    scores = {"exact_match": 1.0, "judge": 0.5}  # only what is 0 or 1 says right or wrong
+    samples = write_rows(tmp_path / "in" / "toy.jsonl", texts, source_scores=scores)
+    for _ in range(2):  # the second time from the note beside the graded file
+        found = json.loads(grade(samples, "-o", tmp_path / "out", "--json").stdout)["files"][0]["agreements"]
+        assert found == [{"score": "exact_match", "both": 2, "neither": 0, "only_ours": 0, "only_theirs": 2}]
+    shown = grade(samples, "-o", tmp_path / "out").stdout.splitlines()
+    assert shown[-1].split()[1:4] == ["exact_match", "50.0", "%"]
+    disputed = json.loads(grade(samples, "--disagree", "--json").stdout)["samples"]
+    assert [(row["id"], row["sample_index"], row["outcome"]) for row in disputed] == [
+        ("a", 1, "incorrect"),
+        ("a", 2, "no_answer"),
+    ]
+    assert disputed[0]["stored"] == "exact_match 1"
+
+
+def test_samples_are_explained_by_their_outcome(samples):
+    found = json.loads(grade(samples, "--outcome", "no_answer,incorrect", "--json").stdout)["samples"]
+    assert [row["sample_index"] for row in found] == [1, 2]
+    refused = grade(samples, "--outcome", "wrong")
+    assert (refused.exit_code, "expected some of correct, incorrect" in refused.stderr) == (2, True)
+    unscored = grade(samples, "--disagree")
+    assert (unscored.exit_code, "neither grades nor scores" in unscored.stderr) == (2, True)

@@ -51,7 +51,7 @@ def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--from", "helm"], 2, "lm-eval, evalplus, verl"),
+        (["--from", "helm"], 2, "lm-eval, inspect, lighteval"),
         (["--from", "verl"], 2, "--benchmark"),
         (["--from", "lm-eval", "-b", "toy"], 4, "input, output, gts, score, step"),
         (["--from", "verl", "-b", "toy", "--column", "answer"], 2, "NAME=FIELD"),
