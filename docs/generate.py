@@ -1,4 +1,4 @@
-"""Writes docs/api.md, cli.md and config.md, and the first tables of metrics.md and similarity.md, from the program.
+"""Writes docs/api.md, cli.md and config.md, and tables of metrics.md, similarity.md and files.md, from the program.
 
 `python docs/generate.py` writes, with `--check` it only compares.
 """
@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,33 @@ def similarity_page() -> str:
     return _with_first_table("similarity.md", rows)
 
 
+def files_page() -> str:
+    """The page as it is, but for its tables of result documents, which are `evals.results.document`."""
+    from evals.results.document import Document, ProblemEntry, Result, Row
+
+    def rows(document: type[Document], above: str = "") -> Iterator[str]:
+        for name, field in document.model_fields.items():
+            nested = field.annotation
+            if isinstance(nested, type) and issubclass(nested, Document):
+                yield from rows(nested, f"{name}.")
+            elif not field.exclude:
+                yield f"| `{above}{field.alias or name}` | {field.description} |"
+
+    text = (DOCS / "files.md").read_text(encoding="utf-8")
+    for title, document in (("the document", Result), ("a row", Row), ("a problem", ProblemEntry)):
+        text = _with_table(text, list(rows(document)), head=f"key of {title} ")
+    return text
+
+
 def _with_first_table(page: str, rows: list[str]) -> str:
     """The page as it is, with ``rows`` as those of its first table."""
-    before, rule, rest = re.split(r"^([|-]+\n)", (DOCS / page).read_text(encoding="utf-8"), maxsplit=1, flags=re.M)
-    after = rest[rest.index("\n\n") :]
-    return before + rule + "\n".join(rows) + after
+    return _with_table((DOCS / page).read_text(encoding="utf-8"), rows)
+
+
+def _with_table(text: str, rows: list[str], *, head: str = "") -> str:
+    """``text`` with ``rows`` as those of its first table that begins with ``head``."""
+    before, begin, rest = re.split(rf"^(\| {head}.*\n[|-]+\n)", text, maxsplit=1, flags=re.M)
+    return before + begin + "\n".join(rows) + "\n\n" + f"\n{rest}".partition("\n\n")[2]
 
 
 def api_page() -> str:
@@ -133,6 +156,7 @@ PAGES = {
     "api.md": api_page,
     "cli.md": cli_page,
     "config.md": config_page,
+    "files.md": files_page,
     "metrics.md": metrics_page,
     "similarity.md": similarity_page,
 }

@@ -129,8 +129,8 @@ class Row(Document):
 class ProblemEntry(Document):
     """One problem under one setting."""
 
-    benchmark: str
-    id: str
+    benchmark: str = Field(description="its benchmark")
+    id: str = Field(description="the problem, as in the samples")
     n: int = Field(description="samples")
     correct: int = Field(description="correct samples")
     clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
@@ -143,16 +143,18 @@ class ProblemEntry(Document):
 class Result(FileDocument):
     """A result document. ``warnings`` are for the caller to print and are not part of the document."""
 
-    schema_version: Literal[1] = Field(1, alias="schema")
-    metric: str
+    schema_version: Literal[1] = Field(1, alias="schema", description="version of the format: 1")
+    metric: str = Field(description="the main metric, such as pass@k; each row names its own")
     label: str | None = Field(None, description="name of the result in tables; null: the file's stem")
-    model: str | None = None
-    method: str | None = None
+    model: str | None = Field(None, description="what the samples were drawn from; null: unknown")
+    method: str | None = Field(
+        None, description="what trained it, such as `quatro delta=0.01`; null: unknown, or nothing"
+    )
     seed: int | None = Field(None, description="seed of the samples")
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
-    rows: list[Row]
-    problems: list[ProblemEntry] | None = Field(None, description="with --per-problem")
+    rows: list[Row] = Field(description="the numbers, see below")
+    problems: list[ProblemEntry] | None = Field(None, description="see below; only with --per-problem")
     warnings: list[str] = Field([], exclude=True)
 
     def document(self) -> dict[str, Any]:
