@@ -31,6 +31,7 @@ from evals.estimators import Floats
 from evals.files.own_code import also_from
 from evals.results.document import Result, read_result
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
+from quatro.launch.second_stage import begin_with_weights
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.status import read_environment
@@ -131,8 +132,13 @@ def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> C
     if isinstance(config, Config):
         if overrides:
             raise UsageError("overrides change a configuration that is read; give its name or file, not a Config")
-        return with_absolute_paths(config)
-    return with_absolute_paths(load_config(os.fspath(config), overrides=_texts(overrides or {})))
+        wanted = config
+    else:
+        wanted = load_config(os.fspath(config), overrides=_texts(overrides or {}))
+    begun, notes = begin_with_weights(with_absolute_paths(wanted))
+    for note in notes:
+        logger.info(note)
+    return begun
 
 
 def _texts(overrides: Mapping[str, Any]) -> list[str]:

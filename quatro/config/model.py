@@ -105,7 +105,8 @@ class Config(Block):
     """One training run. Frozen; equal configurations give equal runs on one machine."""
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
-        description=f"what to fine-tune: a folder, a Hub id, or one of {', '.join(EMBEDDED_MODELS)}"
+        description=f"what to fine-tune: a folder, a Hub id, a run (the weights of its newest checkpoint), or one of "
+        f"{', '.join(EMBEDDED_MODELS)}"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"

@@ -115,16 +115,18 @@ def train(
 
 def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from quatro.config import resolve_config, with_absolute_paths
+    from quatro.launch.second_stage import HOW, begin_with_weights, command_for
     from quatro.runs.directory import default_run_path
 
     if (Path(source) / "config.yaml").is_file():
         raise usage_error(
             f"{source} is a run: continue it with `quatro train {source} --resume`, or begin a new one with its "
-            f"configuration by `quatro train {source}/config.yaml`"
+            f"configuration by `quatro train {source}/config.yaml`; {HOW}: `{command_for(source)}`"
         )
     resolved = resolve_config(source, overrides=settings, method=method)
     output.info(*resolved.notes)
-    config = with_absolute_paths(resolved.config)
+    config, notes = begin_with_weights(with_absolute_paths(resolved.config))
+    output.info(*notes)
     return config, out or default_run_path(resolved.stem, config)
 
 
@@ -132,6 +134,7 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     from evals.files.own_code import also_from
     from quatro.config import diff_configs, load_config
     from quatro.launch.preflight import MAY_CHANGE
+    from quatro.launch.second_stage import HOW, command_for
     from quatro.runs.status import read_environment
 
     ignored = [name for name, value in (("-m", method), ("-o", out)) if value]
@@ -154,7 +157,8 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     if refused:
         raise usage_error(
             f"--resume goes on with the run's own configuration, and {', '.join(refused)} would be another; what may "
-            f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml"
+            f"change is {', '.join(MAY_CHANGE)}. For anything else begin a new run from {run}/config.yaml; {HOW}: "
+            f"`{command_for(run)}`"
         )
     return changed, run
 

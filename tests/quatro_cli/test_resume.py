@@ -219,3 +219,26 @@ def test_a_pruned_run_is_exported_and_goes_further(run, tmp_path):
     longer = runner.invoke(app, ["train", str(run), "--resume", "--steps", str(STEPS + 1)])
     assert longer.exit_code == 0, longer.output
     assert status(run) == ("done", STEPS + 1)
+
+
+def test_a_run_begins_with_the_weights_of_another(arguments: list[str], run: Path, tmp_path: Path) -> None:
+    settings = ["-s", f"model={run}", "-s", "optimizer.lr=1e-4"]
+    done = runner.invoke(app, [*arguments, *settings, "-o", str(tmp_path / "second")])
+    assert done.exit_code == 0, done.stderr
+    checkpoint = run / f"checkpoints/step-{STEPS:06}"
+    assert load_config(tmp_path / "second").model == str(checkpoint / "model")
+    said = " ".join(done.stderr.split())
+    assert f"begins with the weights of {checkpoint}; the optimiser and the warm-up begin anew" in said
+    assert f"seed 0 is that of {run}: the same prompts come in the same order" in said
+    # Another seed, another order; a checkpoint may be named as well.
+    earlier = [*arguments, "-s", f"model={checkpoint.with_name('step-000001')}", "-s", "seed=1", "--dry-run"]
+    other = runner.invoke(app, earlier)
+    assert (other.exit_code, "same order" in other.stderr) == (0, False)
+    assert str(checkpoint.with_name("step-000001") / "model") in other.stdout
+
+
+@pytest.mark.parametrize("words", [["--resume"], []])
+def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run: Path, words: list[str]) -> None:
+    refused = runner.invoke(app, ["train", str(run), *words, "-s", "optimizer.lr=1e-4"])
+    assert refused.exit_code == 2
+    assert f"`quatro train {run}/config.yaml -s model={run} -s optimizer.lr=1e-4 -s seed=1`" in refused.stderr
