@@ -34,12 +34,6 @@ class MinP(EngineKind):
     shares_weights = True  # it draws from the policy's own tensors
 
     @staticmethod
-    def check(*, temperatures: Mapping[str, float], replay_file: str | None = None) -> None:
-        for name, temperature in temperatures.items():
-            if temperature == 0:
-                raise UsageError(f"{name} is 0, and min-p divides by it; use the engine transformers")
-
-    @staticmethod
     def open(recipe: Recipe, tokenizer: Any, policy: Any = None) -> Engine:
         if policy is not None:  # training: the weights are the policy's, and change with it
             return MinPEngine(policy.sampling_model, tokenizer, policy.computing)

@@ -220,7 +220,8 @@ def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
 def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
     """What is on this machine, for a person."""
     if copy is None:
-        return [("here", f"no; type: quatro benchmarks fetch {entry.name}")]
+        way = f"there is no {entry.path}" if entry.file else f"type: quatro benchmarks fetch {entry.name}"
+        return [("here", f"no; {way}")]
     same = {True: "yes", False: "NO: compare results only with others of this hash", None: "nothing to compare with"}
     rows: list[tuple[str, Any]] = [
         ("here", str(copy.path or "built in")),

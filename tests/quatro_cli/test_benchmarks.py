@@ -120,6 +120,8 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
     dry = runner.invoke(app, ["sample", str(tiny_folder), "-b", "sums", "-n", "4", "--dry-run"])
     assert "1 problems x 4 samples = 4 of sums" in dry.stdout
     assert "template paper-example" in dry.stdout
+    (tmp_path / "sums.jsonl").unlink()
+    assert f"no; there is no {tmp_path / 'sums.jsonl'}" in invoke("show", "sums").stdout
 
 
 @pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "aime25", "minerva", "olympiad", "math_train"])
