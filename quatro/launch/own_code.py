@@ -90,14 +90,14 @@ def try_engine(config: Config) -> list[str]:
         torch.manual_seed(0)
         toy = WarmStart()
         model, tokenizer = make_model(toy), toy.make_tokenizer()
-        for parameter in model.parameters():
-            parameter.data.mul_(3.0)  # so that it is far from uniform
         save_folder(model, Path(folder), tokenizer)
         settings = load_config("quickstart", overrides=[f"rollout.temperature={config.rollout.temperature}"])
         policy = LocalPolicy(model, settings)
         recipe = Recipe(spec, folder, dtype="float32", device="cpu", max_tokens=toy.max_positions)
         engine: Engine = ENGINES[spec].open(recipe, tokenizer, policy)
         try:
+            for parameter in model.parameters():
+                parameter.data.mul_(3.0)  # an engine with weights of its own has others until it takes these over
             engine.sync(policy.named_weights)
             return [_tried(spec, engine, policy, tokenizer, config)]
         finally:
@@ -116,8 +116,8 @@ def _tried(spec: str, engine: Engine, policy: LocalPolicy, tokenizer: Any, confi
     if gaps and max(gaps) > LARGEST_GAP:
         raise UsageError(
             f"engine {spec!r} gives log-probabilities that differ from the policy's by up to {max(gaps):.2g} nats a "
-            f"token; expected those at temperature {rollout.temperature:g} before any truncation, or None. Look at "
-            f"{file_of(spec)}"
+            f"token; expected those at temperature {rollout.temperature:g} before any truncation, under the weights "
+            f"that sync brought, or None. Look at {file_of(spec)}"
         )
     if gaps:
         known = f"its log-probabilities are the policy's to {max(gaps):.0e} nats"

@@ -50,6 +50,32 @@ MODULE = """
 
         return Kind
 
+    class Stale(EngineKind):
+        # Has weights of its own, and leaves them as they are.
+        @staticmethod
+        def open(recipe, tokenizer, policy=None):
+            return Transformers.open(recipe, tokenizer)
+
+    class Copying(Changed):
+        def sync(self, named_weights):
+            self.inner.model.load_state_dict(dict(named_weights()), strict=False)  # a tied head comes once
+            return {"sync/copied": 1.0}
+
+    class Copied(EngineKind):
+        @staticmethod
+        def open(recipe, tokenizer, policy=None):
+            return Copying(Transformers.open(recipe, tokenizer), lambda one: replace(one, entropy=None))
+
+    class Moody(Changed):
+        def generate(self, prompts, seeds, sampling, *, progress=None):
+            moved = [[seed + len(prompts) for seed in group] for group in seeds]
+            return self.inner.generate(prompts, moved, sampling, progress=progress)
+
+    class Mood(Plain):
+        @staticmethod
+        def open(recipe, tokenizer, policy=None):
+            return Moody(Transformers.open(recipe, tokenizer, policy), None)
+
     Silent = changing(lambda one: replace(one, logp=None))
     Off = changing(lambda one: replace(one, logp=tuple(value - 0.1 for value in one.logp)))
     Broken = changing(lambda one: one.no_such_thing)
@@ -164,6 +190,9 @@ def test_an_engine_of_ones_own_draws_samples(folder, tiny_folder):
     [
         ("Plain", 0, "its log-probabilities are the policy's to "),
         ("Silent", 0, "it gives no log-probabilities, so the trainer computes them"),
+        ("Copied", 0, "its log-probabilities are the policy's to "),
+        ("Stale", 2, "before any truncation, under the weights that sync brought, or None"),
+        ("Mood", 0, "drawn alone, a seed gives another response, so a resume will not be exact"),
         ("Off", 2, "differ from the policy's by up to 0.1 nats a token; expected those at temperature 1"),
         ("Broken", 1, "raised AttributeError in generate: 'Rollout' object has no attribute 'no_such_thing'"),
         ("Said", 2, "sync gave None; expected metrics, {}"),
