@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PLAIN_INTERVAL_S = 30.0  # without a terminal, a long command says where it is this often
+LONG_WORD = 12  # letters; longer words in a table, mostly names and paths, may be folded
 NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
 StreamName = Literal["stdout", "stderr"]
@@ -106,18 +107,25 @@ class Output:
 
         on_terminal = self.is_terminal("stdout")
         cells = [[_cell(value) for value in row] for row in rows]
-        # The box draws a column of its own between two others.
+        heads = [visible(column) for column in columns]
+        # The box draws a column of its own between two others, beside a padding of one.
+        room = self.width("stdout") - 2 * len(heads) if on_terminal else NATURAL_WIDTH
+        widths = _widths(heads, cells, room)
+        title = f"{visible(title)}\n" if title else ""  # not the table's own title, which is cut to the table's width
+        if widths is None:
+            self._write("stdout", title + "\n".join(_record(heads, row) for row in cells))
+            return
         table = Table(
             box=box.SIMPLE_HEAD if on_terminal else None, padding=(0, 1 if on_terminal else 2, 0, 0), pad_edge=False
         )
-        for position, column in enumerate(columns):
+        for position, head in enumerate(heads):
             is_number = all(_is_number(row[position]) for row in cells)
-            table.add_column(Text(visible(column)), justify="right" if is_number else "left", overflow="fold")
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            table.add_column(Text(head), justify=justify, overflow="fold", width=widths[position])
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
-        head = f"{visible(title)}\n" if title else ""  # not the table's own title, which is cut to the table's width
-        self._write("stdout", head + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
+        self._write("stdout", title + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
 
     # ---- stderr: everything else
 
@@ -297,6 +305,35 @@ def _drawn_panel(panel: Panel) -> RenderableType:
     frame.add_row(ProgressBar(total=max(panel.total, 1), completed=panel.done))
     frame.add_row(grid)
     return RichPanel(frame, title=Text(visible(panel.title)), box=box.ROUNDED, title_align="left")
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """The widths of a table's columns, in all at most ``room``; None where words would have to be broken.
+
+    The widest columns give way first, and the first, which names the rows, last. Numbers, and cells of up to
+    `LONG_WORD` letters, stay on one line.
+    """
+    columns = [[head, *(row[position] for row in rows)] for position, head in enumerate(heads)]
+    widths = [max(map(len, cells)) for cells in columns]
+    least = [max(map(_least_width, cells)) for cells in columns]
+    while sum(widths) > room:
+        shrinkable = [at for at in range(len(widths)) if widths[at] > least[at]]
+        if not shrinkable:
+            return None
+        widths[max(shrinkable, key=lambda at: (at > 0, widths[at]))] -= 1
+    return widths
+
+
+def _least_width(cell: str) -> int:
+    if len(cell) <= LONG_WORD or _is_number(cell):
+        return len(cell)
+    return max(min(len(word), LONG_WORD) for word in cell.split() or [""])
+
+
+def _record(heads: Sequence[str], row: Sequence[str]) -> str:
+    """A row that is too wide for a table: a line for each cell."""
+    indent = max(map(len, heads)) + 2
+    return "".join(f"{head:{indent}}{cell}\n" for head, cell in zip(heads, row, strict=True))
 
 
 class _PlainBar:

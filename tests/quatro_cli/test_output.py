@@ -137,6 +137,34 @@ def test_a_terminal_of_any_width_gets_panel_table_and_bar(columns):
     assert "Traceback" not in shown
 
 
+NARROW = """
+columns = ["benchmark", "decided by", "reward", "size", "stored"]
+row = ["countdown/test/0000-and-more", "compared as texts", 0.09375, "32.5 MiB", "exact match 1"]
+output.table("title", columns[:WIDE], [row[:WIDE]])
+"""
+
+
+def test_a_table_that_does_not_fit_folds_names_and_no_number_and_no_short_cell():
+    shown = on_terminal(NARROW.replace("WIDE", "4"), columns=52, NO_COLOR="1")
+    assert [line.split() for line in shown.splitlines()[3:]] == [
+        ["countdown/test/0000", "compared", "0.09375", "32.5", "MiB"],
+        ["-and-more", "as", "texts"],
+    ]
+
+
+def test_a_row_that_is_too_wide_for_a_table_has_a_line_for_each_cell():
+    shown = on_terminal(NARROW.replace("WIDE", "5"), columns=48, NO_COLOR="1")
+    assert shown.split("\r\n") == [
+        "title",
+        "benchmark   countdown/test/0000-and-more",
+        "decided by  compared as texts",
+        "reward      0.09375",
+        "size        32.5 MiB",
+        "stored      exact match 1",
+        "",
+    ]
+
+
 def test_no_color_is_respected_on_a_terminal():
     colored, plain = on_terminal("output.error('x')"), on_terminal("output.error('x')", NO_COLOR="1")
     assert "\x1b[" in colored
