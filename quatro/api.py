@@ -93,7 +93,7 @@ def fine_tune(
         DivergedError: a loss, gradient or reward is not finite.
     """
     from quatro.launch.dry_run import describe
-    from quatro.launch.preflight import is_finished
+    from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.launch.sizes import fix_sizes
     from quatro.processes.launcher import launched
@@ -110,7 +110,7 @@ def fine_tune(
     wanted = _config(config, overrides)
     if goes_on:
         wanted = _as_there(path, wanted, overrides or {})
-        if is_finished(path, wanted):
+        if why_finished(path, wanted):
             return describe_run(path)
     else:
         check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))

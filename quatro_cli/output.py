@@ -52,13 +52,17 @@ def jsonable(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Panel:
-    """One state of a long command: ``rows`` (label, value) are drawn on a terminal, ``line`` is said elsewhere."""
+    """One state of a long command: ``rows`` (label, value) are drawn on a terminal, ``line`` is said elsewhere.
+
+    A line that ``is_said`` is said in any case, any other only now and then.
+    """
 
     title: str
     done: int
     total: int
     rows: Sequence[tuple[str, str]]
     line: str
+    is_said: bool = False
 
 
 class Bar(Protocol):
@@ -351,7 +355,7 @@ class _PlainBar:
 
 
 class _PlainView:
-    """Says every line while they come slowly, and about twenty of them when they come fast."""
+    """Says every line while they come slowly, and when they come fast about twenty and those that `is_said`."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -360,7 +364,7 @@ class _PlainView:
 
     def update(self, panel: Panel) -> None:
         now = time.monotonic()
-        is_due = now - self._said_at >= 10.0 or panel.done % max(1, panel.total // 20) == 0
+        is_due = panel.is_said or now - self._said_at >= 10.0 or panel.done % max(1, panel.total // 20) == 0
         if not is_due:
             self._pending = panel.line
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quatro_cli.output import Panel
 
@@ -26,6 +26,21 @@ class TrainingView:
         self._best = (-math.inf, 0)  # Pass@1 of the best evaluation, and minus its step
         self._evaluated = ""  # the last evaluation and the best one, in words
 
+    def recall(self, rows: Iterable[Mapping[str, float | None]]) -> None:
+        """Remembers the evaluations of an earlier part of the run."""
+        for metrics in rows:
+            self._note_evaluation(metrics)
+
+    def _note_evaluation(self, metrics: Mapping[str, float | None]) -> bool:
+        pass_1 = metrics.get("eval/pass@1")
+        if pass_1 is None:
+            return False
+        step = int(metrics.get("step") or 0)
+        self._best = max(self._best, (pass_1, -step))
+        best, at = self._best
+        self._evaluated = f"pass@1 {number(pass_1)} in step {step}   best {number(best)} in step {-at}"
+        return True
+
     def panel(self, metrics: Mapping[str, float | None]) -> Panel:
         """``metrics`` of one step, by their names in metrics.jsonl; whatever is missing is shown as a dash."""
         step = int(metrics.get("step") or 0)
@@ -35,12 +50,9 @@ class TrainingView:
         step_s = metrics.get("perf/step_s")
         if step_s is not None:
             self._step_s.append(step_s)
-        pass_1 = metrics.get("eval/pass@1")
-        if pass_1 is not None:
-            self._best = max(self._best, (pass_1, -step))
-            best, at = self._best
-            self._evaluated = f"pass@1 {number(pass_1)} in step {step}   best {number(best)} in step {-at}"
-        return Panel(self._title, step, self._steps, self._rows(metrics, step), self._line(metrics, step))
+        is_evaluated = self._note_evaluation(metrics)
+        rows, line = self._rows(metrics, step), self._line(metrics, step)
+        return Panel(self._title, step, self._steps, rows, line, is_said=is_evaluated)
 
     def _rows(self, metrics: Mapping[str, float | None], step: int) -> list[tuple[str, str]]:
         from evals.training_metrics import TRAINING_METRICS

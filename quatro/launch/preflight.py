@@ -24,24 +24,29 @@ PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
 MAY_CHANGE = ("steps", "checkpoint", "early_stop", "save_rollouts", "tracking")
 
 
-def is_finished(run: Path, config: Config) -> bool:
-    """Whether the run in ``run`` has finished all its iterations or ended early, so that a resume has nothing to do.
+def why_finished(run: Path, config: Config) -> str:
+    """Why a resume of the run in ``run`` has nothing to do: all its iterations are done, or it ends early; else "".
 
     Raises:
         DataError: its last checkpoint, metrics or rollouts were changed, or it was made with another configuration.
     """
     status = read_status(run)
     if status.get("status") != "done":
-        return False
+        return ""
     newest = checkpoint.complete_checkpoints(run)[-1:]
     if [path.name for path in newest] != [step_name(status.get("step", 0))]:
-        return False
+        return ""
     state = checkpoint.load(newest[0]).state
-    if state["step"] != config.steps and not ends_early(config, state["carried"]):
-        return False
+    early = ends_early(config, state["carried"])
+    if state["step"] != config.steps and not early:
+        return ""
     refuse_other_settings(config, state, newest[0].name)
     refuse_changed(run, state)
-    return (run / "metrics.jsonl").stat().st_size == int(state["metrics_bytes"])  # else rows are to be cut back
+    if (run / "metrics.jsonl").stat().st_size != int(state["metrics_bytes"]):
+        return ""  # rows are to be cut back
+    if state["step"] == config.steps:
+        return f"all {config.steps} iterations"
+    return f"{early}; -s early_stop.patience=0 goes on to iteration {config.steps}"
 
 
 def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -> None:

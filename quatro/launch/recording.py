@@ -39,7 +39,7 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                 watch = Watch(run.config, run.path / "rollouts")
                 yield observers(watch, partial(_log_evaluation, log), trackers, observer)
             if run.ended_early:
-                logging.getLogger("quatro").warning("%s", run.ended_early)
+                logging.getLogger("quatro").info("%s", run.ended_early)
         except (KeyboardInterrupt, SystemExit) as error:
             with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
                 run.set_status("interrupted", reason=type(error).__name__)

@@ -68,7 +68,7 @@ def train(
     """
     from contextlib import closing
 
-    from quatro.launch.preflight import is_finished
+    from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
     from quatro.runs.directory import free_name, refuse_occupied
@@ -91,8 +91,8 @@ def train(
         config, run_path = _to_begin(source, settings=settings, method=method, out=out)
         run_path = free_name(run_path) if new else run_path
     if not dry_run:
-        if resume and is_finished(run_path, config):
-            _say_done(run_path, config, json=json)
+        if resume and (why := why_finished(run_path, config)):
+            _say_done(run_path, why, json=json)
             return
         if launch.is_first:
             if not resume:
@@ -163,13 +163,11 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     return changed, run
 
 
-def _say_done(run: Path, config: Config, *, json: bool) -> None:
+def _say_done(run: Path, why: str, *, json: bool) -> None:
     from quatro.runs.status import read_status
 
-    step = int(read_status(run)["step"])
-    what = f"all {step} iterations" if step == config.steps else f"it ended early, after {step} iterations"
-    output.info(f"{run} is done: {what}; `quatro runs show {run}` tells about it")
-    _say(run, {"step": float(step)}, json=json)
+    output.info(f"{run} is done: {why}; `quatro runs show {run}` tells about it")
+    _say(run, {"step": float(read_status(run)["step"])}, json=json)
 
 
 def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted: bool = False) -> None:
@@ -226,6 +224,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, is_abandoned
+    from quatro.runs.metrics import read_metrics
     from quatro.train import train
     from quatro_cli.training_view import TrainingView
 
@@ -240,6 +239,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
         output.info(f"run: {path}")
         world.barrier("the run directory")
         view = TrainingView(str(path), steps=config.steps, delta=config.method.kl_radius)
+        view.recall(read_metrics(path))
         with StopRequest(notify=output.warn) as stop, output.live() as screen:
 
             def show(metrics: Mapping[str, float]) -> None:

@@ -110,9 +110,11 @@ def test_no_escape_sequence_without_a_terminal(capsys):
 def test_a_fast_run_is_told_in_about_a_hundred_lines_and_ends_with_the_last(capsys):
     with Output().live() as view:
         for step in range(1, 1004):
-            view.update(Panel("run", step, 1003, [], f"step {step}"))
+            view.update(Panel("run", step, 1003, [], f"step {step}", is_said=step in (7, 13)))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) < 150
+    assert {"step 7", "step 13"} < set(lines)
+    assert "step 8" not in lines
     assert lines[-1] == "step 1003"
 
 
