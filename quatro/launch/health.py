@@ -14,6 +14,7 @@ from quatro.config.errors import closest
 from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
+from quatro.runs.rollouts import num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
 
@@ -180,8 +181,6 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
         if name is not None and name not in metrics and (is_evaluated or not name.startswith("eval/")):
             hint = closest(name, metrics) or "; metrics.jsonl has the names"
             yield key, f"{key} is {name}, and there is no such metric{hint}"
-    failures = metrics["reward/errors"] + metrics["reward/timeouts"]
-    # `rollouts` counts what is left of them where failures are dropped.
-    drawn = config.prompts_per_step * config.rollouts_per_prompt * metrics.get("sampling/rounds", 1.0)
+    failures, drawn = num_failures(metrics), num_drawn(metrics, config)
     if failures > MAX_FAILED_SHARE * drawn:
-        yield "reward", f"the reward failed on {int(failures)} of {int(drawn)} responses"
+        yield "reward", f"the reward failed on {failures} of {drawn} responses"

@@ -13,12 +13,14 @@ import torch
 
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own
+from evals.text import visible
 from quatro.config import Config, load_config
 from quatro.launch.prepare import Prepared
 from quatro.methods.base import Method
 from quatro.policy.embedded import WarmStart, make_model
 from quatro.policy.local import LocalPolicy, save_folder
 from quatro.registry import ENGINES
+from quatro.rewards import Grade
 from quatro.rollout.engine import Engine, Recipe
 from quatro.rollout.probe import policy_score
 from quatro.types import Advantages, Batch, Loss, LossTerm, Prompt, Rollout, Sampling
@@ -70,11 +72,15 @@ def try_reward(prepared: Prepared) -> list[str]:
     texts = [prompt.answer or "42", ""]
     groups = [[Rollout((0,) * max(1, len(text.split())), text, "stop") for text in texts]]
     (grades,) = prepared.reward.score([prompt], groups).grades
-    shown = [
-        f"{text[:40]!a} {'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}"
-        for text, grade in zip(texts, grades, strict=True)
-    ]
+    shown = [f"{text[:40]!a} {_earned(grade)}" for text, grade in zip(texts, grades, strict=True)]
     return [f"the reward of two made-up responses to {prompt.id!a}: {', '.join(shown)}"]
+
+
+def _earned(grade: Grade) -> str:
+    """`earns 0.5 (words 12)`: the reward and what was logged, or why there is none."""
+    more = [grade.error] if grade.error else [f"{name} {value:g}" for name, value in grade.logged.items()]
+    said = f" ({', '.join(more)})" if more else ""
+    return f"{'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}{visible(said)}"
 
 
 def try_engine(config: Config) -> list[str]:

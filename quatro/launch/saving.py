@@ -88,6 +88,7 @@ def stateful_parts(parts: Parts, learner: Learner) -> dict[str, Stateful]:
         "engine": parts.engine,
         "generators": Generators(),
         "learner": learner,
+        "reward": parts.reward,
     }
 
 
@@ -172,7 +173,8 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
     refuse_other_inputs(parts, state, found.path.name)
     tensors = shards.tensors(found, policy)
     for name, part in stateful_parts(parts, position.learner).items():
-        part.load_state(below(tensors, f"{name}/"), state["parts"][name])
+        # Checkpoints of earlier versions have nothing of the reward, which counts from 0 then.
+        part.load_state(below(tensors, f"{name}/"), state["parts"].get(name, {}))
     position.step, position.carried = state["step"], state["carried"]
     if "iteration" in state["parts"]:
         is_own = world.is_first or not policy.is_sharded

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from evals.errors import UsageError
 from quatro.loop.parts import Parts
 from quatro.policy.rows import Rows, collate
 from quatro.processes.stop import Stopped
-from quatro.rewards import Reward, Scored
+from quatro.rewards import Grade, Reward, Scored
 from quatro.rollout.engine import Seeds
 from quatro.rollout.streams import rollout_seed
 from quatro.types import Needs, Prompt, Rollout, Sampling
@@ -22,13 +22,25 @@ from quatro.types import Needs, Prompt, Rollout, Sampling
 T = TypeVar("T")
 
 
+class Dropped(NamedTuple):
+    """A rollout that was taken out of its group, where it had the number ``place``."""
+
+    place: int
+    rollout: Rollout
+    grade: Grade
+
+
 @dataclass
 class Drawn:
-    """Prompts with their rollouts and grades, side by side."""
+    """Prompts with their rollouts and grades, side by side; ``dropped`` has those taken out of each group, if any."""
 
     prompts: list[Prompt] = field(default_factory=list)
     groups: list[list[Rollout]] = field(default_factory=list)
     scored: Scored = field(default_factory=lambda: Scored([]))
+    dropped: list[list[Dropped]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.dropped = self.dropped or [[] for _ in self.prompts]
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -40,7 +52,8 @@ class Drawn:
             self.scored.num_errors + other.scored.num_errors,
             self.scored.num_timeouts + other.scored.num_timeouts,
         )
-        return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored)
+        dropped = self.dropped + other.dropped
+        return Drawn(self.prompts + other.prompts, self.groups + other.groups, scored, dropped)
 
     def pick(self, positions: Sequence[int]) -> Drawn:
         """The prompts at ``positions``, without the counts of failures, which belong to everything drawn."""
@@ -48,6 +61,7 @@ class Drawn:
             [self.prompts[i] for i in positions],
             [self.groups[i] for i in positions],
             Scored([self.scored.grades[i] for i in positions]),
+            [self.dropped[i] for i in positions],
         )
 
     def without_dropped(self) -> Drawn:
@@ -62,7 +76,11 @@ class Drawn:
         def kept(values_QN: list[list[T]]) -> list[list[T]]:
             return [[group[place] for place in places] for group, places in zip(values_QN, kept_Q, strict=True)]
 
-        return Drawn(self.prompts, kept(self.groups), replace(self.scored, grades=kept(grades_QN)))
+        dropped = [
+            [Dropped(*one) for one in zip(range(len(group)), group, grades, strict=True) if one[0] not in places]
+            for group, grades, places in zip(self.groups, grades_QN, kept_Q, strict=True)
+        ]
+        return Drawn(self.prompts, kept(self.groups), replace(self.scored, grades=kept(grades_QN)), dropped)
 
 
 def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
@@ -74,12 +92,13 @@ def draw(step: int, parts: Parts) -> tuple[Drawn, Drawn]:
         UsageError: dynamic sampling did not fill the batch within its rounds.
         Stopped: a stop was requested of any rank while responses were drawn.
     """
-    position, engine = parts.stream.position, parts.engine.state()
+    position, engine, reward = parts.stream.position, parts.engine.state(), parts.reward.state()
     try:
         return _draw(step, parts)
     except Stopped:
         parts.stream.position = position
         parts.engine.load_state(*engine)
+        parts.reward.load_state(*reward)
         raise
 
 

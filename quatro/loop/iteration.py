@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evals.errors import DataError
-from quatro.loop.draw import Drawn, shaped_rewards
+from quatro.loop.draw import Drawn, Dropped, shaped_rewards
 from quatro.loop.kl_budget import BudgetState
 from quatro.loop.parts import Parts
 from quatro.loop.progress import InnerProgress
@@ -133,7 +133,11 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
         "group_sizes": [len(group) for group in drawn.groups],
         "texts": [rollout.text for rollout in rollouts],
         "finish_reasons": [rollout.finish_reason for rollout in rollouts],
-        "grades": [[[grade.reward, grade.correct, grade.logged] for grade in group] for group in scored.grades],
+        "grades": [[_values(grade) for grade in group] for group in scored.grades],
+        "dropped": [
+            [[place, list(one.token_ids), one.text, one.finish_reason, _values(grade)] for place, one, grade in group]
+            for group in drawn.dropped
+        ],
         "failures": [scored.num_errors, scored.num_timeouts],
     }
 
@@ -141,13 +145,24 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
 def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
     lengths = tensors["length"].tolist()
     known = [_known(tensors.get(name), lengths) for name in ("logp", "entropy")]
-    fields = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known)
-    rollouts = iter([Rollout(*values) for values in zip(*fields, strict=True)])
+    columns = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known)
+    rollouts = iter([Rollout(*values) for values in zip(*columns, strict=True)])
     return Drawn(
         [prompts[number] for number in plain["prompts"]],
         [[next(rollouts) for _ in range(size)] for size in plain["group_sizes"]],
         Scored([[Grade(*grade) for grade in group] for group in plain["grades"]], *plain["failures"]),
+        [
+            [
+                Dropped(place, Rollout(tuple(ids), text, reason), Grade(*grade))
+                for place, ids, text, reason, grade in group
+            ]
+            for group in plain.get("dropped", ())
+        ],
     )
+
+
+def _values(grade: Grade) -> list[Any]:
+    return [getattr(grade, one.name) for one in fields(grade)]
 
 
 def _known(values: Tensor | None, lengths: Sequence[int]) -> list[tuple[Any, ...] | None]:

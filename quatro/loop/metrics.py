@@ -3,6 +3,7 @@
 # Axes: B rows (rollouts).
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 
 from quatro.config import Config
 from quatro.loop.draw import Drawn
-from quatro.rewards import Scored
+from quatro.rewards import Grade, Scored
+from quatro.types import Rollout
 
 
 def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
@@ -58,18 +60,27 @@ def logged_means(scored: Scored) -> dict[str, float]:
     values = defaultdict[str, list[float]](list)
     for group in scored.grades:
         for grade in group:
-            for name, value in grade.logged.items():
+            for name, value in () if grade.is_dropped else grade.logged.items():
                 values[name].append(value)
     return {f"reward/parts/{name}": float(np.mean(values[name])) for name in sorted(values)}
 
 
 def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
-    """A row of a samples file (which `replay` and `eval` read) for each rollout, with its reward and advantage."""
-    prompts, groups, scored = drawn.prompts, drawn.groups, drawn.scored
+    """A row of a samples file (which `replay` and `eval` read) for each rollout, with its reward and advantage.
+
+    A rollout that was dropped has neither of the two, and `is_dropped`; one that could not be graded has its `error`.
+    """
     advantages = iter(advantage_B.tolist())
     num_written: Counter[tuple[str, str]] = Counter()
-    for prompt, group, grades in zip(prompts, groups, scored.grades, strict=True):
-        for rollout, grade in zip(group, grades, strict=True):
+    for prompt, group, grades, dropped in zip(
+        drawn.prompts, drawn.groups, drawn.scored.grades, drawn.dropped, strict=True
+    ):
+        rows = list[tuple[Rollout, Grade, float | None]](
+            zip(group, grades, itertools.islice(advantages, len(group)), strict=True)
+        )
+        for one in dropped:  # by ascending place
+            rows.insert(one.place, (one.rollout, one.grade, None))
+        for rollout, grade, advantage in rows:
             # A prompt may come twice if a batch crosses the end of an epoch.
             index = num_written[prompt.benchmark, prompt.id]
             num_written[prompt.benchmark, prompt.id] += 1
@@ -80,10 +91,14 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
                 "completion": rollout.text,
                 "answer": prompt.answer,
                 "finish_reason": rollout.finish_reason,
-                "reward": grade.reward,
-                "advantage": next(advantages),
+                "reward": None if grade.is_dropped else grade.reward,
+                "advantage": None if grade.is_dropped else advantage,
                 "num_tokens": len(rollout.token_ids),
             }
             if grade.logged:
                 record["reward_parts"] = dict(grade.logged)
+            if grade.is_dropped:
+                record["is_dropped"] = True
+            if grade.error:
+                record["error"] = grade.error
             yield record if grade.correct is None else record | {"correct": bool(grade.correct)}

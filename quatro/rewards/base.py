@@ -18,14 +18,15 @@ class Grade:
     """What one rollout earned; ``correct`` is None where the reward has no notion of it.
 
     ``logged`` are further numbers by name, whose means become the metrics `reward/parts/NAME`: the rewards of a list,
-    or what a function returned beside the reward. A rollout that ``is_dropped`` could not be graded, and is taken out
-    of its group.
+    or what a function returned beside the reward. ``error`` says in a line why the rollout could not be graded; then it
+    earns 0, or ``is_dropped``, which takes it out of its group.
     """
 
     reward: float
     correct: bool | None = None
     logged: Mapping[str, float] = field(default_factory=dict)
     is_dropped: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,13 @@ class Reward(Protocol):
         """Memory that it holds on the kind of device, `cpu` or `cuda`, on which the policy is trained."""
         return 0
 
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a checkpoint keeps of it: no tensors, and JSON values."""
+        return {}, {}
+
+    def load_state(self, tensors: dict[str, Any], plain: dict[str, Any]) -> None:
+        return None
+
     def close(self) -> None:
         """Ends child processes; scoring again starts them anew."""
         return None
@@ -120,6 +128,11 @@ class VerifiedReward(Reward):
 def verdict(is_correct: bool | None) -> Grade:
     """1 for a correct rollout, 0 for any other; None is a rollout on which there is no verdict."""
     return Grade(float(bool(is_correct)), is_correct)
+
+
+def failure(kind: str, detail: str) -> str:
+    """`timeout: it ran longer than 10 s`: a `Grade.error`, one line of at most 200 characters."""
+    return f"{kind}: {detail}".partition("\n")[0][:200]
 
 
 # Losses are computed in float32, which can hold the square of this.

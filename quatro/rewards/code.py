@@ -11,7 +11,7 @@ from pydantic import Field
 from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
 from evals.errors import DataError, QuatroError
-from quatro.rewards.base import Grade, Groups, Reward, Scored
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -77,7 +77,7 @@ class CodeReward(Reward):
             )
         if num_errors:
             _log.warning("%d of %d programs could not be run; they earn 0", num_errors, len(grades))
-        found = (Grade(self._reward(grade), grade.is_right) for grade in grades)
+        found = (Grade(self._reward(grade), grade.is_right, error=self._error(grade)) for grade in grades)
         groups = [[next(found) for _ in rollouts] for rollouts in completions]
         return Scored(groups, num_errors, statuses.count("timeout"))
 
@@ -86,6 +86,12 @@ class CodeReward(Reward):
             return float(grade.is_right)
         num_tests = sum(verdict.num_tests for verdict in grade.verdicts.values())
         return sum(verdict.num_passed for verdict in grade.verdicts.values()) / num_tests if num_tests else 0.0
+
+    @staticmethod
+    def _error(grade: CodeGrade) -> str:
+        if grade.failed is None or grade.failed[1].status not in ("infra_error", "timeout"):
+            return ""
+        return failure(grade.failed[1].status, grade.failed[1].detail)
 
     def environment(self) -> Mapping[str, str]:
         return {"sandbox": isolation()}

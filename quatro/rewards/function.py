@@ -12,9 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator
 
 from evals.errors import QuatroError, UsageError
+from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, require_usable
+from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable
 from quatro.rewards.calls import arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
@@ -34,16 +35,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one rollout: `reward` and metrics as the function gave them, or why there is none."""
+    """What became of one rollout: `reward` and metrics as the function gave them, or why there is none.
+
+    ``line`` is the error of ``detail`` without its place.
+    """
 
     kind: Literal["reward", "error", "timeout"]
     values: Mapping[str, float] = field(default_factory=dict)
     detail: str = ""
+    line: str = ""
 
     def grade(self, *, is_dropped: bool) -> Grade:
         """``is_dropped``: whether a rollout without a reward is taken out of its group, or earns 0."""
         if self.kind != "reward":
-            return Grade(0.0, is_dropped=is_dropped)
+            return Grade(0.0, is_dropped=is_dropped, error=self.line or failure(self.kind, self.detail))
         return Grade(self.values["reward"], logged={name: n for name, n in self.values.items() if name != "reward"})
 
 
@@ -121,12 +126,16 @@ class FunctionReward(RegisteredReward):
         num_errors = sum(outcome.kind == "error" for outcome in flat)
         num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
         if num_errors + num_timeouts:
-            self._tell_failures(prompts, by_prompt)
+            self._tell_failures(prompts, completions, by_prompt)
         if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(flat)):
+            texts = [rollout.text for group in completions for rollout in group]
+            failed = [(outcome, text) for outcome, text in zip(flat, texts, strict=True) if outcome.kind != "reward"]
+            first, text = min(failed, key=lambda one: one[0].kind == "timeout")
             raise QuatroError(
-                f"the reward function {self.spec!r} failed on {num_errors + num_timeouts} of {len(flat)} rollouts "
-                f"({num_errors} raised, {num_timeouts} ran longer than {self.timeout_s:g} s)\n"
-                + next((outcome.detail for outcome in flat if outcome.kind == "error"), "")
+                f"the reward function {self.spec!r} failed on {len(failed)} of {len(flat)} rollouts ({num_errors} "
+                f"raised, {num_timeouts} ran longer than {self.timeout_s:g} s). Where half of an iteration's rollouts "
+                f"fail, the run ends, whatever `reward.on_error` says ({self.on_error}): too little would be left to "
+                f"learn from. The first of them:\n{first.detail}\n  the response: {shown(text)}"
             )
         grades = [[outcome.grade(is_dropped=self.on_error == "drop") for outcome in group] for group in by_prompt]
         scored = Scored(grades, num_errors, num_timeouts)
@@ -141,7 +150,7 @@ class FunctionReward(RegisteredReward):
                 return [Outcome("timeout", detail=f"it ran longer than {self.timeout_s:g} s")] * count
             return [Outcome("error", detail=f"the process of the reward function {answer.detail}")] * count
         if "error" in answer:
-            return [Outcome("error", detail=str(answer["error"]))] * count
+            return [Outcome("error", detail=str(answer["error"]), line=str(answer["line"]))] * count
         match answer:
             case {"rewards": [*found]} if len(found) == count and all("reward" in values for values in found):
                 return [Outcome("reward", values) for values in found]
@@ -153,28 +162,35 @@ class FunctionReward(RegisteredReward):
             f"directory):\n{reason}"
         )
 
-    def _tell_failures(self, prompts: Sequence[Prompt], by_prompt: Sequence[Sequence[Outcome]]) -> None:
+    def _tell_failures(
+        self, prompts: Sequence[Prompt], completions: Groups, by_prompt: Sequence[Sequence[Outcome]]
+    ) -> None:
         """Warns of the first failure, the second, the fourth and so on.
 
         Raises:
             QuatroError: a function raised, and `on_error` is `fail`.
         """
-        for prompt, group in zip(prompts, by_prompt, strict=True):
-            for index, outcome in enumerate(group):
+        for prompt, rollouts, group in zip(prompts, completions, by_prompt, strict=True):
+            for index, (rollout, outcome) in enumerate(zip(rollouts, group, strict=True)):
                 if outcome.kind == "reward":
                     continue
+                why = f"{visible(outcome.detail)}\n  the response: {shown(rollout.text)}"
                 at = f"the reward function {self.spec!r} failed on rollout {index} of {prompt.benchmark} {prompt.id!r}"
                 if outcome.kind == "error" and self.on_error == "fail":
                     raise QuatroError(
-                        f"{at}:\n{outcome.detail}\nWith `reward.on_error: zero` such a rollout earns 0, with `drop` it "
-                        "is taken out of its group"
+                        f"{at}:\n{why}\nWith `on_error: zero` in its block of `reward` such a rollout earns 0, with "
+                        "`drop` it is taken out of its group"
                     )
                 self._num_failed += 1
                 if self._num_failed & (self._num_failed - 1) == 0:
                     becomes = "is dropped" if self.on_error == "drop" else "earns 0"
-                    _log.warning(
-                        "%s, which %s (failure %d so far): %s", at, becomes, self._num_failed, visible(outcome.detail)
-                    )
+                    _log.warning("%s, which %s (failure %d so far):\n%s", at, becomes, self._num_failed, why)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {"num_failed": self._num_failed}
+
+    def load_state(self, tensors: dict[str, Any], plain: dict[str, Any]) -> None:
+        self._num_failed = plain.get("num_failed", 0)
 
     def close(self) -> None:
         self._pool.close()

@@ -8,19 +8,21 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from evals.errors import DataError, QuatroError
 from evals.grading import close_workers, grade_many
 from evals.grading.extraction import extract
 from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
-from quatro.rewards.base import Groups, Reward, Scored, verdict
+from quatro.rewards.base import Groups, Reward, Scored, failure, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
 # With more failures a run would learn nothing: it stops.
 MAX_FAILED_SHARE = 0.5
 MIN_FAILED = 16
+FAILED = ("error", "infra_error", "timeout")
 
 MAX_PAIRS = 64
 CPU_LIMIT_S = 1.0
@@ -71,8 +73,13 @@ class MathReward(Reward):
                 outcomes["infra_error"],
                 len(grades),
             )
-        verdicts = iter(grades)
-        graded = [[verdict(next(verdicts).correct) for _ in group] for group in completions]
+        found = (
+            replace(
+                verdict(grade.correct), error=failure(grade.outcome, grade.detail) if grade.outcome in FAILED else ""
+            )
+            for grade in grades
+        )
+        graded = [[next(found) for _ in group] for group in completions]
         return Scored(graded, num_errors, num_timeouts)
 
     def second_opinion(

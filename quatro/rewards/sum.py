@@ -115,6 +115,11 @@ class SumReward(RegisteredReward):
             next((grade.correct for grade in grades if grade.correct is not None), None),
             logged,
             any(grade.is_dropped for grade in grades),
+            "; ".join(
+                f"{grade.error} (reward {part.shown})"
+                for part, grade in zip(self._parts, grades, strict=True)
+                if grade.error
+            ),
         )
 
     def second_opinion(
@@ -132,6 +137,13 @@ class SumReward(RegisteredReward):
 
     def device_bytes(self, device: str) -> int:
         return sum(reward.device_bytes(device) for reward in self._rewards)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {"parts": [reward.state()[1] for reward in self._rewards]}
+
+    def load_state(self, tensors: dict[str, Any], plain: dict[str, Any]) -> None:
+        for reward, part in zip(self._rewards, plain.get("parts", ()), strict=False):
+            reward.load_state({}, part)
 
     def close(self) -> None:
         for reward in self._rewards:

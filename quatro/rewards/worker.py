@@ -45,7 +45,7 @@ def answer_request(function: Callable[..., Any], wants: Wanted, rows: list[list[
     try:
         return {"rewards": call(function, wants, rows)} if rows else {"wanted": wants}
     except Exception as error:
-        return {"error": describe(error, function)}
+        return {"error": describe(error, function), "line": first_line(error)}
 
 
 def describe(error: BaseException, function: Callable[..., Any] | None = None) -> str:
@@ -64,6 +64,12 @@ def describe(error: BaseException, function: Callable[..., Any] | None = None) -
         frames = [f"  {code.co_filename}:{code.co_firstlineno} in {code.co_name}"]
     text = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
+
+
+def first_line(error: BaseException) -> str:
+    """`KeyError: 'name'`: the error without its place, cut to 200 characters."""
+    said = next(line for line in traceback.format_exception_only(error) if not line.startswith(" "))
+    return said.partition("\n")[0][:200]
 
 
 def exit_with_parent(parent: int) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from evals.errors import UsageError
 from evals.files.strict_json import parse_row, read_lines
+from quatro.config import Config
 from quatro.runs.directory import require_run, step_number
+from quatro.runs.metrics import read_metrics
 
 Order = Literal["file", "worst", "best"]
 
@@ -31,8 +35,32 @@ def read_rollouts(run: Path, step: int | None = None) -> tuple[int, list[dict[st
     return step, [row for row in rows if row is not None]
 
 
+def last_failed_step(run: Path) -> int | None:
+    """The last iteration in which the reward failed on a rollout, by the metrics; None if there is none."""
+    steps = [int(row["step"]) for row in read_metrics(run) if num_failures(row)]
+    return steps[-1] if steps else None
+
+
+def num_failures(metrics: Mapping[str, Any]) -> int:
+    """On how many rollouts of an iteration the reward failed."""
+    return int((metrics.get("reward/errors") or 0) + (metrics.get("reward/timeouts") or 0))
+
+
+def num_drawn(metrics: Mapping[str, Any], config: Config) -> int:
+    """How many rollouts an iteration drew; the metric `rollouts` counts what is left of them where some are dropped."""
+    return int(config.prompts_per_step * config.rollouts_per_prompt * metrics.get("sampling/rounds", 1.0))
+
+
+def failure_kinds(rows: list[dict[str, Any]]) -> str:
+    """`KeyError 6, ValueError 1`: how many of ``rows`` failed in which way, the most frequent first."""
+    kinds = Counter(str(row["error"]).partition(":")[0] for row in rows)
+    return ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+
+
 def chosen(rows: list[dict[str, Any]], *, id: str | None, order: Order, count: int) -> list[dict[str, Any]]:
     """At most ``count`` of ``rows``: those of problem ``id``, if given, and those with the best or worst rewards first.
+
+    By reward, those that were dropped, which have none, come last.
 
     Raises:
         UsageError: no row is of that problem.
@@ -44,5 +72,6 @@ def chosen(rows: list[dict[str, Any]], *, id: str | None, order: Order, count: i
             known = ", ".join(map(ascii, list(ids)[:5])) + (", ..." if len(ids) > 5 else "")
             raise UsageError(f"--id {id!a}: no rollout is of that problem; there are {known}")
     if order != "file":
-        rows = sorted(rows, key=lambda row: row.get("reward") or 0.0, reverse=order == "best")
+        sign = -1.0 if order == "best" else 1.0
+        rows = sorted(rows, key=lambda row: (row.get("reward") is None, sign * (row.get("reward") or 0.0)))
     return rows[:count]

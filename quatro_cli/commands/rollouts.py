@@ -18,6 +18,10 @@ def rollouts(
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The responses to this problem alone.")] = None,
     best: Annotated[bool, typer.Option("--best", help="The largest rewards first.")] = False,
     worst: Annotated[bool, typer.Option("--worst", help="The smallest rewards first.")] = False,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="Those on which the reward failed, of the last iteration that has any."),
+    ] = False,
     count: Annotated[int, typer.Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
     json: Json = False,
 ) -> None:
@@ -28,23 +32,30 @@ def rollouts(
       quatro rollouts runs/quickstart-quatro-0
       quatro rollouts runs/math --step 20 --worst -n 3
       quatro rollouts runs/math --step 20 --id algebra/17 -n 8 --json
+      quatro rollouts runs/math --failed
     """
     from evals.text import visible
-    from quatro.runs.rollouts import chosen, read_rollouts
+    from quatro.runs.rollouts import chosen, failure_kinds, last_failed_step, read_rollouts
 
     if best and worst:
         raise usage_error("--best and --worst exclude each other; give one")
-    step, rows = read_rollouts(run, step)
+    step, rows = read_rollouts(run, step or (last_failed_step(run) if failed else None))
+    total, failures = len(rows), [row for row in rows if row.get("error")]
+    rows = failures if failed else rows
     found = chosen(rows, id=id, order="best" if best else "worst" if worst else "file", count=count)
     if json:
-        output.json({"schema": 1, "run": str(run), "step": step, "total": len(rows), "rollouts": found})
+        output.json({"schema": 1, "run": str(run), "step": step, "total": total, "rollouts": found})
         return
-    output.info(f"{len(found)} of {len(rows)} responses of iteration {step}")
+    if failures:
+        said = f"the reward failed on {len(failures)} of {total} responses of iteration {step}"
+        output.info(visible(f"{said}: {failure_kinds(failures)}"))
+    output.info(f"{len(found)} of {len(rows)} {'failed ' if failed else ''}responses of iteration {step}")
     for row in found:
-        facts = [f"{row.get('id')} #{row.get('sample_index')}", f"reward {row.get('reward'):.4g}"]
-        facts += [
-            f"advantage {row.get('advantage'):.4g}",
-            f"{row.get('num_tokens')} tokens, {row.get('finish_reason')}",
+        facts = [f"{row.get('id')} #{row.get('sample_index')}"]
+        facts += [f"{name} {row.get(name):.4g}" for name in ("reward", "advantage") if row.get(name) is not None] or [
+            "dropped"
         ]
+        facts += [f"{row.get('num_tokens')} tokens, {row.get('finish_reason')}"]
         facts += [f"{name} {value:.4g}" for name, value in (row.get("reward_parts") or {}).items()]
+        facts += [f"failed: {row['error']}"] if row.get("error") else []
         output.data(visible(f"--- {'  '.join(facts)}") + f"\n{visible(str(row.get('completion')))}")

@@ -185,9 +185,10 @@ def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
 def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
     tmp_path, settings, run_training, rows_of, essence, weights_of
 ):
-    """What was drawn is not drawn again: the resumed iteration must not call the engine."""
+    """What was drawn is not drawn again: the resumed iteration must not call the engine. What was dropped stays so."""
     stop = StopRequest()
-    settings = [*settings, "steps=1", "inner_updates=3"]
+    (tmp_path / "fickle.py").write_text("def length(completion): return 1 / (len(completion) % 4)\n", encoding="utf-8")
+    settings = [*settings, "steps=1", "inner_updates=3", "reward={name: 'fickle:length', on_error: drop}"]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalPolicy, "update", requesting(stop, after=2))
@@ -197,6 +198,10 @@ def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
         train(run.config, run)
     assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
     assert same_weights(weights_of(tmp_path / "whole", 1), weights_of(tmp_path / "cut", 1))
+    texts = [(tmp_path / name / "rollouts/step-000001.jsonl").read_text(encoding="utf-8") for name in ("cut", "whole")]
+    assert texts[0] == texts[1]
+    assert "ZeroDivisionError" in texts[0]
+    assert len(texts[0].splitlines()) == 16
 
 
 def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_path, settings, run_training, weights_of):

@@ -45,6 +45,27 @@ def test_responses_are_chosen_by_step_problem_and_reward(run: Path) -> None:
     assert (document["step"], document["total"], document["rollouts"][0]["completion"]) == (12, 3, "half")
 
 
+def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_group(run: Path) -> None:
+    gone = {"reward": None, "advantage": None, "is_dropped": True, "error": "KeyError: '\x1b[31m'"}
+    rows = [row("a", 0, 0.5, "half"), row("a", 1, 0.0, "lost") | gone, row("a", 2, 0.0, "none")]
+    rows.append(row("b", 0, 0.0, "late") | {"error": "KeyError: 'c'"})
+    (run / "rollouts/step-000003.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    counts = [(1, 0.0), (3, 2.0), (12, 0.0)]
+    metrics = [{"step": step, "reward/errors": count, "reward/timeouts": 0.0} for step, count in counts]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in metrics), encoding="utf-8")
+    done = CliRunner().invoke(app, ["rollouts", str(run), "--failed"])
+    assert done.stdout.splitlines() == [
+        r"--- a #1  dropped  4 tokens, stop  failed: KeyError: '\x1b[31m'",
+        "lost",
+        "--- b #0  reward 0  advantage -1  4 tokens, stop  failed: KeyError: 'c'",
+        "late",
+    ]
+    assert "the reward failed on 2 of 4 responses of iteration 3: KeyError 2" in done.stderr
+    assert shown(run, "--failed", "--step", "12") == []
+    for order in ("--best", "--worst"):  # what was dropped has no reward
+        assert shown(run, "--step", "3", order)[-1] == "lost"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

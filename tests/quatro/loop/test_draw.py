@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.loop.draw import Drawn, draw, has_signal, overlong_penalty, shaped_rewards
-from quatro.loop.metrics import rollout_metrics
+from quatro.loop.metrics import rollout_metrics, rollout_records
 from quatro.loop.timing import Stopwatch
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
@@ -37,7 +38,7 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
         config=SimpleNamespace(prompts_per_step=4, rollouts_per_prompt=2, seed=0, method=SimpleNamespace(needs=needs)),
         stream=SimpleNamespace(next=next_prompts, position=0),
         engine=SimpleNamespace(generate=generate, state=dict),
-        reward=SimpleNamespace(score=score),
+        reward=SimpleNamespace(score=score, state=dict),
         sampling=None,
         stop=StopCheck(None, World()),
         stopwatch=Stopwatch(),
@@ -89,7 +90,7 @@ def test_shaping_leaves_the_rewards_that_are_reported_alone():
 
 
 def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without_a_signal():
-    dropped = Grade(0.0, is_dropped=True)
+    dropped = Grade(0.0, is_dropped=True, error="KeyError: 'a'")
     grades = [[Grade(1.0), dropped, Grade(0.0)], [dropped, dropped, dropped], [Grade(0.5)] * 3]
     prompts = [Prompt("b", name, "", None, "", (1,)) for name in "xyz"]
     groups = [[Rollout((j,), f"{i}{j}", "stop") for j in range(3)] for i in range(3)]
@@ -98,6 +99,13 @@ def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without
     assert drawn.scored.reward == [[1.0, 0.0], [0.0], [0.5, 0.5, 0.5]]
     assert drawn.prompts == prompts  # the number of prompts decides minibatches and shares
     assert drawn.scored.num_errors == 4
+    rows = list(rollout_records(drawn, np.array([0.5, -0.5, 0.0, 1.0, 2.0, 3.0])))
+    assert [(row["completion"], row["sample_index"]) for row in rows] == [
+        (f"{i}{j}", j) for i in range(3) for j in range(3)
+    ]
+    assert [row["advantage"] for row in rows] == [0.5, None, -0.5, None, None, None, 1.0, 2.0, 3.0]
+    assert [row["reward"] for row in rows] == [1.0, None, 0.0, None, None, None, 0.5, 0.5, 0.5]
+    assert [row.get("error") for row in rows if row.get("is_dropped")] == ["KeyError: 'a'"] * 4
     metrics = rollout_metrics(drawn, load_config("quickstart"))
     assert metrics["reward/mean"] == 0.5  # of the five that have a reward
     assert metrics["rollouts"] == 6

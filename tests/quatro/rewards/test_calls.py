@@ -111,6 +111,7 @@ def test_drop_marks_what_failed_and_a_group_fails_as_a_whole(functions: Callable
     scored = score(functions("sometimes", on_error="drop"), "a", "raise", "bc")
     assert [grade.is_dropped for grade in scored.grades[0]] == [False, True, False]
     assert (scored.reward, scored.num_errors) == ([[1.0, 0.0, 2.0]], 1)
+    assert [grade.error.partition(":")[0] for grade in scored.grades[0]] == ["", "ValueError", ""]
     scored = score(functions("group", on_error="drop"), "a", "raise")
     assert [grade.is_dropped for grade in scored.grades[0]] == [True, True]
     scored = score(functions("sometimes", on_error="zero"), "raise", "bc")
@@ -124,8 +125,14 @@ def test_failures_are_told_at_once_and_then_at_powers_of_two(
     with caplog.at_level(logging.WARNING):
         for number in range(5):
             score(reward, "a", "raise", id=f"p{number}")
-    assert [record.getMessage().split("(failure ")[1][0] for record in caplog.records] == ["1", "2", "4"]
+        resumed = functions("sometimes", on_error="zero")
+        resumed.load_state(*reward.state())
+        for _ in range(3):
+            score(resumed, "raise")
+    assert [record.getMessage().split("(failure ")[1][0] for record in caplog.records] == ["1", "2", "4", "8"]
     first = caplog.records[0].getMessage()
     assert "rollout 1 of mine 'p0', which earns 0" in first
-    assert "ValueError" in first
+    assert "so far):\n  /" in first, "the place has a line of its own"
+    assert "\nValueError" in first
+    assert first.endswith("\n  the response: 'raise'")
     assert "\x1b" not in first  # what a function says may hold what a model wrote

@@ -45,6 +45,7 @@ def test_a_program_earns_1_where_every_test_passes():
     assert found.reward == [[1.0, 0.0, 0.0, 0.0, 0.0]]
     assert found.correct == [[True, False, False, False, False]]
     assert (found.num_errors, found.num_timeouts) == (0, 1)
+    assert [grade.error.partition(":")[0] for group in found.grades for grade in group if grade.error] == ["timeout"]
 
 
 @needs_sandbox

@@ -163,6 +163,7 @@ def test_a_hanging_function_is_killed_and_counted(functions: Callable[..., Rewar
     scored = reward.score([prompt("q", None)], [group])
     assert scored.reward == [[1.0, 0.0, 1.0, 0.0, 1.0]]
     assert (scored.num_errors, scored.num_timeouts) == (0, 2)
+    assert [grade.error for grade in scored.grades[0]][1] == "timeout: it ran longer than 0.5 s"
     assert is_gone_soon(int(Path("child.pid").read_text(encoding="utf-8")))
 
 
@@ -174,6 +175,7 @@ def test_an_exception_stops_with_sample_and_traceback(functions: Callable[..., R
     assert "rollout 1 of mine 'second'" in str(caught.value)
     assert "KeyError: 'no such thing'" in str(caught.value)
     assert "my_rewards.py" in str(caught.value)
+    assert "the response: 'raise'\n" in str(caught.value)
     assert "worker.py" not in str(caught.value)  # how we call it is of no use to its author
     assert score_texts(reward, "a") == [1.0]  # the worker lives on
 
@@ -196,7 +198,8 @@ def test_errors_can_count_as_zero(functions: Callable[..., Reward]) -> None:
 
 
 def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., Reward]) -> None:
-    with pytest.raises(QuatroError, match=r"failed on 16 of 20 rollouts \(16 raised(?s:.*)KeyError"):
+    said = r"failed on 16 of 20 rollouts \(16 raised.*half(?s:.*)KeyError(?s:.*)the response: 'raise'"
+    with pytest.raises(QuatroError, match=said):
         score_texts(functions("by_text", on_error="zero"), *["raise"] * 16, *"abcd")
 
 
@@ -293,6 +296,8 @@ def test_math_counts_errors_and_timeouts_apart_from_wrong_answers(
     scored = make_reward("math").score([prompt("?", "x")], [[rollout("")] * 6])
     assert scored.reward == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     assert (scored.num_errors, scored.num_timeouts) == (2, 1)
+    kinds = [grade.error.partition(":")[0] for grade in scored.grades[0]]
+    assert kinds == ["", "timeout", "", "error", "infra_error", ""]
     assert "1 of 6 rollouts could not be graded" in caplog.text
 
 

@@ -50,6 +50,10 @@ def test_a_part_that_drops_a_rollout_drops_it_and_what_parts_log_stands_behind_t
     scored = reward.score([QUESTION], [[Rollout((0,), text, "stop") for text in texts]])
     assert [grade.is_dropped for grade in scored.grades[0]] == [False, True, False]
     assert scored.num_errors == 1
+    assert [grade.error for grade in scored.grades[0]] == ["", "AssertionError (reward mine)", ""]
+    assert reward.state()[1] == {"parts": [{"num_failed": 0}, {"num_failed": 1}]}
+    reward.load_state({}, {"parts": [{}, {"num_failed": 7}]})
+    assert reward.state()[1]["parts"][1] == {"num_failed": 7}
     assert scored.grades[0][0] == Grade(3.0, None, {"format": 1.0, "mine": 2.0, "mine/words": 3.0})
     assert scored.reward[0][2] == 2.0
     reward.close()
@@ -95,7 +99,8 @@ def test_the_distance_reward_grades_what_the_benchmark_calls_wrong() -> None:
 
 
 def test_what_was_dropped_does_not_count_in_the_means() -> None:
-    grades = [[Grade(1.0, logged={"a": 1.0}), Grade(0.0, is_dropped=True)], [Grade(1.0, logged={"a": 0.0, "b": 5.0})]]
-    rollouts = [[Rollout((0,), "", "stop")] * 2, [Rollout((0,), "", "stop")]]
-    drawn = Drawn([QUESTION, QUESTION], rollouts, Scored(grades)).without_dropped()
+    dropped = Grade(0.0, is_dropped=True, logged={"a": 9.0})
+    grades = [[Grade(1.0, logged={"a": 1.0}), dropped], [Grade(1.0, logged={"a": 0.0, "b": 5.0})], [dropped]]
+    rollouts = [[Rollout((0,), "", "stop")] * len(group) for group in grades]
+    drawn = Drawn([QUESTION] * 3, rollouts, Scored(grades)).without_dropped()
     assert logged_means(drawn.scored) == {"reward/parts/a": 0.5, "reward/parts/b": 5.0}
