@@ -16,6 +16,7 @@ from quatro.runs.directory import require_run
 from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
 from quatro.runs.metrics import last_metrics, read_metrics
+from quatro.runs.rollouts import num_drawn, num_failures
 from quatro.runs.status import read_environment, read_status
 
 STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
@@ -54,6 +55,14 @@ class RunSummary:
             return None
         value, step = max(found)
         return metric, value, -step
+
+    @cached_property
+    def reward_failures(self) -> tuple[int, int] | None:
+        """On how many of all rollouts the reward failed; None without a ``config``. Reads all metrics."""
+        if self.config is None:
+            return None
+        found = [(num_failures(row), num_drawn(row, self.config)) for row in read_metrics(self.path)]
+        return sum(failed for failed, _ in found), sum(drawn for _, drawn in found)
 
     @cached_property
     def size(self) -> int:

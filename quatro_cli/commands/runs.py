@@ -102,8 +102,10 @@ def show(run: Run, json: Json = False) -> None:
     from quatro.runs.summary import describe_run
 
     found = describe_run(run)
+    failures = found.reward_failures
     if json:
-        output.json(_document(found))
+        counted = None if failures is None else dict(zip(("count", "of"), failures, strict=True))
+        output.json(_document(found) | {"reward_failures": counted})
         return
     rows: list[tuple[str, Any]] = [
         ("run", found.path),
@@ -117,6 +119,7 @@ def show(run: Run, json: Json = False) -> None:
         ("size", size_text(found.size)),
         ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
         *([(f"best {found.best[0]}", f"{found.best[1]:.4g} in step {found.best[2]}")] if found.best else []),
+        *([("reward failures", "{} of {} responses".format(*failures))] if failures and failures[0] else []),
         *found.metrics.items(),
     ]
     output.table("", ["key", "value"], rows)

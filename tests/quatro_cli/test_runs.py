@@ -74,6 +74,16 @@ def test_a_line_of_a_run_has_its_age_and_its_size_on_disk(runs: Path) -> None:
     assert document["size_bytes"] - (5 << 20) == pytest.approx(4000, abs=4000)
 
 
+def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(runs: Path) -> None:
+    assert "reward failures" not in quatro("runs", "show", "runs/a").stdout
+    failures = [{"reward/errors": 2.0, "reward/timeouts": 1.0}, {"reward/errors": 0.0}, {"reward/errors": 4.0}]
+    make_run(Path("runs/d"), *failures, settings=("prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=2"))
+    (line,) = [one for one in quatro("runs", "show", "runs/d").stdout.splitlines() if "reward failures" in one]
+    assert line.split()[2:] == ["7", "of", "24", "responses"]
+    document = json.loads(quatro("runs", "show", "runs/d", "--json").stdout)
+    assert document["reward_failures"] == {"count": 7, "of": 24}
+
+
 def test_runs_are_sorted_by_what_is_asked_for_and_those_without_it_come_last(runs: Path) -> None:
     assert listed() == listed("--sort", "name") == ["a", "b", "c"]
     assert listed("--sort", "age") == ["c", "b", "a"]
