@@ -272,7 +272,7 @@ class AuditConfig(Block):
 class KeepConfig(Block):
     """Which checkpoints are kept."""
 
-    last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept")
+    last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept, beside the best one")
     best: Text | None = Field(
         None,
         description="a metric, such as eval/pass@1: a checkpoint is also saved whenever it is larger than ever before, "

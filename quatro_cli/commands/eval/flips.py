@@ -92,5 +92,5 @@ def _show(result: Result) -> None:
                     *(number_cell(row) if row is not None else None for row in (first, *found)),
                 ]
             )
-    columns = ["benchmark", "bucket", "base correct", "problems", "never solved", "of these flipped"]
+    columns = ["benchmark", "bucket", "base correct", "problems", "base solved none", "newly solved"]
     output.table("Flips in %", [*columns, *(f"flip@{k}" for k in ks)], body)

@@ -37,8 +37,8 @@ def training(
 ) -> None:
     """Draw the curves of training.
 
-    They are reward, entropy, lambda, realised KL against delta, clipped share and length. More than four curves have a
-    panel for each method. One run or sweep has its figure in figures/training.png there.
+    They are reward, entropy, lambda, realised KL against delta, clipped share, length, and evaluation where there is
+    some. More than four curves have a panel for each method. One run or sweep has its figure in figures/training.png.
 
     \b
     Examples:
