@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -48,6 +49,18 @@ def import_own(spec: str, what: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         raise UsageError(f"{what} {spec!r} cannot be imported: {file_of(spec)} has no {name}") from None
+
+
+def classes_near(name: str) -> list[str]:
+    """The classes of the file ``name``.py in the current folder, each as `module:Class`; the file is not run."""
+    file = Path(f"{name.removesuffix('.py')}.py")
+    if not file.stem.isidentifier() or file.name != str(file) or not file.is_file():
+        return []
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return []
+    return [f"{file.stem}:{one.name}" for one in statements if isinstance(one, ast.ClassDef)]
 
 
 def file_of(spec: str) -> str:

@@ -62,7 +62,7 @@ def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
         case "missing":
             yield path, f"missing, expected {_description(path, problem.get('model'))}"
         case "extra_forbidden":
-            yield path, f"unknown key{_suggest_key(path, problem.get('model'))}"
+            yield path, f"unknown key{_suggest_key(path, problem.get('model'), problem.get('owner'))}"
         case "value_error" | "assertion_error" if isinstance(problem["input"], Mapping):
             # A method's own rule about several of its keys: it names them itself.
             yield path, str(cause)
@@ -102,7 +102,7 @@ def _suggest_value(problem: Mapping[str, Any]) -> str:
     return ""
 
 
-def _suggest_key(path: KeyPath, method: type[BaseModel] | None) -> str:
+def _suggest_key(path: KeyPath, method: type[BaseModel] | None, owner: str | None) -> str:
     *above, last = map(str, path)
     prefix = "".join(f"{part}." for part in above)
     model = method or _model_at(above)
@@ -110,13 +110,15 @@ def _suggest_key(path: KeyPath, method: type[BaseModel] | None) -> str:
     siblings += [] if above else [EXTENDS]
     if method and not siblings:
         return "; no keys are known here"
+    own = [key.removeprefix(prefix) for key in siblings if key != f"{prefix}name"]
     everywhere = _all_keys(Config)
     elsewhere = [key for key in everywhere if key.rpartition(".")[2] == last]
-    guess = (
-        difflib.get_close_matches(f"{prefix}{last}", siblings, n=1)
-        or elsewhere[:1]
-        or difflib.get_close_matches(last, everywhere, n=1)
-    )
+    guess = difflib.get_close_matches(f"{prefix}{last}", siblings, n=1) or elsewhere[:1]
+    if owner:  # the prefix that all keys share would make any of them similar
+        guess = [f"{prefix}{key}" for key in difflib.get_close_matches(last, own, n=1)] or elsewhere[:1]
+        if not guess:
+            return f"; {owner} has {', '.join(own) or 'no keys of its own'}"
+    guess = guess or difflib.get_close_matches(last, everywhere, n=1)
     if guess:
         return f"; did you mean {guess[0]}?"
     return f"; known here: {', '.join(key.removeprefix(prefix) for key in siblings)}"

@@ -262,7 +262,8 @@ def _fill_method(
         raw["method"] = chosen.model_validate(block)
     except ValidationError as error:
         raw["method"] = _STAND_IN
-        return origins, [{**problem, "loc": ("method", *problem["loc"]), "model": chosen} for problem in error.errors()]
+        about = {"model": chosen, "owner": block["name"]}
+        return origins, [{**problem, **about, "loc": ("method", *problem["loc"])} for problem in error.errors()]
     return origins, []
 
 

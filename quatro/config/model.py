@@ -6,6 +6,7 @@ Defaults: K is `inner_updates` and beta `kl.beta`; lr is in `blocks.py`, delta i
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
-from evals.files.own_code import is_own
+from evals.files.own_code import file_of, is_own
 from evals.files.strict_json import shown
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
@@ -81,11 +82,14 @@ def method_class(name: str) -> type[Method]:
     """The class that ``name`` names.
 
     Raises:
-        UsageError: there is no such method, or your own class is not a Method.
+        UsageError: there is no such method, or your own class is not a Method or lacks one of its functions.
     """
     found: Any = METHODS[name]
     if not (isinstance(found, type) and issubclass(found, MethodBase)):
         raise UsageError(f"{name} is not a method; derive the class from quatro.methods.base.Method")
+    if lacking := sorted(found.__abstractmethods__):
+        texts = [f"{one}({', '.join([*inspect.signature(getattr(found, one)).parameters][1:])})" for one in lacking]
+        raise UsageError(f"method {name} lacks {' and '.join(texts)}; add them in {file_of(name)}")
     return found
 
 

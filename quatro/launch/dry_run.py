@@ -170,7 +170,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # read here because they may be refused, too
-    try_method(config.method)
+    tried = try_method(config.method)
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
@@ -186,6 +186,7 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
     notes += prompts.notes
     if prepared.sizes_note:
         notes.append(prepared.sizes_note)
+    notes += tried
     if tries:
         notes += [*try_reward(prepared), *try_engine(config)]
     memory = predict_memory(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from evals.errors import UsageError
-from evals.files.own_code import import_own, is_own
+from evals.files.own_code import classes_near, import_own, is_own
 
 if TYPE_CHECKING:
     from quatro.methods.base import Method
@@ -46,6 +46,8 @@ class _Methods(Mapping[str, "type[Method]"]):
         else:
             guess = difflib.get_close_matches(name, _LOCATIONS, n=1)
             hint = f" Did you mean {guess[0]!r}?" if guess else ""
+            if near := classes_near(name):
+                hint = f" Here is {near[0].partition(':')[0]}.py: {', '.join(near)}"
             raise UsageError(
                 f"unknown method {name!r}; known: {', '.join(_LOCATIONS)}, or your own as 'package.module:Class'.{hint}"
             )

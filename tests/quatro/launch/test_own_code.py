@@ -44,7 +44,35 @@ METHODS = """
 
     class Constant(Centred):
         def loss(self, logp_BT, batch):
-            return Loss([LossTerm("policy", torch.ones(4), torch.ones(4))])
+            return Loss([LossTerm("policy", torch.ones(5), torch.ones(5))])
+
+    class Lacking(Method):
+        scale: float = 1.0
+
+    class Signature(Centred):
+        def advantages(self, rewards):
+            return rewards
+
+    class Field(Centred):
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B * self.scale)
+
+    class Column(Centred):
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B[:, None])
+
+    class Listed(Centred):
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B.tolist())
+
+    class Equal(Centred):
+        def advantages(self, reward_B, group_B):
+            groups = reward_B.view(-1, 2)
+            return Advantages((groups - groups.mean(1, keepdim=True)).flatten())
+
+    class Numbers(Centred):
+        def loss(self, logp_BT, batch):
+            return Loss([LossTerm("policy", 0.5, 1.0)])
 
     def reward(completion, answer):
         return len(completion)
@@ -105,10 +133,17 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Bare", "advantages gave tensor(["),
-        ("Short", "one finite advantage for each of the 4 rewards"),
-        ("Raises", "raised ZeroDivisionError in loss on a made-up batch, at "),
-        ("Shapes", "value and weight of one shape"),
+        ("Bare", "advantages gave a Tensor; expected quatro.types.Advantages(value_B)"),
+        ("Short", "value_B of the advantages has shape (2,); expected (5,)"),
+        ("Column", "value_B of the advantages has shape (5, 1); expected (5,)"),
+        ("Listed", "value_B of the advantages is a list; expected a tensor"),
+        ("Lacking", "lacks advantages(reward_B, group_B) and loss(logp_BT, batch); add them in "),
+        ("Signature", "it has advantages(rewards); expected advantages(reward_B, group_B)"),
+        ("Field", "in advantages: return Advantages(reward_B * self.scale)"),
+        ("Equal", "invalid for input of size 5"),
+        ("Raises", "raised ZeroDivisionError in loss: division by zero"),
+        ("Shapes", "the loss term policy has shapes value () and weight (4,); expected one shape, (5,) or (5, 3)"),
+        ("Numbers", "value of the loss term policy is a float; expected a tensor"),
         ("Constant", "terms without a gradient"),
         ("Missing", "my_methods.py has no Missing"),
     ],
@@ -122,6 +157,28 @@ def test_a_method_that_returns_something_else_is_refused_before_the_run(
     assert says in " ".join(err.split())
     assert "my_methods.py" in err
     assert not (folder / "run").exists()
+
+
+def test_a_dry_run_says_that_a_method_of_ones_own_was_tried(folder: Path) -> None:
+    _, out, _ = quatro("train", "own.yaml", "--dry-run")
+    assert f"method my_methods:Centred, {folder}/my_methods.py: tried on a made-up batch" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-s", "method.scale=1"), "method.scale: unknown key; my_methods:Centred has delta"),
+        (("-s", "method.dleta=1"), "unknown key; did you mean method.delta?"),
+        (("-m", "own_method"), "Here is own_method.py: own_method:A, own_method:B"),
+        (("-m", "broken"), "or your own as 'package.module:Class'."),
+    ],
+)
+def test_the_message_about_a_wrong_key_or_name_leads_to_the_method_of_ones_own(folder, words, says):
+    (folder / "own_method.py").write_text("class A:\n    pass\n\nclass B(A):\n    pass\n", encoding="utf-8")
+    (folder / "broken.py").write_text("class A(\n", encoding="utf-8")
+    code, _, err = quatro("train", "own.yaml", "--dry-run", *words)
+    assert code == 2
+    assert says in " ".join(err.split())
 
 
 def test_a_dry_run_says_what_a_reward_gives(folder: Path) -> None:
