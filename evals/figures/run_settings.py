@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GSPO, QUATRO = "gspo", "quatro"
 NO_LOG_RATIO = "none"
 LR, INNER_UPDATES = "lr", "inner_updates"
+SMOOTHED_STEPS = 24  # shorter curves show every step, since a running mean over so few would hide them
 AXES = {LR: "learning rate", INNER_UPDATES: "inner updates K"}
 
 
@@ -109,7 +110,7 @@ def mean_curve(runs: Sequence[Rows], metric: Metric) -> Curve:
         steps, values = series(rows, metric.name)
         pairs = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0 or not metric.is_log]
         transformed = [math.log(value) if metric.is_log else value for _, value in pairs]
-        means = running_mean(transformed, 2 * (len(transformed) // 24) + 1)
+        means = running_mean(transformed, 2 * (len(transformed) // SMOOTHED_STEPS) + 1)
         if pairs:
             smooth.append(dict(zip((step for step, _ in pairs), means, strict=True)))
     steps = sorted(set.intersection(*(set(one) for one in smooth))) if smooth else []
@@ -163,7 +164,7 @@ def _draw_line(
 ) -> None:
     """``place`` is the curve's number and the number of curves, so that their markers stand at different steps."""
     color = line.look["color"]
-    if len(line.runs) == 1 and len(mean.steps) >= 24:  # shorter curves are not smoothed
+    if len(line.runs) == 1 and len(mean.steps) >= SMOOTHED_STEPS:
         steps, values = series(line.runs[0], metric.name)
         if metric.is_log:
             values = [value if value > 0 else math.nan for value in values]
@@ -198,8 +199,16 @@ def reading(settings: Sequence[RunSetting]) -> list[str]:
     """Says what a line and its band mean."""
     counts = sorted({len(setting.runs) for setting in settings})
     seeds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    band = "band: smallest to largest seed" if counts[-1] > 1 else "faint: every step"
-    return ["running mean", f"{seeds} seed{'s' if counts[-1] > 1 else ''} a curve", band]
+    is_smooth = is_smoothed(run for setting in settings for run in setting.runs)
+    if counts[-1] > 1:
+        mean = "running mean" if is_smooth else "mean of the seeds"
+        return [mean, f"{seeds} seeds a curve", "band: smallest to largest seed"]
+    return ["running mean", "1 seed a curve", "faint: every step"] if is_smooth else ["every step", "1 seed a curve"]
+
+
+def is_smoothed(runs: Iterable[Rows]) -> bool:
+    """Whether the curve of one of ``runs`` is a running mean over several steps."""
+    return any(len(rows) >= SMOOTHED_STEPS for rows in runs)
 
 
 def left_out(settings: Sequence[RunSetting], drawn: Sequence[RunSetting]) -> list[str]:

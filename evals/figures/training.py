@@ -11,7 +11,7 @@ from evals.errors import DataError
 from evals.figures.grid import Part, new_figure, styled, wrapped
 from evals.figures.method_looks import Facet, facets_of, looks_of
 from evals.figures.panels import head_facets, line_keys, line_look, name_beside, panel_title
-from evals.figures.run_settings import Line, draw_lines
+from evals.figures.run_settings import Line, draw_lines, is_smoothed
 from evals.figures.sheet import PAGE, SMALL, Sheet
 from evals.files.metric_rows import Rows, series
 from evals.training_metrics import PANELS, Metric
@@ -38,8 +38,9 @@ class TrainingCurve:
 def training_figure(curves: Sequence[TrainingCurve], *, sheet: Sheet = PAGE) -> Figure:
     """Curves over the steps. Every step of a run, or every seed of several, is faint, and the running mean bold.
 
-    On a logarithmic axis the mean is geometric. A metric without numbers is left out. More than four curves have a
-    panel for each method, with those of the others pale behind. Dashed lines across the panels of the KL are the delta.
+    Runs of few steps are not smoothed. On a logarithmic axis the mean is geometric. A metric without numbers is left
+    out. More than four curves have a panel for each method, with those of the others pale behind. Dashed lines across
+    the panels of the KL are the delta.
 
     Raises:
         DataError: a run has no rows, or no panel has a single finite number.
@@ -88,7 +89,11 @@ def head_panels(
 def _reading(curves: Sequence[TrainingCurve], facets: Sequence[Facet]) -> list[str]:
     """Says what bold, thin and pale lines are."""
     most = max(len(curve.runs) for curve in curves)
-    said = ["bold: running mean", "thin: each seed" if most > 1 else "thin: every step"]
+    is_smooth = is_smoothed(rows for curve in curves for rows in curve.runs)
+    if most > 1:
+        said = [f"bold: {'running mean' if is_smooth else 'mean of the seeds'}", "thin: each seed"]
+    else:
+        said = ["bold: running mean", "thin: every step"] if is_smooth else ["every step is shown as it is"]
     if len(facets) > 1:
         said.append("grey: the other methods")
     return said

@@ -140,6 +140,21 @@ def test_the_seeds_of_a_setting_are_thin_lines_around_their_mean():
     assert max(line.get_linewidth() for line in thin) < mean.get_linewidth()
 
 
+@pytest.mark.parametrize(
+    ("steps", "seeds", "said"),
+    [
+        (23, 1, "every step is shown as it is"),
+        (24, 1, "bold: running mean; thin: every step"),
+        (23, 2, "bold: mean of the seeds; thin: each seed"),
+    ],
+)
+def test_the_caption_tells_of_thin_lines_and_running_means_where_they_are_drawn(steps, seeds, said):
+    runs = [rows(steps, reward__mean=lambda t, seed=seed: t + seed) for seed in range(seeds)]
+    figure = training_figure([curve("GSPO", *runs)])
+    assert said in {text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))}
+    assert len(figure.axes[0].lines) == 1 + said.count("thin") * seeds
+
+
 def test_more_than_four_curves_have_a_panel_for_each_method_on_shared_axes():
     labels = ["GSPO", "DAPO", "QUATRO δ 0.1", "QUATRO δ 0.01", "QUATRO δ 0.001"]
     curves = [curve(label, rows(5, reward__mean=lambda t, at=at: t + at)) for at, label in enumerate(labels)]
