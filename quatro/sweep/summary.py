@@ -13,6 +13,7 @@ from evals.files.csv_cells import csv_cell
 from evals.files.metric_rows import last_mean
 from evals.files.whole import write_text
 from evals.intervals import mean_over_seeds
+from evals.results.entries import FEWEST_SEEDS
 from evals.training_metrics import TRAINING_METRICS
 from quatro.runs.metrics import read_metrics
 from quatro.sweep.measure import BASE_CELL
@@ -38,7 +39,8 @@ def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:
     """summary.csv: one row for each point, with means of training metrics over its last iterations and sample metrics.
 
     summary-seeds.csv: one row for the points that differ in the seed only, with mean, low and high of each metric (95 %
-    Student t interval over the seeds, empty for a single seed). Points that are not done do not count there.
+    Student t interval over the seeds, empty for fewer than three, as in tables). Points that are not done do not count
+    there.
     """
     axes = list(dict.fromkeys(key for outcome in outcomes for key in outcome.point.settings))
     cell_column = ["cell"] if any(outcome.point.cell for outcome in outcomes) else []
@@ -76,7 +78,7 @@ def _interval(values: Sequence[float | None]) -> tuple[float | None, float | Non
     if not known or len(known) < len(values):
         return None, None, None
     found = mean_over_seeds(known)
-    return found.mean, found.low, found.high
+    return (found.mean, found.low, found.high) if len(known) >= FEWEST_SEEDS else (found.mean, None, None)
 
 
 def _values(outcome: PointOutcome, folder: Path) -> dict[str, float | None]:

@@ -16,6 +16,7 @@ from quatro.runs.tag import Tag
 from quatro.sweep import Axis, SlurmOptions, SweepEvaluation, plan_sweep, run_sweep, status_of, write_submission
 from quatro.sweep.children import make_slots
 from quatro.sweep.measure import base_points, sample_arguments
+from quatro.sweep.summary import write_summary
 
 # `quatro train` and `quatro sample` in one: records what it was called with and finds in its environment.
 QUATRO = textwrap.dedent(
@@ -118,10 +119,10 @@ def test_a_point_that_cannot_be_sampled_says_why_and_only_it_is_done_again(base,
     assert [call[0] for call in calls()[before:]] == ["sample"]
 
 
-def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, quatro):
+def test_the_summary_over_seeds_is_a_mean_and_of_three_has_its_t_interval_as_in_tables(base, tmp_path, quatro):
     commands, _ = quatro
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01"))], seeds=[0, 1, 2])
-    run_sweep(plan, tmp_path / "s", train_command=commands["train_command"])
+    outcomes = run_sweep(plan, tmp_path / "s", train_command=commands["train_command"])
     rows = rows_of(tmp_path / "s/summary-seeds.csv")
     assert [(row["method.delta"], row["num_seeds"]) for row in rows] == [("0.1", "3"), ("0.01", "3")]
     # Rewards 0, 1, 4: mean 5/3, variance 13/3; t(.975, 2) = 4.30265.
@@ -130,6 +131,9 @@ def test_the_summary_over_seeds_is_a_mean_with_its_t_interval(base, tmp_path, qu
     found = [float(row[f"reward/mean{end}"]) for end in ("", " low", " high")]
     assert found == pytest.approx([5 / 3, 5 / 3 - half, 5 / 3 + half])
     assert row["kl/new_old"] == row["kl/new_old low"] == ""
+    write_summary(outcomes[:2], tmp_path / "s")
+    (row,) = rows_of(tmp_path / "s/summary-seeds.csv")
+    assert [row[f"reward/mean{end}"] for end in ("", " low", " high")] == ["0.5", "", ""]
 
 
 def test_two_base_models_are_two_rows_and_not_two_seeds(base, tmp_path, quatro):
