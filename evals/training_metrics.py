@@ -303,6 +303,11 @@ TRAINING_METRICS = (
         view=View("length", "  truncated {}"),
     ),
     Metric(
+        "length/unfinished_thoughts",
+        "with `rollout.thinking`: share of responses whose thought did not end, so that they have no answer",
+        is_share=True,
+    ),
+    Metric(
         "length/padded_over_real",
         "tokens of a rectangle around all rows over real tokens: what a naive batch would waste",
     ),

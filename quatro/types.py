@@ -7,12 +7,13 @@ Imports no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from evals.errors import UsageError
+from evals.grading.thinking import split_thought
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +55,8 @@ class Rollout:
     masks, pad ids never do. A server that does not tell the ids leaves them empty. ``logp`` are their log-probabilities
     under the sampling policy at the sampling temperature, before any truncation by top_p or top_k. ``entropy`` is the
     exact entropy in nats of each next-token distribution at temperature 1. Both are None if the engine does not know
-    them, as in a replay. ``text`` has no special tokens and ends before a stop string.
+    them, as in a replay. ``text`` has no special tokens and ends before a stop string. Where thoughts are told from
+    answers, ``text`` is the answer, and ``thought`` is all that stands before it.
     """
 
     token_ids: tuple[int, ...]
@@ -62,6 +64,14 @@ class Rollout:
     finish_reason: FinishReason
     logp: tuple[float, ...] | None = None
     entropy: tuple[float, ...] | None = None
+    thought: str = ""
+
+    def without_thought(self, markers: str | None, prompt: Prompt) -> Rollout:
+        """The same with the thought apart, if there are ``markers`` that tell it."""
+        if markers is None:
+            return self
+        thought, answer = split_thought(self.text, markers, prompt.text)
+        return replace(self, text=answer, thought=thought)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
 from evals.files.whole import file_stem, write_whole
 from evals.grading import Grade, Outcome
+from evals.grading.thinking import THOUGHT
 from evals.samples.places import problems_beside, problems_file
 from evals.samples.types import FIELDS, Sample
 
 # A sample carries values of its problem that are at most this long as JSON; longer ones lie beside the file, once.
 MOST_CHARS_IN_A_ROW = 200
 # Names that mean something else in a row.
-_RESERVED = {*FIELDS, "outcome", "verdicts"}
+_RESERVED = {*FIELDS, THOUGHT, "outcome", "verdicts"}
 
 # A program is refused if its tests cannot be run, which is no fault of the program.
 _OUTCOMES: dict[str, Outcome] = {

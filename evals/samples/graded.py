@@ -43,6 +43,7 @@ class Asked:
     grader: str | None = None
     regrade: bool = False
     may_grade: bool = True
+    thinking: str | None = None
 
     def given(self) -> dict[str, str]:
         """The settings that were asked for by name."""
@@ -50,13 +51,14 @@ class Asked:
         return {name: value for name, value in values.items() if value is not None}
 
     def settings(self) -> GradingSettings:
-        return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader)
+        return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader, self.thinking)
 
     def differs_from(self, grader: Mapping[str, str | None]) -> str:
         """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""
         for name, value in self.given().items():
             if grader.get(name) != value:
-                return f"{name} {grader.get(name) or 'by benchmark'}, not {value}"
+                usual = "by benchmark" if name == "grader" else "not set"
+                return f"{name} {grader.get(name) or usual}, not {value}"
         return ""
 
 
@@ -127,6 +129,7 @@ def grade_planned(
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
     samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies)
+    samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
     said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
@@ -140,11 +143,11 @@ def grade_planned(
         return Graded(replace(samples, warnings=[*samples.warnings, *plan.warnings]), grader)
     if not asked.may_grade:
         Samples.graded(samples)
-    settings = vars(asked.settings())
-    grades = grade_rows(open_rows, **settings, files=samples.files, jobs=jobs, on_progress=on_progress)
+    settings = asked.settings()
+    grades = grade_rows(open_rows, **settings.of_rows(), files=samples.files, jobs=jobs, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
     log_failures(grades)
-    hints = _hints(open_rows, grades, asked.settings().extraction)
+    hints = _hints(open_rows, grades, settings.extraction)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
         # An outcome from an earlier grading would contradict this one.
@@ -152,7 +155,7 @@ def grade_planned(
         rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}, graded here"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
-    made_by = {"version": GRADER_VERSION, **settings, "sandbox": sandbox}
+    made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox}
     grader = agreed_grader({**said_by, here: _info(made_by)})
     is_lasting = all(found.stage != "sandbox" and found.outcome not in GAVE_UP for found in grades)
     warnings = [*samples.warnings, *plan.warnings, *hints]
@@ -236,7 +239,7 @@ def _hints(rows: Sequence[Sample], grades: Sequence[Grade], extraction: str) -> 
 
 def _info(grader: Mapping[str, str | None]) -> GraderInfo:
     """The head's entry: version, policy, and the settings that are not the default."""
-    defaults = {"extraction": "boxed", "grader": None, "sandbox": None}
+    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None}
     unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
     return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
 

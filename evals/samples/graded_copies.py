@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ def grade_file(
     """
     made_by: dict[str, Any] = {
         "schema": 1,
-        "grader": {"version": GRADER_VERSION, **asdict(settings)},
+        "grader": {"version": GRADER_VERSION, **settings.recorded()},
         "samples_sha256": _sha256(source) if source.is_file() else None,
     }
     note = _note_path(target)
@@ -90,11 +90,12 @@ def grade_file(
         known = [Agreement(**one) for one in done.get("agreements", ())]
         return GradedFile(source, target, done["outcomes"], was_done=True, agreements=known)
     samples = read_samples([source])
-    grades = grade_rows(samples.rows, **asdict(settings), files=[source], jobs=jobs, on_progress=on_progress)
+    rows = settings.without_thoughts(samples.rows)
+    grades = grade_rows(rows, **settings.of_rows(), files=[source], jobs=jobs, on_progress=on_progress)
     made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
-    lines = (with_grade(row, found).to_json_line() for row, found in zip(samples.rows, grades, strict=True))
+    lines = (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True))
     note.unlink(missing_ok=True)
     write_whole(target, lines)
     found = agreements(samples.rows, [bool(grade.correct) for grade in grades])

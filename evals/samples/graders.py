@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evals.benchmarks.catalogue import GRADERS, grader_of
 from evals.errors import DataError, UsageError
@@ -14,6 +15,7 @@ from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, grade_many
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
+from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import answer_of, code_grade, tested_problems
 from evals.samples.types import Sample
 
@@ -25,11 +27,34 @@ GAVE_UP: tuple[Outcome, ...] = ("timeout", "error", "infra_error")
 
 @dataclass(frozen=True)
 class GradingSettings:
-    """How to grade. ``grader`` None means the registry's choice for each benchmark."""
+    """How to grade. ``grader`` None means the registry's choice for each benchmark.
+
+    ``thinking`` holds the markers of thoughts that completions begin with (`evals.grading.thinking`).
+    """
 
     policy: Policy = "strict"
     extraction: ExtractionPolicy = "boxed"
     grader: str | None = None
+    thinking: str | None = None
+
+    def recorded(self) -> dict[str, str | None]:
+        """The settings for a note; markers of thoughts stand in it only where there are some."""
+        return {name: value for name, value in vars(self).items() if name != "thinking" or value is not None}
+
+    def of_rows(self) -> dict[str, Any]:
+        """The settings that `grade_rows` takes, of rows that `without_thoughts` has gone over."""
+        return {name: value for name, value in vars(self).items() if name != "thinking"}
+
+    def without_thoughts(self, rows: Sequence[Sample]) -> Sequence[Sample]:
+        """The rows with their thoughts apart, in a column of their own."""
+        return rows if self.thinking is None else [_without_thought(row, self.thinking) for row in rows]
+
+
+def _without_thought(row: Sample, markers: str) -> Sample:
+    if THOUGHT in row.extra:
+        return row
+    thought, answer = split_thought(row.completion, markers, row.prompt)
+    return replace(row, completion=answer, extra={**row.extra, THOUGHT: thought})
 
 
 def grade_rows(
@@ -44,9 +69,9 @@ def grade_rows(
 ) -> list[Grade]:
     """A grade for each row, whatever its ``correct`` says, by the grader of its benchmark (or by ``grader``).
 
-    ``policy`` and ``extraction`` concern maths; ``files`` are those that the rows come from, beside which tests of code
-    may lie. ``jobs`` processes share the work (None: one a usable core), and ``on_progress(done, total)`` counts what
-    takes time: computer algebra, and programs.
+    A row whose thought is unfinished has no answer. ``policy`` and ``extraction`` concern maths; ``files`` are those
+    that the rows come from, beside which tests of code may lie. ``jobs`` processes share the work (None: one a usable
+    core), and ``on_progress(done, total)`` counts what takes time: computer algebra, and programs.
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
@@ -60,7 +85,9 @@ def grade_rows(
     maths, code = [], []
     for index, row in enumerate(rows):
         kind = kinds[row.benchmark]
-        if kind == "countdown":
+        if not row.completion and row.extra.get(THOUGHT):
+            grades[index] = Grade(False, "no_answer", None, "extraction", "the thought is unfinished")
+        elif kind == "countdown":
             grades[index] = _grade_countdown(row)
         elif kind == "code" or (row.answer is None and grader is None):
             code.append(index)

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
+from evals.grading.thinking import MARKERS_ARE, check_markers
 from quatro.methods.base import Aggregate
 from quatro.registry import ENGINES, POLICIES, LazyTable
 from quatro.types import Block, KlEstimator, are_stop_strings
@@ -43,6 +44,13 @@ def _stop_strings(value: tuple[str, ...]) -> tuple[str, ...]:
     if not are_stop_strings(value):
         raise ValueError("expected texts that are not empty, each given once")
     return value
+
+
+def _markers(value: str) -> str:
+    try:
+        return check_markers(value)
+    except UsageError:
+        raise ValueError(MARKERS_ARE) from None
 
 
 def _targets(value: Any) -> Any:
@@ -144,6 +152,12 @@ class RolloutConfig(Block):
         None,
         description='strings such as "\\ndef" before which the text of a response ends, in evaluations too; the token '
         "that completes one is the last, and is learnt from; null: those of data.template",
+    )
+    thinking: Annotated[str, AfterValidator(_markers)] | None = Field(
+        None,
+        description="markers of a thought that comes before the answer: its end, such as `</think>`, or start and end, "
+        "such as `<think> </think>`. Rewards and evaluations judge only what follows the last end marker, and an "
+        "unfinished thought has no answer (docs/data.md); null: the whole response is the answer",
     )
     rows_at_once: AutoCount = Field(
         "auto",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 
+from evals.grading.thinking import THOUGHT
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.methods.scheduled import min_kl_radius
@@ -117,7 +118,7 @@ class Watch:
                 row = json.loads(next(lines))
         except (OSError, StopIteration, ValueError):
             return ""
-        text = row["completion"]
+        text = row.get(THOUGHT, "") + row["completion"]
         cut = "..." if len(text) > QUOTED_CHARACTERS else ""
         return f"The first response, to {row['id']!a}: {text[:QUOTED_CHARACTERS]!a}{cut}. "
 

@@ -147,7 +147,12 @@ def draw_and_grade(parts: Parts, prompts: Sequence[Prompt], seeds: Seeds, sampli
         phase("generate")
         try:
             own_seeds = [seeds[i] for i in own]
-            groups = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
+            drawn = parts.engine.generate(own_prompts, own_seeds, sampling, progress=lambda *_: stop.poll())
+            markers = parts.config.rollout.thinking
+            groups = [
+                [rollout.without_thought(markers, prompt) for rollout in group]
+                for prompt, group in zip(own_prompts, drawn, strict=True)
+            ]
         except Stopped:
             is_cut = True
     stop.end_of_work(is_cut=is_cut)

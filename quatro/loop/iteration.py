@@ -132,10 +132,14 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
         "prompts": [number_of[prompt.benchmark, prompt.id] for prompt in drawn.prompts],
         "group_sizes": [len(group) for group in drawn.groups],
         "texts": [rollout.text for rollout in rollouts],
+        **({"thoughts": [one.thought for one in rollouts]} if any(one.thought for one in rollouts) else {}),
         "finish_reasons": [rollout.finish_reason for rollout in rollouts],
         "grades": [[_values(grade) for grade in group] for group in scored.grades],
         "dropped": [
-            [[place, list(one.token_ids), one.text, one.finish_reason, _values(grade)] for place, one, grade in group]
+            [
+                [place, list(one.token_ids), one.text, one.finish_reason, _values(grade), *filter(None, [one.thought])]
+                for place, one, grade in group
+            ]
             for group in drawn.dropped
         ],
         "failures": [scored.num_errors, scored.num_timeouts],
@@ -145,7 +149,8 @@ def _drawn_state(drawn: Drawn, number_of: Mapping[tuple[str, str], int]) -> tupl
 def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Sequence[Prompt]) -> Drawn:
     lengths = tensors["length"].tolist()
     known = [_known(tensors.get(name), lengths) for name in ("logp", "entropy")]
-    columns = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known)
+    thoughts = plain.get("thoughts", [""] * len(lengths))
+    columns = (_cut(tensors["ids"], lengths), plain["texts"], plain["finish_reasons"], *known, thoughts)
     rollouts = iter([Rollout(*values) for values in zip(*columns, strict=True)])
     return Drawn(
         [prompts[number] for number in plain["prompts"]],
@@ -153,8 +158,8 @@ def _drawn(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], prompts: Seq
         Scored([[Grade(*grade) for grade in group] for group in plain["grades"]], *plain["failures"]),
         [
             [
-                Dropped(place, Rollout(tuple(ids), text, reason), Grade(*grade))
-                for place, ids, text, reason, grade in group
+                Dropped(place, Rollout(tuple(ids), text, reason, None, None, *thought), Grade(*grade))
+                for place, ids, text, reason, grade, *thought in group
             ]
             for group in plain.get("dropped", ())
         ],

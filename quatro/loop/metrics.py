@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from evals.grading.thinking import THOUGHT
 from quatro.config import Config
 from quatro.loop.draw import Drawn
 from quatro.rewards import Grade, Scored
@@ -35,6 +36,8 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
     known = [value for entropy in entropies if entropy is not None for value in entropy]
     truncated_B = [rollout.finish_reason == "length" for group in groups for rollout in group]
     rounds = {"sampling/rounds": len(drawn) / config.prompts_per_step} if config.method.needs.dynamic_sampling else {}
+    unfinished_B = [bool(rollout.thought) and not rollout.text for group in groups for rollout in group]
+    thoughts = {"length/unfinished_thoughts": float(np.mean(unfinished_B))} if config.rollout.thinking else {}
     return rounds | {
         "reward/mean": reward_B.mean(),
         "reward/std": reward_B.std(),
@@ -48,6 +51,7 @@ def rollout_metrics(drawn: Drawn, config: Config) -> dict[str, float]:
         "length/mean": length_B.mean(),
         "length/max": float(length_B.max()),
         "length/truncated_share": float(np.mean(truncated_B)),
+        **thoughts,
         "length/padded_over_real": len(total_B) * float(total_B.max()) / float(total_B.sum()),
         "entropy/token_mean": float(np.mean(known)) if None not in entropies and known else float("nan"),
         "rollouts": float(len(length_B)),
@@ -95,6 +99,8 @@ def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:
                 "advantage": None if grade.is_dropped else advantage,
                 "num_tokens": len(rollout.token_ids),
             }
+            if rollout.thought:
+                record[THOUGHT] = rollout.thought
             if grade.logged:
                 record["reward_parts"] = dict(grade.logged)
             if grade.is_dropped:

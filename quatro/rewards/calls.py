@@ -16,6 +16,7 @@ PLURALS = {
     "problem": "problems",
     "answer": "answers",
     "completion": "completions",
+    "thought": "thoughts",
     "id": "ids",
     "row": "rows",
     "num_tokens": "num_tokens",
@@ -83,6 +84,7 @@ def arguments(prompt: Prompt, rollouts: Sequence[Rollout], names: Sequence[str] 
         values = {
             **own,
             "completion": rollout.text,
+            "thought": rollout.thought,
             "num_tokens": len(rollout.token_ids),
             "finish_reason": rollout.finish_reason,
         }

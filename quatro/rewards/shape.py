@@ -68,9 +68,9 @@ class FormatOptions(Block):
     )
 
 
-def matches(completion: str, pattern: str) -> bool:
-    """Whether ``pattern`` is found in ``completion``."""
-    return re.search(pattern, completion, re.DOTALL) is not None
+def matches(thought: str, completion: str, pattern: str) -> bool:
+    """Whether ``pattern`` is found in the whole response, its thought included."""
+    return re.search(pattern, thought + completion, re.DOTALL) is not None
 
 
 class FormatReward(FunctionReward):

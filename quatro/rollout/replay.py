@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError
+from evals.grading.thinking import THOUGHT
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from quatro.rollout.engine import Engine, RolloutProgress, Seeds
@@ -32,7 +33,7 @@ class ReplayEngine(Engine):
         self.tokenizer = tokenizer
         self._recorded: dict[tuple[str, str], Sequence[Sample]] = {}
         self._benchmarks: dict[str, list[str]] = {}
-        for benchmark, id, samples in read_samples([file], keep_extra=False).problems():
+        for benchmark, id, samples in read_samples([file]).problems():
             self._recorded[benchmark, id] = samples
             self._benchmarks.setdefault(id, []).append(benchmark)
         self._num_dealt: dict[tuple[str, str], int] = {}
@@ -94,11 +95,12 @@ class ReplayEngine(Engine):
         return benchmarks[0], prompt.id
 
     def _rollout(self, sample: Sample, max_new_tokens: int) -> Rollout:
-        token_ids = tuple(self.tokenizer.encode(sample.completion, add_special_tokens=False))
+        text = str(sample.extra.get(THOUGHT, "")) + sample.completion
+        token_ids = tuple(self.tokenizer.encode(text, add_special_tokens=False))
         is_stopped = sample.finish_reason != "length"
         if is_stopped:
             token_ids += (self.tokenizer.eos_token_id,)
         if len(token_ids) <= max_new_tokens:
-            return Rollout(token_ids, sample.completion, "stop" if is_stopped else "length")
+            return Rollout(token_ids, text, "stop" if is_stopped else "length")
         token_ids = token_ids[:max_new_tokens]
         return Rollout(token_ids, self.tokenizer.decode(token_ids, skip_special_tokens=True), "length")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
 from evals.files.whole import file_stem, write_bytes
+from evals.grading.thinking import THOUGHT
 from evals.samples.code import short_values, write_long_values
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
@@ -71,13 +72,15 @@ def sample_benchmark(
     source: Source,
     folder: Path,
     system: str | None = None,
+    thinking: str | None = None,
     reward: Reward | None = None,
     progress: DrawProgress | None = None,
     num_rows: int | None = None,
 ) -> SampleFile:
     """The file with ``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
 
-    With a ``reward`` each row says whether it is correct. ``num_rows``: samples that one call of the engine draws.
+    With a ``reward`` each row says whether it is correct; with markers in ``thinking`` it has the thought apart.
+    ``num_rows``: samples that one call of the engine draws.
 
     Raises:
         UsageError: ``folder`` holds samples that were drawn with other settings.
@@ -89,7 +92,17 @@ def sample_benchmark(
     if n < 1:
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
-    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source, system=system)
+    claim_folder(
+        folder,
+        benchmark,
+        n=n,
+        sampling=sampling,
+        seed=seed,
+        template=template,
+        source=source,
+        system=system,
+        thinking=thinking,
+    )
     path = folder / f"{file_stem(benchmark)}.jsonl"
     write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
     with SampleWriter(path) as writer:
@@ -112,7 +125,11 @@ def sample_benchmark(
             asked = [prompt for prompt, _ in chunk]
             seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
-                for batch in batches:
+                for arrivals in batches:
+                    batch = [
+                        one._replace(rollout=one.rollout.without_thought(thinking, asked[one.number]))
+                        for one in arrivals
+                    ]
                     judged = zip(batch, _verdicts(reward, asked, batch), strict=True)
                     for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
                         prompt, indices = chunk[number]
@@ -166,7 +183,7 @@ def _sample(
         prompt=prompt.text,
         finish_reason=rollout.finish_reason,
         correct=is_correct,
-        extra={**short_values(prompt.extra), **graded_by},
+        extra={**short_values(prompt.extra), **graded_by, **({THOUGHT: rollout.thought} if rollout.thought else {})},
     )
 
 

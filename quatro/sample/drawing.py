@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from evals.benchmarks.loading import load_problems
 from evals.benchmarks.prompts import find_template, template_text
 from evals.errors import UsageError
 from evals.files.whole import file_stem
+from evals.grading.thinking import check_markers
 from quatro.policy.digest import check_model
 from quatro.registry import ENGINES
 from quatro.rewards import make_reward
@@ -48,6 +50,7 @@ def draw_samples(
     preset: str | None = None,
     template: str | None = None,
     system: str | None = None,
+    thinking: str | None = None,
     seed: int = 0,
     tag: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -89,6 +92,8 @@ def draw_samples(
             run's, else the benchmark's.
         system: system prompt in place of the template's own; an empty one is none. Default: the run's with the run's
             template, else the template's own.
+        thinking: markers of a thought that comes before the answer, `</think>` or `<think> </think>`; each row then has
+            its `thought` apart, and the `completion` is what follows. Default: the run's; an empty text is none.
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
@@ -111,7 +116,7 @@ def draw_samples(
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
     drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
-    drawn |= {"system": system}
+    drawn |= {"system": system, "thinking": thinking}
     plan = plan_samples(
         model, benchmarks, step=step, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint
     )
@@ -132,6 +137,7 @@ def plan_samples(
     preset: str | None,
     template: str | None,
     system: str | None = None,
+    thinking: str | None = None,
     seed: int,
     tag: str | None,
     out: str | os.PathLike[str] | None,
@@ -156,7 +162,10 @@ def plan_samples(
         notes.append(f"max_tokens {of_run}, as the run was trained, replaces {of_preset} of the preset {preset}")
     chosen = (stop,) if isinstance(stop, str) else stop
     template = None if template is None else template_text(template)
-    plans = [_plan_benchmark(name, settings, template, system, chosen, found) for name in names]
+    markers = found.thinking if thinking is None else check_markers(thinking) if thinking else None
+    plans = [
+        replace(_plan_benchmark(name, settings, template, system, chosen, found), thinking=markers) for name in names
+    ]
     twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
@@ -233,6 +242,7 @@ def draw_planned(
                     seed=plan.seed,
                     template=one.template,
                     system=one.system,
+                    thinking=one.thinking,
                     source=opened.source,
                     folder=plan.folder,
                     reward=reward,

@@ -18,8 +18,8 @@ from quatro.sample.settings import Source
 class SampledModel:
     """What to load (``name``: folder, Hub id or `embedded:` name), what to call it, and what its run suggests.
 
-    ``step`` is that of a run's checkpoint; ``template``, ``system``, ``max_tokens`` and ``stop`` are what the run
-    was trained with.
+    ``step`` is that of a run's checkpoint; ``template``, ``system``, ``max_tokens``, ``stop`` and ``thinking`` are
+    what the run was trained with.
     """
 
     name: str
@@ -31,6 +31,7 @@ class SampledModel:
     system: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    thinking: str | None = None
 
     @property
     def is_inside(self) -> bool:
@@ -77,4 +78,5 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         system=config.data.system,
         max_tokens=config.rollout.max_new_tokens,
         stop=config.stop,
+        thinking=config.rollout.thinking,
     )

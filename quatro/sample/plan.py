@@ -16,7 +16,7 @@ from quatro.types import Sampling
 class BenchmarkPlan:
     """What is drawn of one benchmark; ``grader`` judges its samples where they are graded.
 
-    ``system`` is a system prompt in place of the template's own.
+    ``system`` is a system prompt in place of the template's own, and ``thinking`` the markers of thoughts.
     """
 
     name: str
@@ -25,6 +25,7 @@ class BenchmarkPlan:
     template: str
     grader: str
     system: str | None = None
+    thinking: str | None = None
 
     @property
     def prompt_template(self) -> Template:

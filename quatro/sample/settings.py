@@ -107,12 +107,13 @@ def claim_folder(
     template: str,
     source: Source,
     system: str | None = None,
+    thinking: str | None = None,
 ) -> None:
     """Write sampling.json, or compare with the one that is there; a larger n is a continuation.
 
     Benchmarks of one folder share everything but n, max_tokens, the prompt template, a ``system`` prompt in place of
-    the template's own, and the stop strings, which stand under `benchmarks`; `sampling` has what is the same for all of
-    them and null for the rest.
+    the template's own, the stop strings and the markers of thoughts. These stand under `benchmarks`, and `sampling` has
+    what is the same for all of them and null for the rest.
 
     Raises:
         UsageError: another setting than n differs, or there are samples but nothing says how they were drawn.
@@ -123,7 +124,7 @@ def claim_folder(
     head = {key: getattr(source, key) for key in keys} | {"seed": seed}
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
-    newer = {"system": system}  # written only where there is one
+    newer = {"system": system, "thinking": thinking}  # written only where there is one
     own |= {key: value for key, value in newer.items() if value is not None}
     devices, benchmarks = [source.device], {benchmark: own}
     found = _read_settings(path) if path.exists() else None

@@ -68,6 +68,7 @@ def base_points(plan: SweepPlan) -> list[Point]:
             config.data.template,
             config.data.system,
             tuple(config.stop),
+            config.rollout.thinking,
         )
         if key not in found:
             slug = re.sub(r"[^A-Za-z0-9._]+", "-", config.model).strip("-.")[-80:]
@@ -100,6 +101,7 @@ def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: 
     what += ["--stop=" + text.replace("\\", "\\\\") for text in config.stop]
     if is_base:
         what += ["--template", config.data.template.replace("\\", "\\\\")]
+        what += [] if config.rollout.thinking is None else ["--thinking", config.rollout.thinking]
         what += [] if config.data.system is None else ["--system=" + config.data.system.replace("\\", "\\\\")]
     what += [] if ENGINES[config.rollout.engine].is_recorded else ["--engine", config.rollout.engine]
     what += ["--gpus", ",".join(map(str, range(num_gpus)))] if num_gpus > 1 else []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    run_paths("MODEL|RUN", "A folder, Hub id, embedded:NAME, server's name, or run."),
+    run_paths("MODEL|RUN", "Folder, Hub id, embedded:NAME, served name, or run."),
 ]
 SampledBenchmarks = Annotated[
     list[str],
@@ -82,6 +82,9 @@ Template = Annotated[
 System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
 ]
+Thinking = Annotated[
+    str | None, typer.Option("--thinking", metavar="MARKERS", help="What ends a thought, such as </think>.")
+]
 Tag = Annotated[
     str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings.")
 ]
@@ -122,6 +125,7 @@ def sample(
     preset: Preset = None,
     template: Template = None,
     system: System = None,
+    thinking: Thinking = None,
     seed: Seed = 0,
     tag: Tag = None,
     out: SamplesFolder = None,
@@ -163,6 +167,7 @@ def sample(
         preset=preset,
         template=unescaped(template) if template and PLACE in template else template,
         system=unescaped(system) if system else system,
+        thinking=thinking,
         seed=seed,
         tag=tag,
         out=out,

@@ -62,6 +62,26 @@ def test_a_template_of_ones_own_and_a_system_prompt_are_used_and_recorded(model,
     assert "system: there 9, asked 8" in other.stderr
 
 
+def test_a_thought_is_apart_from_the_completion_and_a_run_hands_on_its_markers(model, toy, tmp_path):
+    tiny = ["prompts_per_step=2", "minibatch_prompts=2", "rollouts_per_prompt=2", "steps=1", f"model={model}"]
+    settings = [word for setting in [*tiny, "rollout.thinking=="] for word in ("-s", setting)]
+    assert runner.invoke(app, ["train", "quickstart", *settings, "-o", str(tmp_path / "run")]).exit_code == 0
+
+    def rows(*more: str):
+        done = runner.invoke(app, [*command(tmp_path / "run", toy, tmp_path / str(len(more)), "-n", "4"), *more])
+        assert done.exit_code == 0, done.output
+        lines = (tmp_path / str(len(more)) / "toy.jsonl").read_text(encoding="utf-8").splitlines()
+        return list(map(json.loads, lines))
+
+    apart, whole = rows("--grade"), rows("--thinking", "")
+    assert [row.get("thought", "") + row["completion"] for row in apart] == [row["completion"] for row in whole]
+    assert all(row["thought"].endswith("=") for row in apart if row["completion"])
+    assert any(row["completion"] for row in apart)
+    assert not any(row["correct"] for row in apart if not row["completion"])
+    (entry,) = json.loads((tmp_path / "1/sampling.json").read_text(encoding="utf-8"))["benchmarks"].values()
+    assert entry["thinking"] == "="
+
+
 def test_a_preset_keeps_the_response_length_that_a_run_was_trained_with(model, toy, tmp_path):
     """A bare model takes the preset's length, and an option wins over both."""
     run = tmp_path / "run"

@@ -163,6 +163,38 @@ def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(mod
     assert "data.system: found '2', expected null" in dry("data.template=plain", "data.system=2")
 
 
+def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"id": "p", "problem": "1 2", "answer": "3"}\n', encoding="utf-8")
+    texts = [r"\boxed{4}</think>\boxed{3}", r"\boxed{3}</think>\boxed{4}", r"\boxed{3}", r"</think>\boxed{3}"]
+    recorded = [{"id": "p", "benchmark": "p", "sample_index": i, "completion": text} for i, text in enumerate(texts)]
+    lines = "".join(json.dumps({**row, "answer": "3"}) + "\n" for row in recorded)
+    (tmp_path / "said.jsonl").write_text(lines, encoding="utf-8")
+    (tmp_path / "own.py").write_text(
+        "def judged(completion, thought):\n    return {'reward': 0, 'all': len(thought + completion)}\n",
+        encoding="utf-8",
+    )
+    sizes = ["steps=1", "prompts_per_step=1", "minibatch_prompts=1", "rollouts_per_prompt=4", "save_rollouts=true"]
+    sets = [f"model={model}", "data.prompts=p.jsonl", "reward=[math, own:judged]", "rollout.engine=replay", *sizes]
+    sets += ["rollout.max_new_tokens=99", "data.template=plain", "rollout.thinking=</think>"]
+
+    def rollouts(name, file):
+        words = [word for one in (*sets, f"rollout.replay_file={file}") for word in ("-s", one)]
+        done = runner.invoke(app, ["train", "quickstart", *words, "-o", name])
+        assert done.exit_code == 0, done.output
+        path = Path(name, "rollouts/step-000001.jsonl")
+        return path, [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    path, rows = rollouts("run", "said.jsonl")
+    assert [row["correct"] for row in rows] == [True, False, False, True]
+    assert [row["thought"] + row["completion"] for row in rows] == texts
+    (metrics_of_1,) = metrics(Path("run"))
+    assert metrics_of_1["length/unfinished_thoughts"] == 0.25
+    assert metrics_of_1["reward/parts/judged/all"] == sum(map(len, texts)) / 4
+    _, again = rollouts("again", path)  # a run's rollouts can be replayed
+    assert [row["completion"] for row in again] == [row["completion"] for row in rows]
+
+
 def test_a_finished_run_that_is_resumed_stays_as_it_is(settings, tmp_path):
     run = tmp_path / "run"
     runner.invoke(app, ["train", "quickstart", *settings, "-o", str(run)])

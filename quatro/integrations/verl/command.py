@@ -65,6 +65,7 @@ def _refuse(config: Config) -> None:
         "inner_updates": (config.inner_updates == "auto", "verl's ppo_epochs is a whole number"),
         "kl.estimator": (config.kl.estimator == "sequence-exact", "verl has no such KL; k3 is the paper's"),
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
+        "rollout.thinking": (config.rollout.thinking is not None, "its reward gets the whole response"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),
         "optimizer.schedule": (
             config.optimizer.schedule != "constant",

@@ -16,6 +16,7 @@ from quatro_cli.commands.eval.options import (
     Policy,
     Regrade,
     Similarities,
+    Thinking,
     Thresholds,
     Tokens,
     asked_for,
@@ -59,6 +60,7 @@ def clusters(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    thinking: Thinking = None,
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
 ) -> None:
@@ -79,7 +81,8 @@ def clusters(
         raise usage_error("name a problem with --id, or draw some with --random N")
     _refuse(num_random, seed, format, label, out, json=json)
     how = clustering(similarity, threshold, linkage, tokens)
-    samples, _ = graded_samples(files, benchmarks, asked=asked_for(policy, extraction, grader, regrade=regrade), id=id)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
+    samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)
     if id is not None:
         found = clusters_of_problem(samples, id, **how)
     else:

@@ -21,6 +21,7 @@ from quatro_cli.commands.eval.options import (
     Regrade,
     Similarities,
     Taus,
+    Thinking,
     Thresholds,
     Tokens,
     asked_for,
@@ -53,6 +54,7 @@ def compare(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    thinking: Thinking = None,
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
@@ -80,7 +82,7 @@ def compare(
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
     counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.options import Grader, Jobs, asked_for
+from quatro_cli.commands.eval.options import Grader, Jobs, Thinking, asked_for
 from quatro_cli.options import AllowUnsafe, DryRun, Json, names, usage_error
 from quatro_cli.output import output
 
@@ -38,6 +38,7 @@ def grade(
         ),
     ] = "boxed",
     grader: Grader = None,
+    thinking: Thinking = None,
     jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     explain: Annotated[
@@ -64,7 +65,7 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    settings = asked_for(policy, extraction, grader, regrade=True).settings()
+    settings = asked_for(policy, extraction, grader, thinking, regrade=True).settings()
     if id is not None and not (explain or disagree or outcome):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree or outcome:
@@ -141,8 +142,6 @@ def _explain(
     jobs: int | None,
     json: bool,
 ) -> None:
-    from dataclasses import asdict
-
     from evals.files.strict_json import shown
     from evals.grading import OUTCOMES
     from evals.samples.agreement import is_disputed, stored_scores
@@ -158,7 +157,8 @@ def _explain(
     rows = [row for row in samples.rows if id is None or row.id == id]
     if not rows:
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
-    grades = grade_rows(rows, **asdict(settings), files=samples.files, jobs=jobs)
+    rows = list(settings.without_thoughts(rows))
+    grades = grade_rows(rows, **settings.of_rows(), files=samples.files, jobs=jobs)
     chosen = [
         (row, found)
         for row, found in zip(rows, grades, strict=True)

@@ -65,10 +65,14 @@ Policy = Annotated[
 ]
 Extraction = Annotated[
     str | None,
-    typer.Option("--extraction", metavar="NAME", help="boxed, answer-is or last-number. Default: stored, else boxed."),
+    typer.Option("--extraction", metavar="NAME", help="boxed, answer-is, last-number. Default: stored."),
 ]
 Grader = Annotated[
-    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown or code. Default: the benchmark's.")
+    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code. Default: the benchmark's.")
+]
+Thinking = Annotated[
+    str | None,
+    typer.Option("--thinking", metavar="MARKERS", help="Judge what follows </think>."),
 ]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
@@ -131,9 +135,12 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
     return metrics, taus
 
 
-def asked_for(policy: str | None, extraction: str | None, grader: str | None, *, regrade: bool) -> Asked:
+def asked_for(
+    policy: str | None, extraction: str | None, grader: str | None, thinking: str | None, *, regrade: bool
+) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
     from evals.benchmarks.catalogue import GRADERS
+    from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
 
     for option, value, known in (
@@ -143,7 +150,9 @@ def asked_for(policy: str | None, extraction: str | None, grader: str | None, *,
     ):
         if value is not None and value not in known:
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
-    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade)
+    if thinking is not None:
+        check_markers(thinking)
+    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking)
 
 
 def require(files: list[Path]) -> None:

@@ -23,6 +23,7 @@ from quatro_cli.commands.eval.options import (
     Policy,
     Regrade,
     Taus,
+    Thinking,
     asked_for,
     beside_pass,
     check_out,
@@ -47,6 +48,7 @@ def passk(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    thinking: Thinking = None,
     jobs: Jobs = None,
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
@@ -72,7 +74,7 @@ def passk(
         return
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)

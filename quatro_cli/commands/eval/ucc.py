@@ -24,6 +24,7 @@ from quatro_cli.commands.eval.options import (
     Policy,
     Regrade,
     Similarities,
+    Thinking,
     Thresholds,
     Tokens,
     asked_for,
@@ -73,6 +74,7 @@ def ucc(
     policy: Policy = None,
     extraction: Extraction = None,
     grader: Grader = None,
+    thinking: Thinking = None,
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
@@ -113,7 +115,7 @@ def ucc(
     check_beside_ucc(further, how["similarities"])
     backend_named(backend)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}

@@ -99,6 +99,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "top_k": 0,
             "max_new_tokens": 1024,
             "stop": None,
+            "thinking": None,
             "rows_at_once": "auto",
             "cache_tokens": "auto",
             "gpu_memory_utilization": 0.8,

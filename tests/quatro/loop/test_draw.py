@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.loop.draw import Drawn, draw, has_signal, overlong_penalty, shaped_rewards
+from quatro.loop.draw import Drawn, Dropped, draw, has_signal, overlong_penalty, shaped_rewards
+from quatro.loop.iteration import _drawn, _drawn_state
 from quatro.loop.metrics import rollout_metrics, rollout_records
 from quatro.loop.timing import Stopwatch
 from quatro.processes.stop import StopCheck
@@ -35,7 +37,13 @@ def parts_with(needs: Needs, rewards_of: dict[int, list[float]]) -> Any:
 
     return SimpleNamespace(
         policy=SimpleNamespace(world=World()),
-        config=SimpleNamespace(prompts_per_step=4, rollouts_per_prompt=2, seed=0, method=SimpleNamespace(needs=needs)),
+        config=SimpleNamespace(
+            prompts_per_step=4,
+            rollouts_per_prompt=2,
+            seed=0,
+            method=SimpleNamespace(needs=needs),
+            rollout=SimpleNamespace(thinking=None),
+        ),
         stream=SimpleNamespace(next=next_prompts, position=0),
         engine=SimpleNamespace(generate=generate, state=dict),
         reward=SimpleNamespace(score=score, state=dict),
@@ -118,3 +126,14 @@ def test_an_iteration_learns_from_what_was_not_dropped():
     assert learnt is everything
     assert learnt.scored.reward == [[1.0]] * 4
     assert [len(group) for group in learnt.groups] == [1] * 4
+
+
+@pytest.mark.parametrize("thought", ["", "so</think>"])
+def test_a_saved_iteration_keeps_thoughts_apart_from_answers(thought):
+    prompt = Prompt("b", "p", "q", "a", "q", (1,))
+    rollouts = [Rollout((1, 2), "a", "stop", (-1.0, -2.0), None, thought), Rollout((3,), "", "length")]
+    dropped = [[Dropped(1, Rollout((4,), "b", "stop", None, None, thought), Grade(0.0, is_dropped=True))]]
+    drawn = Drawn([prompt], [rollouts], Scored([[Grade(1.0, True), Grade(0.0, False)]]), dropped)
+    tensors, plain = _drawn_state(drawn, {("b", "p"): 0})
+    assert ("thoughts" in plain) == bool(thought)  # a checkpoint without thoughts is as it ever was
+    assert _drawn(tensors, json.loads(json.dumps(plain)), [prompt]) == drawn

@@ -103,7 +103,9 @@ def test_what_cannot_be_a_reward_is_an_error_of_the_function(
 
 
 def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions: Callable[..., Reward]) -> None:
-    with pytest.raises(UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, completion, id, row, num_tokens"):
+    with pytest.raises(
+        UsageError, match=r"'respnse'(?s:.*)prompt, problem, answer, completion, thought, id, row, num_tokens"
+    ):
         functions("unknown")
 
 

@@ -300,3 +300,42 @@ def test_samples_are_explained_by_their_outcome(samples):
     assert (refused.exit_code, "expected some of correct, incorrect" in refused.stderr) == (2, True)
     unscored = grade(samples, "--disagree")
     assert (unscored.exit_code, "neither grades nor scores" in unscored.stderr) == (2, True)
+
+
+def test_only_what_follows_a_thought_is_graded_and_an_unfinished_one_has_no_answer(tmp_path):
+    right, wrong = "\\boxed{1+x}", "\\boxed{x+2}"
+    texts = [f"{wrong}</think>{right}", f"{right}</think>{wrong}", f"hm {right}", "</think>"]
+    file = write_rows(tmp_path / "toy.jsonl", {"a": texts})
+    outcomes = ["correct", "incorrect", "no_answer", "no_answer"]
+
+    assert grade(file, "-o", tmp_path / "whole").exit_code == 0
+    assert [row["outcome"] for row in read_rows(tmp_path / "whole/toy.jsonl")][:3] == [
+        "correct",
+        "incorrect",
+        "correct",
+    ]
+    assert "thinking" not in (tmp_path / "whole/toy.grading.json").read_text(encoding="utf-8")
+
+    assert grade(file, "-o", tmp_path / "out", "--thinking", "</think>").exit_code == 0
+    rows = read_rows(tmp_path / "out/toy.jsonl")
+    assert [row["outcome"] for row in rows] == outcomes
+    assert [row["thought"] + row["completion"] for row in rows] == texts
+
+    explained = json.loads(grade(file, "--explain", "--thinking", "</think>", "--json").stdout)
+    assert [row["outcome"] for row in explained["samples"]] == outcomes
+
+    def pass_at_1(*arguments: object) -> float:
+        result = runner.invoke(app, ["eval", "passk", *map(str, arguments), "--k", "1", "--json"])
+        assert result.exit_code == 0, result.output
+        document = json.loads(result.stdout)
+        assert document["grader"].get("thinking") == "</think>"
+        return document["rows"][0]["value"]
+
+    assert pass_at_1(file, "--thinking", "</think>") == pass_at_1(tmp_path / "out") == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("grader", ["code", "countdown"])
+def test_an_unfinished_thought_has_no_answer_whoever_grades(tmp_path, grader):
+    file = write_rows(tmp_path / "toy.jsonl", {"a": ["def f(): return 1"]}, answer="1 2 3 4 5 6 -> 21")
+    explained = grade(file, "--explain", "--grader", grader, "--thinking", "</think>", "--json")
+    assert json.loads(explained.stdout)["samples"][0]["outcome"] == "no_answer"
