@@ -100,24 +100,42 @@ def distance(prompt: str, completion: str) -> int | None:
         DataError: (a ValueError) ``prompt`` is malformed.
     """
     digits, target = parse_prompt(prompt)
-    if not isinstance(completion, str):
-        return None
-    tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS)
+    total = _total_of(digits, completion)
+    return None if isinstance(total, str) else abs(total - target)
+
+
+def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
+    """Why `solves` is False, in words; empty where it is True. Raises as `verify`."""
+    digits, target = parse_prompt(prompt)
+    if finish_reason == "length":
+        return "cut off by the length limit"
+    total = _total_of(digits, completion)
+    if isinstance(total, str):
+        return total
+    return "" if total == target else f"ends at {total}, the target is {target}"
+
+
+def _total_of(digits: Digits, completion: str) -> int | str:
+    """Where the chain of ``completion`` ends, or why it is no chain over ``digits``."""
+    tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS) if isinstance(completion, str) else []
     if len(tokens) % 2 == 0 or not 2 * MIN_USED - 1 <= len(tokens) <= MAX_ANSWER_TOKENS:
-        return None
+        return f"no chain of {MIN_USED} to {MAX_USED} digits, such as 8 +6 =14 *2 =28"
     total = _DIGIT.get(tokens[0])
     if total is None:
-        return None
+        return "begins with no digit"
     used = [total]
     for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
         if step_token not in _STEP or total_token not in _TOTAL:
-            return None
+            return f"step {len(used)} is no operation with a digit and its total"
         operation, digit = _STEP[step_token]
         total = _apply(total, operation, digit)
         if total != _TOTAL[total_token]:
-            return None
+            return f"step {len(used)} gives {total}, not {_TOTAL[total_token]}"
         used.append(digit)
-    return abs(total - target) if all(used.count(digit) <= digits.count(digit) for digit in used) else None
+    for digit in used:
+        if used.count(digit) > digits.count(digit):
+            return f"uses {digit} {used.count(digit)} times, and has it {digits.count(digit)} times"
+    return total
 
 
 def solves(prompt: str, completion: str, finish_reason: str | None) -> bool:

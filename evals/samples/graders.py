@@ -113,13 +113,13 @@ def grade_rows(
 
 
 def _grade_countdown(row: Sample) -> Grade:
-    from evals.benchmarks.countdown import solves
+    from evals.benchmarks.countdown import fault
 
     try:
-        is_correct = solves(str(row.answer), row.completion, row.finish_reason)
+        why = fault(str(row.answer), row.completion, row.finish_reason)
     except ValueError as error:
         raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
-    return Grade(is_correct, "correct" if is_correct else "incorrect", row.completion, "countdown")
+    return Grade(not why, "incorrect" if why else "correct", row.completion, "countdown", detail=why)
 
 
 def _grade_code(

@@ -21,6 +21,7 @@ from evals.benchmarks.countdown import (
     count_solutions,
     decode,
     encode,
+    fault,
     problems,
     solutions,
     verify,
@@ -92,6 +93,24 @@ def test_a_correct_chain_is_correct(answer: str) -> None:
 )
 def test_anything_else_is_wrong(answer: str) -> None:
     assert verify(PROMPT, answer) is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("67", "no chain of 2 to 5 digits"),
+        ("8 *7 =57 +7 =64", "step 1 gives 56, not 57"),
+        ("8 *7 =56 +7 =63 +6 =69", "ends at 69, the target is 67"),
+        ("8 *8 =64 +7 =71 -2 =69 -2 =67", "uses 8 2 times, and has it 1 times"),
+        ("8 ×7 =56", "step 1 is no operation"),
+        ("-> *7 =56", "begins with no digit"),
+        (ANSWER, ""),
+    ],
+)
+def test_what_is_wrong_is_said(answer: str, why: str) -> None:
+    assert fault(PROMPT, answer, "stop").startswith(why)
+    assert (fault(PROMPT, answer, None) == "") is verify(PROMPT, answer)
+    assert fault(PROMPT, answer, "length") == "cut off by the length limit"
 
 
 def test_totals_must_stay_between_0_and_99() -> None:
