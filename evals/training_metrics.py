@@ -62,7 +62,7 @@ TRAINING_METRICS = (
     Metric("rollouts", "responses of the iteration and their tokens, stop tokens included", also=("tokens",)),
     Metric(
         "reward/mean",
-        "mean over the rollouts",
+        "mean over the rollouts; one on which the reward failed counts as 0 (`on_error: zero`) or not at all (`drop`)",
         title="Reward",
         unit="mean of the iteration",
         panel=1,
@@ -72,17 +72,19 @@ TRAINING_METRICS = (
         card="reward",
         view=View("reward"),
     ),
-    Metric("reward/std", "standard deviation over the rollouts", view=View("reward", "± {}")),
+    Metric("reward/std", "standard deviation over the same rollouts", view=View("reward", "± {}")),
     Metric(
         "reward/errors",
-        "rollouts whose reward raised or was killed at its deadline; by `reward.on_error` they count as 0 or are left "
-        "out of their groups",
+        "rollouts whose reward raised or was killed at its deadline, of all that were drawn; by `reward.on_error` they "
+        "count as 0 or are left out of their groups. In a list each failure of a reward counts",
         also=("reward/timeouts",),
     ),
     Metric(
         "reward/parts/NAME",
         "mean of each reward of a list, before its weight, and of each number that a reward logs: what a function "
-        "returns beside `reward` (behind the reward's name in a list), of a reward model `cut`",
+        "returns beside `reward` (behind the reward's name in a list), of a reward model `cut`. Each is a mean over "
+        "the rollouts that have it: one on which a function failed has none of its numbers, and, if it counts as 0, "
+        "a 0 for the reward of the list",
     ),
     Metric(
         "reward/math_verify_disagreement",
@@ -93,7 +95,8 @@ TRAINING_METRICS = (
     ),
     Metric(
         "accuracy/mean",
-        "share of correct rollouts; null where the reward has no notion of correct",
+        "share of correct rollouts among those with a verdict; null where the reward has no notion of correct. A "
+        "function of your own gives one by `correct`",
         is_in_summary=True,
         card="accuracy of the training rollouts",
         view=View("accuracy"),
@@ -107,7 +110,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "groups/all_right_share",
-        "share of prompts whose rollouts are all correct, or none; null where the reward has no notion of correct",
+        "share of prompts whose rollouts are all correct, or none; null unless every rollout has a verdict",
         also=("groups/all_wrong_share",),
     ),
     Metric("sampling/rounds", "with dynamic sampling: batches of prompts drawn to fill one"),

@@ -10,8 +10,6 @@ from evals.benchmarks.countdown import solves
 
 
 def brief(completion: str, answer: str, finish_reason: str, bonus: float = 0.1) -> dict[str, float]:
-    """The reward, and the number of steps, whose mean becomes the metric `reward/parts/steps`."""
-    steps = completion.count("=")
-    if not solves(answer, completion, finish_reason):
-        return {"reward": 0.0, "steps": steps}
-    return {"reward": 1.0 + bonus / steps, "steps": steps}
+    """The reward; the verdict, for `accuracy/mean`; the number of steps, whose mean becomes `reward/parts/steps`."""
+    steps, is_correct = completion.count("="), solves(answer, completion, finish_reason)
+    return {"reward": 1.0 + bonus / steps if is_correct else 0.0, "correct": is_correct, "steps": steps}

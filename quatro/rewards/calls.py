@@ -23,6 +23,7 @@ PLURALS = {
     "finish_reason": "finish_reasons",
 }
 BATCHED = "completions"
+VERDICT = "correct"  # what a function may return beside `reward` that is no metric of its own
 _SINGULARS = {plural: name for name, plural in PLURALS.items()}
 _METRIC_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -115,7 +116,7 @@ def call(function: Callable[..., Any], wants: Wanted, rows: Sequence[Sequence[An
 
 
 def returned(value: Any) -> dict[str, float]:
-    """A number, or a mapping with `reward` and other numbers, as the latter.
+    """A number, or a mapping with `reward` and other numbers, as the latter. Of these, `correct` is 0 or 1: a verdict.
 
     Raises:
         TypeError, ValueError: ``value`` is neither; it says what was expected.
@@ -135,6 +136,11 @@ def returned(value: Any) -> dict[str, float]:
         found[name] = _number(number, f"`{name}` is")
         if not math.isfinite(found[name]):
             raise ValueError(f"`{name}` is {found[name]}; expected a finite number")
+        if name == VERDICT and found[name] not in (0.0, 1.0):
+            raise ValueError(
+                f"`{name}` is {found[name]:g}; expected True or False, since it is the verdict that accuracy/mean "
+                "counts. Give another number another name"
+            )
     return found
 
 

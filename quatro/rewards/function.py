@@ -16,7 +16,7 @@ from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
 from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable
-from quatro.rewards.calls import arguments
+from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -49,7 +49,9 @@ class Outcome:
         """``is_dropped``: whether a rollout without a reward is taken out of its group, or earns 0."""
         if self.kind != "reward":
             return Grade(0.0, is_dropped=is_dropped, error=self.line or failure(self.kind, self.detail))
-        return Grade(self.values["reward"], logged={name: n for name, n in self.values.items() if name != "reward"})
+        verdict = self.values.get(VERDICT)
+        logged = {name: number for name, number in self.values.items() if name not in ("reward", VERDICT)}
+        return Grade(self.values["reward"], None if verdict is None else verdict == 1, logged)
 
 
 def _through_json(value: Any) -> Any:

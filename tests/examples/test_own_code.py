@@ -101,9 +101,9 @@ def test_the_reward_is_higher_for_a_short_answer_and_0_for_one_that_was_cut():
     from examples.own_reward import brief
 
     prompt, short, long = "7 2 7 6 2 8 -> 56", "8 *7 =56", "8 *7 =56 +2 =58 -2 =56"
-    assert brief(short, prompt, "stop", bonus=0.3) == {"reward": 1.3, "steps": 1}
-    assert brief(long, prompt, "stop", bonus=0.3) == {"reward": 1.1, "steps": 3}
-    assert brief(short, prompt, "length") == {"reward": 0.0, "steps": 1}
+    assert brief(short, prompt, "stop", bonus=0.3) == {"reward": 1.3, "correct": True, "steps": 1}
+    assert brief(long, prompt, "stop", bonus=0.3) == {"reward": 1.1, "correct": True, "steps": 3}
+    assert brief(short, prompt, "length") == {"reward": 0.0, "correct": False, "steps": 1}
 
 
 def test_the_engine_keeps_only_tokens_near_the_likeliest(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from evals.errors import QuatroError, UsageError
 from quatro.rewards import Reward
-from quatro.rewards.base import Scored
+from quatro.rewards.base import Grade, Scored
 from quatro.types import Prompt, Rollout
 
 FUNCTIONS = """
@@ -43,7 +43,10 @@ FUNCTIONS = """
 
     def wrong(completion):
         return {"none": {}, "nan": {"reward": 1, "x": float("nan")}, "name": {"reward": 1, "a b": 1},
-                "value": {"reward": 1, "x": "1"}}[completion]
+                "value": {"reward": 1, "x": "1"}, "verdict": {"reward": 1, "correct": 0.5}}[completion]
+
+    def judged(completion):
+        return {"reward": 0.5, "correct": completion == "right", "x": 3}
 
     def unknown(completion, respnse):
         return 1
@@ -91,6 +94,7 @@ def test_a_function_of_completions_gets_a_group_at_a_time(functions: Callable[..
         ("wrong", ("nan",), "`x` is nan; expected a finite number"),
         ("wrong", ("name",), "'a b' cannot be a metric"),
         ("wrong", ("value",), "`x` is '1'; expected a number"),
+        ("wrong", ("verdict",), "`correct` is 0.5; expected True or False"),
     ],
 )
 def test_what_cannot_be_a_reward_is_an_error_of_the_function(
@@ -100,6 +104,12 @@ def test_what_cannot_be_a_reward_is_an_error_of_the_function(
         score(functions(name), *texts)
     assert says in str(caught.value)
     assert re.search(rf"\.py:\d+ in {name}\n", str(caught.value)), "the place to look at"
+
+
+def test_a_function_may_give_a_verdict_beside_its_reward(functions: Callable[..., Reward]) -> None:
+    assert score(functions("judged"), "right", "wrong").grades == [
+        [Grade(0.5, True, {"x": 3.0}), Grade(0.5, False, {"x": 3.0})]
+    ]
 
 
 def test_a_parameter_that_nothing_fills_is_named_with_what_there_is(functions: Callable[..., Reward]) -> None:
