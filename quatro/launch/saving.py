@@ -142,7 +142,8 @@ def restore(
         raise
     try:
         device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
-        for key, (before, after) in run.add_to_environment({**device, **parts.reward.environment()}).items():
+        counts = {"prompts": len(prepared.prompts.prompts), "prompts_left_out": prepared.prompts.num_skipped}
+        for key, (before, after) in run.add_to_environment({**device, **counts, **parts.reward.environment()}).items():
             logger.warning(
                 "%s was %s when this run began and is %s now; results will not be the same bit by bit",
                 key,

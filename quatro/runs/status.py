@@ -29,6 +29,8 @@ _ENVIRONMENT: Mapping[str, type | UnionType] = {
     "folder": str,
     "packages": dict,
     "resumed": list,
+    "prompts": int,
+    "prompts_left_out": int,
 }
 _NOT_COMPARED = ("time", "argv", "folder", "packages")
 

@@ -27,8 +27,9 @@ class RunSummary:
     """One run. ``status`` is status.json's, or `killed` (running, but no process holds it), `imported` or `unreadable`.
 
     ``step`` iterations of ``steps`` are in metrics.jsonl; ``metrics`` is its last row. An imported run has no
-    ``config``. ``best`` is the metric by which a checkpoint is kept (else `eval/pass@1`), its largest value and the
-    iteration of that. As a path it is its folder.
+    ``config``. It trains on ``num_prompts``, which earlier runs did not record; ``num_left_out`` more are too long.
+    ``best`` is the metric by which a checkpoint is kept (else `eval/pass@1`), its largest value and the iteration of
+    that. As a path it is its folder.
     """
 
     path: Path
@@ -41,6 +42,8 @@ class RunSummary:
     config: Config | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
     checkpoints: tuple[int, ...] = ()
+    num_prompts: int | None = None
+    num_left_out: int = 0
 
     @cached_property
     def best(self) -> tuple[str, float, int] | None:
@@ -143,6 +146,8 @@ def describe_run(path: Path) -> RunSummary:
         config=config,
         metrics=metrics,
         checkpoints=checkpoint_steps(path),
+        num_prompts=environment.get("prompts"),
+        num_left_out=environment.get("prompts_left_out", 0),
     )
 
 

@@ -114,6 +114,7 @@ def show(run: Run, json: Json = False) -> None:
         ("model", found.config and found.config.model),
         ("method", found.config and found.config.method.name),
         ("seed", found.config and found.config.seed),
+        ("prompts", _prompts(found)),
         ("started", found.started),
         ("updated", found.updated),
         ("size", size_text(found.size)),
@@ -332,6 +333,11 @@ def _row(run: RunSummary, metric: str) -> list[Any]:
     return [run.path, run.status, _step(run), method, run.metrics.get(metric), age, size_text(run.size)]
 
 
+def _prompts(run: RunSummary) -> str | None:
+    left_out = f" ({run.num_left_out} left out as too long)" if run.num_left_out else ""
+    return None if run.num_prompts is None else f"{run.num_prompts}{left_out}"
+
+
 def _document(run: RunSummary) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -340,6 +346,7 @@ def _document(run: RunSummary) -> dict[str, Any]:
         "reason": run.reason,
         "step": run.step,
         "steps": run.steps,
+        "prompts": None if run.num_prompts is None else {"count": run.num_prompts, "skipped": run.num_left_out},
         "started": run.started,
         "updated": run.updated,
         "size_bytes": run.size,

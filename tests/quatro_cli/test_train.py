@@ -163,6 +163,36 @@ def test_a_template_of_ones_own_makes_the_prompts_of_a_spreadsheets_problems(mod
     assert "data.system: found '2', expected null" in dry("data.template=plain", "data.system=2")
 
 
+def test_prompts_that_are_too_long_are_left_out_and_counted(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f'"1 {length} 3",6' if length else '"1 2 3 4 5 6 7 8 9 1 2",6' for length in (0, 1, 2, 0)]
+    (tmp_path / "own.csv").write_text("problem,answer\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    sizes = [
+        "steps=1",
+        "prompts_per_step=1",
+        "minibatch_prompts=1",
+        "rollouts_per_prompt=2",
+        "data.max_prompt_tokens=5",
+    ]
+    sets = [
+        f"model={model}",
+        "data.prompts=own.csv",
+        "data.template=plain",
+        "reward=math",
+        "data.too_long=skip",
+        *sizes,
+    ]
+    result = runner.invoke(app, ["train", "quickstart", *(word for one in sets for word in ("-s", one)), "-o", "run"])
+    assert result.exit_code == 0, result.output
+    assert "2 of 4 prompts are longer than 5 tokens and were left out" in result.stderr
+    shown = runner.invoke(app, ["runs", "show", "run"]).stdout
+    assert "2 (2 left out as too long)" in shown
+    assert json.loads(runner.invoke(app, ["runs", "show", "run", "--json"]).stdout)["prompts"] == {
+        "count": 2,
+        "skipped": 2,
+    }
+
+
 def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text('{"id": "p", "problem": "1 2", "answer": "3"}\n', encoding="utf-8")
