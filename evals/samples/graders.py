@@ -141,12 +141,17 @@ def with_grade(row: Sample, found: Grade) -> Sample:
     return replace(row, correct=found.correct, extra=extra)
 
 
-def missing_box_hint(outcomes: Mapping[str, int], extraction: str) -> str | None:
+def missing_box_hint(outcomes: Mapping[str, int], settings: GradingSettings) -> str | None:
     """What to try if more than half of the graded samples hold no box; else None."""
     num_rows = sum(outcomes.values())
     missing = outcomes.get("no_answer", 0)
-    if extraction != "boxed" or 2 * missing <= num_rows:
+    if settings.extraction != "boxed" or 2 * missing <= num_rows:
         return None
+    if settings.thinking is not None:
+        return (
+            f"{missing} of {num_rows} graded samples have no \\boxed answer after a thought (no_answer) and count as "
+            f"wrong; does {settings.thinking.split()[-1]} end the thoughts, or were they cut by --max-tokens?"
+        )
     return (
         f"{missing} of {num_rows} graded samples hold no \\boxed answer (no_answer) and count as wrong; if their "
         "prompt asked for none, as GSM8K's does not, grade with `quatro eval grade --extraction last-number`"

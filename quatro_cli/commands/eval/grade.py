@@ -94,7 +94,7 @@ def _grade(
             found = grade_file(
                 source, target, settings, jobs=jobs, on_progress=lambda at, total: bar.update(100 * at // total)
             )
-        hint = missing_box_hint(found.outcomes, settings.extraction)
+        hint = missing_box_hint(found.outcomes, settings)
         output.warn(*found.warnings, *([f"{source}: {hint}"] if hint else []))
         output.info(f"{'done already' if found.was_done else 'written'}: {target}")
         done.append(found)

@@ -316,6 +316,11 @@ def test_only_what_follows_a_thought_is_graded_and_an_unfinished_one_has_no_answ
     ]
     assert "thinking" not in (tmp_path / "whole/toy.grading.json").read_text(encoding="utf-8")
 
+    cut = write_rows(tmp_path / "cut.jsonl", {"a": ["hm", "ha"]})
+    hint = grade(cut, "-o", tmp_path / "cut", "--thinking", "<t> </think>").stderr
+    assert "2 of 2 graded samples have no \\boxed answer after a thought" in hint
+    assert "does </think> end the thoughts" in hint
+
     assert grade(file, "-o", tmp_path / "out", "--thinking", "</think>").exit_code == 0
     rows = read_rows(tmp_path / "out/toy.jsonl")
     assert [row["outcome"] for row in rows] == outcomes
