@@ -177,7 +177,7 @@ def test_the_schema_is_printed_for_people_and_editors() -> None:
 def test_runs_are_listed_and_shown(run: Path) -> None:
     shown, _ = run_command(runs_command.app, "list", run.parent)
     cells = shown.splitlines()[1].split()
-    assert cells[:6] == [str(run), "interrupted", "3/100", "quatro", "0", "0.25"]
+    assert cells[:5] == [str(run), "interrupted", "3/100", "quatro", "0.25"]
     listed = json.loads(run_command(runs_command.app, "list", run.parent, "--json")[0])["runs"]
     one = json.loads(run_command(runs_command.app, "show", run, "--json")[0])
     assert listed == [one]

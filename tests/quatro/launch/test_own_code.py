@@ -181,6 +181,7 @@ def test_the_message_about_a_wrong_key_or_name_leads_to_the_method_of_ones_own(f
     assert says in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_a_reward_gives(folder: Path) -> None:
     words = ("train", "own.yaml", "--dry-run", "-s", "data.prompts=p.jsonl", "-s", "data.template=plain")
     (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")

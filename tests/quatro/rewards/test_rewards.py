@@ -38,6 +38,7 @@ def test_math_judges_the_completion_without_its_prompt() -> None:
     assert scored.reward == [[0.0]]
 
 
+@pytest.mark.slow
 def test_math_verify_is_asked_about_64_different_pairs_and_may_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(math_reward, "CPU_LIMIT_S", 0.3)
     reward = make_reward("math")

@@ -50,7 +50,8 @@ def ucc_vectors() -> list:
     named = [file for file in files if "metrics" in json.loads(file.read_text(encoding="utf-8"))]
     if not named:
         return [pytest.param(None, marks=pytest.mark.skip(reason="QUATRO_UCC_VECTORS names no folder with vectors"))]
-    return [pytest.param(file, id=file.stem) for file in named]
+    slow = ("mixed_26_n256", "edge_very_long")  # two CPU seconds each
+    return [pytest.param(file, id=file.stem, marks=[pytest.mark.slow] if file.stem in slow else []) for file in named]
 
 
 @pytest.mark.parametrize("file", ucc_vectors())
