@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from evals.training_metrics import TRAINING_METRICS
 from quatro.config import differing_keys
 from quatro.runs.metrics import read_metrics
 from quatro.runs.summary import RunSummary, describe_run
+from quatro.runs.tag import Tag
 
 EVALUATION = "eval/"
 METRICS = tuple(
@@ -49,7 +50,7 @@ class RunsBeside:
 
     ``settings`` are those in which runs differ, by key, as YAML. ``last`` and ``best`` are of the evaluation during
     training, by metric. ``samples`` compare Pass@k of the first run with that of each other, for samples that were
-    drawn alike; what could not be compared is in ``notes``.
+    drawn alike, if need be at other steps; what could not be compared, and how, is in ``notes``.
     """
 
     names: Sequence[str]
@@ -63,13 +64,21 @@ class RunsBeside:
 
     @property
     def tags(self) -> list[str]:
-        """Folders of samples that were compared."""
-        return list(dict.fromkeys(Path(found.a).name for found in self.samples))
+        """Folders of samples of the first run that were compared."""
+        return sorted({Path(found.a).name for found in self.samples})
 
     def compared(self, tag: str) -> list[Comparison | None]:
-        """How the samples of each run but the first compare with those of the first."""
-        by_run = {Path(found.b).parents[1]: found for found in self.samples if Path(found.b).name == tag}
+        """How the samples of each run but the first compare with those of the first in ``tag``."""
+        by_run = {Path(found.b).parents[1]: found for found in self.samples if Path(found.a).name == tag}
         return [by_run.get(run.path) for run in self.runs[1:]]
+
+    def sampled(self, tag: str) -> str:
+        """``tag``, or for samples of several steps the settings that they share and the step of each run."""
+        folders = [tag, *(Path(found.b).name if found else "" for found in self.compared(tag))]
+        if len({name for name in folders if name}) == 1:
+            return tag
+        steps = [f"{name} step {_step(at)}" for name, at in zip(self.names, folders, strict=True) if at]
+        return f"{_settings(tag)}, {', '.join(steps)}"
 
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values."""
@@ -142,7 +151,7 @@ def _best(rows: Rows, metric: str) -> Evaluated | None:
 
 
 def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str]]:
-    """Of every tag that the first run and another have: Pass@1 and Pass@n of the other minus those of the first."""
+    """Pass@1 and Pass@n of each run minus those of the first, of every pair of folders that were drawn alike."""
     first, *others = paths
     found, notes = [], []
     counted: dict[Path, Counted] = {}
@@ -153,16 +162,46 @@ def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str
             counted[folder].keep()
         return counted[folder]
 
-    for tag in sorted(folder.name for folder in first.glob("samples/*") if folder.is_dir()):
-        for other in others:
-            folders = (first / "samples" / tag, other / "samples" / tag)
-            if not folders[1].is_dir():
-                continue
-            try:
-                a, b = map(count, folders)
-                agreed_grader({str(folder): count(folder).grader for folder in folders})
-                ks = [1, min(problem.n for problem in a.problems)]
-                found.append(compare_passk(a, b, names=(str(folders[0]), str(folders[1])), ks=ks))
-            except (DataError, UsageError) as error:
-                notes.append(f"{folders[0]} and {folders[1]} are not compared: {error}")
+    sampled = {path: sorted(folder for folder in path.glob("samples/*") if folder.is_dir()) for path in paths}
+    for folders in [pair for other in others for pair in _pairs(sampled[first], sampled[other])]:
+        try:
+            a, b = map(count, folders)
+            agreed_grader({str(folder): count(folder).grader for folder in folders})
+            ks = [1, min(problem.n for problem in a.problems)]
+            found.append(compare_passk(a, b, names=(str(folders[0]), str(folders[1])), ks=ks))
+        except (DataError, UsageError) as error:
+            notes.append(f"{folders[0]} and {folders[1]} are not compared: {error}")
+            continue
+        if folders[0].name != folders[1].name:
+            at = _step(folders[1].name)
+            notes.append(
+                f"{folders[0]} is compared with {folders[1]}, which is of another step"
+                + (f"; `quatro sample {first} --step {at}` draws at that step" if at.isdigit() else "")
+            )
+    if not found and not notes and any(sampled.values()):
+        held = [f"{path} has {', '.join(one.name for one in own) or 'none'}" for path, own in sampled.items()]
+        notes.append(f"no samples were drawn as those of {first}, so none are compared: {'; '.join(held)}")
     return found, notes
+
+
+def _pairs(first: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Folders of two runs with the same tag; or, where there are none of some settings, those of their last steps."""
+    pairs = [(a, b) for a in first for b in other if a.name == b.name]
+    paired = {_settings(a.name) for a, _ in pairs}
+    last_a, last_b = ({_settings(one.name): one for one in side} for side in (first, other))
+    pairs += [(a, last_b[key]) for key, a in last_a.items() if key in last_b and key not in paired]
+    return sorted(pairs)
+
+
+def _settings(name: str) -> str:
+    """The tag ``name`` without the step of the checkpoint; another name as it is."""
+    tag = Tag.parse(name)
+    return name if tag is None else str(replace(tag, step=None, is_inside=False))
+
+
+def _step(name: str) -> str:
+    """The step of the checkpoint in a tag, as text."""
+    tag = Tag.parse(name)
+    if tag is None or tag.step is None:
+        return "no step"
+    return f"inside step {tag.step + 1}" if tag.is_inside else str(tag.step)

@@ -133,8 +133,8 @@ def compare(
     """Compare settings, last iterations and evaluation of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these, which does not say how other
-    seeds would do. For graded samples that were drawn alike, the difference of each run to the first has a 95 %
-    interval from a paired bootstrap over problems; `quatro eval compare` has more about them.
+    seeds would do. For graded samples that were drawn alike, if need be at other steps, the difference of each run
+    to the first has a 95 % interval from a paired bootstrap over problems; `quatro eval compare` has more about them.
 
     \b
     Examples:
@@ -164,7 +164,7 @@ def compare(
     if rows:
         output.table("evaluation during training", ["metric", *found.names], rows)
     for tag in found.tags:
-        title = f"samples/{tag}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
+        title = f"samples/{found.sampled(tag)}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
         output.table(title, ["benchmark", "k", *found.names], _sample_rows(found, tag))
     output.warn(*found.notes)
 

@@ -121,7 +121,7 @@ def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeyp
 def add_samples(run: Path, tag: str, correct: list[bool | None]) -> None:
     """Two samples of each problem, of which this one is as given and the other wrong."""
     folder = run / "samples" / tag
-    folder.mkdir()
+    folder.mkdir(parents=True)
     rows = [
         Sample("countdown", f"p{place}", index, "1 + 2 = 3", answer="1 2 = 3", correct=is_right and index == 0)
         for place, is_right in enumerate(correct)
@@ -187,6 +187,31 @@ def test_graded_samples_of_compared_runs_have_intervals_of_their_differences(
         ["countdown", "2", "0.0", "-", "100.0", "[+100.0,", "+100.0]"],
     ]
     assert "has no grade" in shown.stderr
+
+
+def test_samples_that_were_drawn_alike_at_other_steps_are_compared_and_the_steps_named(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    a, b = pair
+    c = make_run(tmp_path / "c")
+    assert "samples" not in quatro("runs", "compare", a, b).stderr
+    for run, steps in ((a, (10, 23)), (b, (15, 20)), (c, (10, 20))):
+        for step in steps:
+            add_samples(run, f"T1-p1-step{step:06d}", [run is not a] * 20)
+    done = quatro("runs", "compare", a, b, c)
+    lines = done.stdout.splitlines()
+    titles = [line for line in lines if line.startswith("samples/")]
+    assert [title.partition(":")[0] for title in titles] == [
+        "samples/T1-p1-step000010",
+        "samples/T1-p1, a step 23, b step 20",
+    ]
+    assert lines[-2].split() == ["countdown", "1", "0.0", "50.0", "[+50.0,", "+50.0]", "-"]
+    assert f"`quatro sample {a} --step 20` draws at that step" in " ".join(done.stderr.split())
+    add_samples(c, "T0.7-p1-step000010", [True])
+    shutil.rmtree(a / "samples/T1-p1-step000010")
+    shutil.rmtree(a / "samples/T1-p1-step000023")
+    says = f"no samples were drawn as those of {a}, so none are compared: {a} has none; {c} has T0.7-p1-step000010, "
+    assert says in json.loads(quatro("runs", "compare", a, c, "--json").stdout)["notes"][0]
 
 
 def test_what_is_no_pair_of_runs_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
