@@ -24,6 +24,7 @@ from evals.errors import DataError, UsageError
 from evals.files.whole import file_stem, write_bytes
 from evals.grading.thinking import THOUGHT
 from evals.samples.code import short_values, write_long_values
+from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
@@ -48,7 +49,7 @@ DrawProgress = Callable[[str, int, int, int], None]
 class SampleFile:
     """The samples of a benchmark: how many of them were drawn just now (``num_new``) or there before.
 
-    As a path it is its file.
+    ``num_graded`` of those had no grade and were graded just now. As a path it is its file.
     """
 
     benchmark: str
@@ -56,6 +57,7 @@ class SampleFile:
     num_problems: int
     num_new: int
     num_present: int
+    num_graded: int = 0
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -79,8 +81,8 @@ def sample_benchmark(
 ) -> SampleFile:
     """The file with ``n`` samples of every prompt (all of one benchmark) in ``folder``; only what is missing is drawn.
 
-    With a ``reward`` each row says whether it is correct; with markers in ``thinking`` it has the thought apart.
-    ``num_rows``: samples that one call of the engine draws.
+    With a ``reward`` each row says whether it is correct, those too that were there; with markers in ``thinking`` it
+    has the thought apart. ``num_rows``: samples that one call of the engine draws.
 
     Raises:
         UsageError: ``folder`` holds samples that were drawn with other settings.
@@ -139,10 +141,32 @@ def sample_benchmark(
                     num_done += len(batch)
                     num_tokens += sum(arrival.num_tokens for arrival in batch)
                     report(0, 0, num_done, num_tokens)
+        num_graded = _grade_present(path, prompts, reward) if reward is not None and num_present else 0
         # Also where nothing was missing: a call may have ended between its last row and this.
         if num_present or isinstance(engine, StreamingSampler):
             put_in_order(path, [prompt.id for prompt in prompts])
-    return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present)
+    return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present, num_graded)
+
+
+def _grade_present(path: Path, prompts: Sequence[Prompt], reward: Reward) -> int:
+    """Grade the rows that have no grade, as if they had been drawn with one; returns how many there were."""
+    known, graded_by = {prompt.id: prompt for prompt in prompts}, reward.environment()
+    rows = read_samples([path]).rows
+    open_rows = [row for row in rows if row.correct is None and row.id in known]
+    if not open_rows:
+        return 0
+    rollouts = [
+        Rollout((), row.completion, row.finish_reason or "stop", thought=str(row.extra.get(THOUGHT, "")))
+        for row in open_rows
+    ]
+    batch = [Arrival(number, 0, rollout, 0) for number, rollout in enumerate(rollouts)]
+    verdicts = _verdicts(reward, [known[row.id] for row in open_rows], batch)
+    graded = {
+        (row.id, row.sample_index): _sample(known[row.id], row.sample_index, one.rollout, right, graded_by)
+        for row, one, right in zip(open_rows, batch, verdicts, strict=True)
+    }
+    write_bytes(path, (graded.get((row.id, row.sample_index), row).to_json_line() for row in rows))
+    return len(graded)
 
 
 def _arrivals(

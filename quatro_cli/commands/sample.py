@@ -210,7 +210,8 @@ def _draw(plan: SamplePlan) -> None:
 
     def finished(file: SampleFile) -> None:
         stack.close()
-        output.info(f"{file.benchmark}: {file.num_new} samples drawn, {file.num_present} were there")
+        graded = f", {file.num_graded} of them are graded only now" if file.num_graded else ""
+        output.info(f"{file.benchmark}: {file.num_new} samples drawn, {file.num_present} were there{graded}")
         output.data(str(file.path))
 
     if plan.endpoint is None or plan.endpoint.form == "ids":

@@ -322,6 +322,19 @@ def test_a_file_of_countdown_problems_is_drawn_as_it_is_graded(tmp_path, monkeyp
     assert settings("countdown-own.jsonl") == settings("countdown")
 
 
+def test_samples_that_are_there_without_a_grade_are_graded_as_if_they_had_been_drawn_with_one(model, toy, tmp_path):
+    for words in (["-n", "1"], ["-n", "2", "--grade"]):
+        done = runner.invoke(app, command(model, toy, tmp_path / "later", *words))
+        assert done.exit_code == 0, done.output
+    assert "toy: 6 samples drawn, 6 were there, 6 of them are graded only now" in done.stderr
+    runner.invoke(app, command(model, toy, tmp_path / "at-once", "-n", "2", "--grade"))
+    later, at_once = ((tmp_path / name / "toy.jsonl").read_bytes() for name in ("later", "at-once"))
+    assert later == at_once
+    assert later.count(b'"correct":') == 12
+    again = runner.invoke(app, command(model, toy, tmp_path / "later", "-n", "2", "--grade"))
+    assert "0 samples drawn, 12 were there\n" in again.stderr
+
+
 @pytest.mark.parametrize("tag", ["../../x", "a/b", ".."])
 def test_a_tag_that_leads_elsewhere_is_refused(tag):
     result = runner.invoke(app, ["sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run"])
