@@ -177,8 +177,8 @@ class SamplesReader:
         if first != (file, number):
             refuse(
                 at,
-                f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; each (benchmark, "
-                "id, sample_index) may occur once (if a run has two tags, name the files of one)",
+                f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; "
+                f"{_how_to_choose(first[0], file)}",
             )
         extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
         # The strings of the problem, not of the row: one copy of a prompt for all of its samples.
@@ -214,6 +214,20 @@ class SamplesReader:
         self.order.setdefault(id, _natural_order(id))
         seen = self.problems[benchmark, id] = _Seen(spelling, id, row["answer"], at)
         return seen
+
+
+def _how_to_choose(first: Path, second: Path) -> str:
+    """What to type in place of two files that hold the same sample."""
+    if first == second:
+        return "each (benchmark, id, sample_index) may occur once"
+    runs = [file.parents[2] if file.parent.parent.name in ("samples", "graded") else None for file in (first, second)]
+    if runs[0] is not None and runs[0] == runs[1]:
+        folders = sorted(str(path) for path in (runs[0] / "samples").glob("*") if path.is_dir())
+        return f"the run has samples of several settings or steps; name one folder of {', '.join(folders)}"
+    return (
+        "these are two sets of samples of the same problems: name one of them, or both in `quatro eval side-by-side` "
+        f"or `quatro eval compare`{', or the runs in `quatro runs compare`' if all(runs) else ''}"
+    )
 
 
 def _check_fields(row: dict[str, Any], at: str) -> None:
