@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import UsageError
+from evals.files.whole import file_digest
 
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+OWN_CODE = "own_code."  # before a module's name, the key of its SHA-256 in environment.json
+_also: list[str] = []  # the folders that were given to `also_from`
 
 
 def is_own(name: str) -> bool:
@@ -25,6 +28,23 @@ def also_from(folder: str | None) -> None:
     """Look in ``folder`` too, after all others: where a run's own code lay when it began."""
     if folder and Path(folder).is_dir() and folder not in sys.path:
         sys.path.append(folder)
+        _also.append(folder)
+
+
+def folders() -> str:
+    """Where a module is looked for beside the installed ones, in words: `/here, then /there, where the run began`."""
+    others = [f", then {folder}, where the run began" for folder in dict.fromkeys(_also) if folder in sys.path]
+    return os.getcwd() + "".join(others)
+
+
+def recorded(module_name: str) -> dict[str, str]:
+    """The SHA-256 of the file of an imported module of the user's own, by its key in environment.json.
+
+    Empty for a module of ours, and for one without a file.
+    """
+    file = Path(file_of(module_name))
+    is_ours = module_name.startswith(("quatro.", "evals."))
+    return {} if is_ours or not file.is_file() else {f"{OWN_CODE}{module_name}": file_digest(file).hexdigest()}
 
 
 def import_own(spec: str, what: str) -> Any:
@@ -41,7 +61,7 @@ def import_own(spec: str, what: str) -> Any:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
-        where = f"; there is no {module_name.partition('.')[0]}.py in {here}" if is_absent else ""
+        where = f"; there is no {module_name.partition('.')[0]}.py in {folders()}" if is_absent else ""
         if not is_absent and _frames(error):
             where = f"\n  {line_of_own(error, spec)}"
         raise UsageError(f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}{where}") from error

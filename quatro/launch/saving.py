@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DataError
+from evals.files.own_code import OWN_CODE, is_own, recorded
 from quatro.config import Config
 from quatro.launch import shards
 from quatro.launch.assemble import assemble
@@ -29,6 +30,7 @@ from quatro.policy.base import below
 from quatro.processes.launcher import launched
 from quatro.processes.stop import StopRequest
 from quatro.processes.world import World
+from quatro.rollout.prompts import PromptSet
 from quatro.runs.checkpoint import Checkpoint, tidy
 from quatro.runs.directory import RunDir
 
@@ -141,15 +143,7 @@ def restore(
         prepared.close()
         raise
     try:
-        device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": world.size}
-        counts = {"prompts": len(prepared.prompts.prompts), "prompts_left_out": prepared.prompts.num_skipped}
-        for key, (before, after) in run.add_to_environment({**device, **counts, **parts.reward.environment()}).items():
-            logger.warning(
-                "%s was %s when this run began and is %s now; results will not be the same bit by bit",
-                key,
-                before,
-                after,
-            )
+        _record_environment(run, parts, prepared.prompts)
         position = Position(Learner(run.path))
         if found is not None:
             _load(found, parts, position)
@@ -162,6 +156,25 @@ def restore(
         parts.close()
         raise
     return parts, position
+
+
+def _record_environment(run: RunDir, parts: Parts, prompts: PromptSet) -> None:
+    """Record what is known once the parts are built, and warn of what has changed since the run began."""
+    config, reward = parts.config, parts.reward.environment()
+    device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": parts.policy.world.size}
+    counts = {"prompts": len(prompts.prompts), "prompts_left_out": prompts.num_skipped}
+    own = recorded(type(config.method).__module__)
+    if is_own(config.rollout.engine):
+        own |= recorded(config.rollout.engine.partition(":")[0])
+    for key, (before, after) in run.add_to_environment({**device, **counts, **own, **reward}).items():
+        if key.startswith(OWN_CODE):
+            said = (
+                "your module %s was changed since this run began (SHA-256 %.12s... then, %.12s... now): the run goes "
+                "on with it as it is now, so its numbers may jump from here on"
+            )
+        else:
+            said = "%s was %s when this run began and is %s now; results will not be the same bit by bit"
+        logger.warning(said, key.removeprefix(OWN_CODE), before, after)
 
 
 def _load(found: Checkpoint, parts: Parts, position: Position) -> None:

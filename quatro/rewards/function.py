@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator
 
 from evals.errors import QuatroError, UsageError
+from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
@@ -108,6 +109,10 @@ class FunctionReward(RegisteredReward):
             self._pool.close()
             raise self._cannot_load(f"its process {answer.detail}")
         self._names, self._is_batched = answer["wanted"]
+        self._recorded: dict[str, str] = answer["recorded"]
+
+    def environment(self) -> Mapping[str, str]:
+        return self._recorded
 
     def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
         rows = [arguments(prompt, rollouts, self._names) for prompt, rollouts in zip(prompts, completions, strict=True)]
@@ -160,8 +165,8 @@ class FunctionReward(RegisteredReward):
 
     def _cannot_load(self, reason: str) -> UsageError:
         return UsageError(
-            f"cannot load the reward function {self.spec!r} (expected module:function, importable from the current "
-            f"directory):\n{reason}"
+            f"cannot load the reward function {self.spec!r} (expected module:function; a module is looked for in "
+            f"{folders()}):\n{reason}"
         )
 
     def _tell_failures(

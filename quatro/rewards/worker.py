@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from evals import worker_pool
+from evals.files.own_code import recorded
 from evals.worker_pool import Message, Respond
 from quatro.rewards import calls
 from quatro.rewards.calls import Wanted, call, wanted
@@ -38,12 +39,9 @@ def load_function(spec: str, options: Mapping[str, Any]) -> tuple[Callable[..., 
 
 
 def answer_request(function: Callable[..., Any], wants: Wanted, rows: list[list[Any]]) -> Message:
-    """The rewards that ``function`` returns or the error that it raises, as a message to the trainer.
-
-    The request without rows asks for what the function asks for.
-    """
+    """The rewards that ``function`` returns or the error that it raises, as a message to the trainer."""
     try:
-        return {"rewards": call(function, wants, rows)} if rows else {"wanted": wants}
+        return {"rewards": call(function, wants, rows)}
     except Exception as error:
         return {"error": describe(error, function), "line": first_line(error)}
 
@@ -80,13 +78,17 @@ def exit_with_parent(parent: int) -> None:
 
 
 def prepare() -> Callable[[list[Any], Respond], None]:
-    """What answers a chunk of calls, each a list of rows; the command names the function and its options."""
+    """What answers a chunk of calls, each a list of rows; the command names the function and its options.
+
+    The request without rows asks for what the function asks for, and for the digest of its file.
+    """
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
     function, wants = load_function(sys.argv[1], json.loads(sys.argv[2]))
+    about = {"wanted": wants, "recorded": recorded(sys.argv[1].partition(":")[0])}
 
     def answer(requests: list[Any], respond: Respond) -> None:
         for rows in requests:
-            respond(answer_request(function, wants, rows))
+            respond(answer_request(function, wants, rows) if rows else about)
 
     return answer
 

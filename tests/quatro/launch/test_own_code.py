@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import textwrap
 from pathlib import Path
@@ -109,6 +110,8 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
     assert quatro("train", "own.yaml", "-o", "run", "-s", "steps=1")[0] == 0
     recorded = json.loads((folder / "run/environment.json").read_text(encoding="utf-8"))
     assert recorded["folder"] == str(folder)
+    digest = hashlib.sha256((folder / "my_methods.py").read_bytes()).hexdigest()
+    assert recorded["own_code.my_methods"] == digest
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -124,10 +127,16 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
             code, _, err = quatro("train", str(folder / "run"), "--resume", "--dry-run")
             assert code == 2
             assert "cannot be imported" in err
+            assert f"{elsewhere}, then {folder}, where the run began" in err.replace("\n", " ")
             (folder / "kept").rename(folder / "my_methods.py")
         else:  # found where it lay when the run began
             code, _, err = quatro("train", str(folder / "run"), "--resume", "--dry-run")
             assert code == 0, err
+    with (folder / "my_methods.py").open("a", encoding="utf-8") as file:
+        file.write("# edited\n")
+    code, _, err = quatro("train", str(folder / "run"), "--resume", "--steps", "2")
+    assert code == 0, err
+    assert f"your module my_methods was changed since this run began (SHA-256 {digest[:12]}... then" in err
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ def test_workers_are_started_once_and_kept(functions: Callable[..., Reward]) -> 
     reward = functions("process_id")
     first, second = score_texts(reward, "a", "b"), score_texts(reward, "c")
     assert len({*first, *second}) == 1
+    assert list(reward.environment()) == ["own_code.my_rewards"]
     assert first[0] != os.getpid()
     reward.close()
     with pytest.raises(ProcessLookupError):
@@ -215,7 +216,7 @@ def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(
 
 @pytest.mark.parametrize("spec", ["no_such_module:f", "my_rewards:no_such_function", "my_rewards:not_a_function"])
 def test_what_cannot_be_imported_fails_before_the_first_rollout(functions: Callable[..., Reward], spec: str) -> None:
-    with pytest.raises(UsageError, match=r"cannot load the reward function") as caught:
+    with pytest.raises(UsageError, match=rf"cannot load the reward function.*looked for in {os.getcwd()}\)") as caught:
         make_reward(spec)
     assert spec in str(caught.value)
     assert "Error" in str(caught.value)
