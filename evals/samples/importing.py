@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
-from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text
+from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, score_of
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
@@ -278,14 +278,13 @@ def _at(value: Any, position: int) -> Any:
 
 
 def _grade(value: Any, field: str, at: str) -> bool:
-    if value in ("pass", "fail"):  # evalplus
-        return bool(value == "pass")
-    if type(value) not in (bool, int, float) or value not in (0, 1):
+    found = score_of(value)
+    if found not in (0, 1):
         refuse(
             at,
             f"{field} must say whether the sample is correct (true, false, 0, 1, pass or fail), found {shown(value)}",
         )
-    return bool(value)
+    return bool(found)
 
 
 def _plain(value: Any) -> Any:

@@ -82,8 +82,25 @@ def others(row: Mapping[str, Any], taken: set[str]) -> Fields:
     extra = {key: value for key, value in row.items() if key not in reserved | taken | set(_SCORES)}
     given = row.get("source_scores")
     scores = dict(given) if isinstance(given, dict) else {}
-    scores |= {name: row[name] for name in _SCORES if name not in taken and type(row.get(name)) in (bool, int, float)}
+    for name in _SCORES:
+        if name in row and name not in taken:
+            value = score_of(row[name])
+            scores[name] = row[name] if value is None else value
     return {**extra, **({"source_scores": scores} if scores else {})}
+
+
+def score_of(value: Any) -> bool | int | float | None:
+    """What somebody else's score says, also as a text (`True`, `0`, `pass`); None where it is neither."""
+    if isinstance(value, str):
+        words = {"true": True, "false": False, "pass": True, "fail": False}
+        if value.strip().lower() in words:
+            return words[value.strip().lower()]
+        try:
+            found = float(value)
+        except ValueError:
+            return None
+        return int(found) if found.is_integer() else found
+    return value if type(value) in (bool, int, float) else None
 
 
 def _lm_eval(row: Fields, at: str) -> Fields:
