@@ -24,6 +24,7 @@ def choose_runs(
     """The runs with one of ``methods``, one of ``statuses`` and a path like ``name``; None lets all pass.
 
     ``name`` is a shell pattern for the run's path or its last part; without `*`, `?` and `[` it is a part of the path.
+    Capital and small letters are the same to it.
 
     Raises:
         UsageError: a run never has such a status.
@@ -33,14 +34,28 @@ def choose_runs(
             raise UsageError(
                 f"--status {status}: a run never has it{closest(status, STATUSES)}; expected {', '.join(STATUSES)}"
             )
-    pattern = "*" if name is None else name if set("*?[") & set(name) else f"*{name}*"
+    pattern = "*" if name is None else name.lower() if set("*?[") & set(name) else f"*{name.lower()}*"
     return [
         run
         for run in runs
         if (methods is None or (run.config is not None and run.config.method.name in methods))
         and (statuses is None or run.status in statuses)
-        and (fnmatchcase(str(run.path), pattern) or fnmatchcase(run.path.name, pattern))
+        and (fnmatchcase(str(run.path).lower(), pattern) or fnmatchcase(run.path.name.lower(), pattern))
     ]
+
+
+def none_chosen(runs: Sequence[RunSummary], **given: object) -> str:
+    """What to say where `choose_runs` finds none of ``runs``: what was ``given``, and what there is to choose from."""
+    options = " ".join(
+        f"--{name} {value if isinstance(value, str) else ','.join(map(str, value))}"
+        for name, value in given.items()
+        if isinstance(value, str | list)
+    )
+    methods = sorted({run.config.method.name for run in runs if run.config is not None})
+    statuses = [status for status in STATUSES if any(run.status == status for run in runs)]
+    known = {"method": f"the methods are {', '.join(methods)}", "status": f"the statuses are {', '.join(statuses)}"}
+    there = [text for name, text in known.items() if given.get(name) is not None]
+    return "; ".join([f"none of the {len(runs)} runs has {options}", *there])
 
 
 def metric_of(order: str) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evals.errors import LockedError, UsageError
 from evals.files.metric_rows import is_finite
+from evals.files.strict_json import read_document
 from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint
 from quatro.runs.directory import FOLDERS, require_run, step_name
 from quatro.runs.imported import IMPORTED, is_imported
@@ -20,6 +21,7 @@ from quatro.runs.summary import RunSummary, folder_bytes
 
 _FOLDERS = {*FOLDERS, "results", "tensorboard", "wandb"}
 _LAST = ("config.yaml", IMPORTED, "lock")  # what makes a folder a run goes last: a removal that was stopped can go on
+_SAMPLING = "samples/*/sampling.json"
 EVALUATED = "eval/pass@1"
 
 
@@ -65,12 +67,16 @@ def _folders(run: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Which checkpoints of a finished run stay, which go, and how many bytes that frees."""
+    """Which checkpoints of a finished run stay, which go, and how many bytes that frees.
+
+    ``sampled`` are folders with samples of those that go: the samples stay, and no more can be drawn.
+    """
 
     run: Path
     kept: tuple[Path, ...]
     removed: tuple[Path, ...]
     num_bytes: int
+    sampled: tuple[Path, ...]
 
 
 def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
@@ -79,7 +85,7 @@ def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
     The ``keep`` newest checkpoints stay, and the best one.
 
     Raises:
-        DataError: the metrics cannot be read.
+        DataError: the metrics, or how samples were drawn, cannot be read.
     """
     if run.status != "done" or run.config is None:
         return run.status
@@ -91,7 +97,12 @@ def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
     best = _best(run, present)
     kept = tuple(path for path in present if path in present[-keep:] or path == best)
     removed = tuple(path for path in present if path not in kept)
-    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
+    if not removed:
+        return "with nothing to spare"
+    drawn = {file.parent: read_document(file).get("checkpoint") for file in sorted(run.path.glob(_SAMPLING))}
+    gone = {path.name for path in removed}
+    sampled = tuple(folder for folder, name in drawn.items() if name in gone)
+    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed)), sampled)
 
 
 def _best(run: RunSummary, present: Sequence[Path]) -> Path | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 app = App()
 
+_RUNS = Path("runs")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -36,9 +37,9 @@ def _runs() -> None:
 
 
 def list_(
-    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder to look in, subfolders included.")] = Path(
-        "runs"
-    ),
+    paths: Annotated[
+        list[Path] | None, run_paths("[PATH...]", "Runs, or folders with runs below. Default: runs.")
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="PATTERN", help="Only runs whose path has this in it, or matches this pattern."),
@@ -57,7 +58,7 @@ def list_(
     ] = "name",
     json: Json = False,
 ) -> None:
-    """List every run below a folder.
+    """List runs, and every run below folders.
 
     A run is `killed` if its status says `running` and no process holds it. `age` is the time since its last iteration,
     `reward` stands in its last row of metrics. --sort puts the newest, largest or furthest run first, and a metric
@@ -68,11 +69,11 @@ def list_(
       quatro runs list --status interrupted,failed,killed
       quatro runs list sweeps/delta --name 'seed=0' --sort entropy/token_mean
     """
-    from quatro.runs.listing import REWARD, choose_runs, metric_of, sort_runs
-    from quatro.runs.summary import list_runs
+    from quatro.runs.listing import REWARD, choose_runs, metric_of, none_chosen, sort_runs
 
-    found = list_runs(root)
-    runs = choose_runs(found, methods=names(method, "--method"), statuses=names(status, "--status"), name=name)
+    found = _found(paths)
+    methods, statuses = names(method, "--method"), names(status, "--status")
+    runs = choose_runs(found, methods=methods, statuses=statuses, name=name)
     runs = sort_runs(runs, sort)
     if json:
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
@@ -85,9 +86,9 @@ def list_(
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
     elif found:
-        output.info(f"none of the {len(found)} runs below {root} is chosen by the options")
+        output.info(none_chosen(found, method=methods, status=statuses, name=name))
     else:
-        output.info(f"no runs below {root}; begin one with `quatro train quickstart`")
+        output.info(f"no runs below {', '.join(map(str, paths or [_RUNS]))}; begin one with `quatro train quickstart`")
 
 
 def show(run: Run, json: Json = False) -> None:
@@ -255,11 +256,9 @@ def prune(
     from evals.errors import PartialFailureError, QuatroError
     from evals.text import size_text
     from quatro.runs import removing
-    from quatro.runs.summary import list_runs
 
-    found = {run.path.resolve(): run for path in paths or [Path("runs")] for run in list_runs(path)}
     plans, left = [], Counter[str]()
-    for run in found.values():
+    for run in _found(paths):
         try:
             plan = removing.plan_pruning(run, keep=keep)
         except QuatroError as error:  # the other runs are not to wait for it
@@ -276,6 +275,8 @@ def prune(
         return
     rows = [(p.run, _steps(p.kept), _steps(p.removed), size_text(p.num_bytes)) for p in plans]
     output.table("", ["run", "stays", "goes", "frees"], rows)
+    for folder in [folder for plan in plans for folder in plan.sampled]:
+        output.info(f"{folder} keeps its samples, but its checkpoint goes: no more can be drawn into it")
     total = size_text(sum(plan.num_bytes for plan in plans))
     number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
     if dry_run:
@@ -293,6 +294,13 @@ def prune(
     if failed:
         raise PartialFailureError("\n".join(failed))
     output.info(f"{number} removed, {total} freed")
+
+
+def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
+    """The runs at and below ``paths``, each once."""
+    from quatro.runs.summary import list_runs
+
+    return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
 
 
 def _sample_rows(found: RunsBeside, tag: str) -> list[list[object]]:

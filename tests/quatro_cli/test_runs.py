@@ -104,10 +104,19 @@ def test_runs_are_chosen_by_method_status_and_name(runs: Path) -> None:
     assert listed("--name", "uns/c") == ["c"]
     none = quatro("runs", "list", "--name", "d")
     assert (none.exit_code, none.stdout) == (0, "")
-    assert "none of the 3 runs" in none.stderr
+    assert "none of the 3 runs has --name d" in none.stderr
+    assert "none of the 3 runs has --method rloo; the methods are gspo, quatro" in (
+        quatro("runs", "list", "--method", "rloo").stderr
+    )
+    assert listed("--name", "RUNS/C") == ["c"]
     refused = quatro("runs", "list", "--status", "dnoe")
     assert refused.exit_code == 2
     assert "did you mean done?" in refused.stderr
+
+
+def test_a_list_takes_several_runs_and_folders_and_shows_each_run_once(runs: Path) -> None:
+    assert listed("runs/c", "runs/a") == ["c", "a"]
+    assert listed("runs/b", "runs") == ["b", "a", "c"]
 
 
 def test_a_list_of_runs_opens_no_more_of_a_run_than_it_shows(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +308,16 @@ def test_pruning_keeps_the_newest_and_the_best_checkpoint_of_finished_runs(saved
     assert checkpoints(saved) == [2, 5]
     assert checkpoints(saved.with_name("stopped")) == [1, 2, 3, 4, 5]
     assert "nothing to prune" in quatro("runs", "prune", saved.parent, "--yes").stderr
+
+
+def test_pruning_says_from_which_samples_the_checkpoint_goes(saved: Path) -> None:
+    for step in (1, 2):
+        add_samples(saved, f"T1-p1-step{step:06d}", [True])
+        drawn = saved / f"samples/T1-p1-step{step:06d}/sampling.json"
+        drawn.write_text(json.dumps({"schema": 1, "checkpoint": f"step-{step:06d}"}), encoding="utf-8")
+    said = quatro("runs", "prune", saved, "--dry-run").stderr
+    assert f"{saved}/samples/T1-p1-step000001 keeps its samples, but its checkpoint goes" in said
+    assert "step000002" not in said
 
 
 def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoint_was_changed(saved: Path) -> None:
