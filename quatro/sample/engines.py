@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.errors import MissingError, UsageError
 from evals.files.own_code import is_own
@@ -88,6 +88,13 @@ class Opened:
     rows_per_call: Callable[[Sampling], int]
 
 
+def tell_unused_chat_template(plan: SamplePlan, tokenizer: Any) -> None:
+    """Logs once for each prompt template that the tokenizer has a chat template which it does not use."""
+    for note in dict.fromkeys(unused_chat_template(one.prompt_template, tokenizer) for one in plan.benchmarks):
+        if note:
+            logger.info(note)
+
+
 @contextlib.contextmanager
 def open_local(plan: SamplePlan) -> Iterator[Opened]:
     """The engine of ``plan`` on this machine.
@@ -102,9 +109,7 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
     weights = resolve_model(plan.model.name)
     tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
     prompts = [list(to_prompts(one.problems, one.prompt_template, tokenizer)) for one in plan.benchmarks]
-    for note in dict.fromkeys(unused_chat_template(one.prompt_template, tokenizer) for one in plan.benchmarks):
-        if note:
-            logger.info(note)
+    tell_unused_chat_template(plan, tokenizer)
     for rows in prompts:
         refuse_long_prompts(rows, context)
     pairs = list(zip(plan.benchmarks, prompts, strict=True))

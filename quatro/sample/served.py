@@ -21,7 +21,7 @@ from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_na
 from quatro.rollout.limits import check_temperature
 from quatro.rollout.prompts import make_prompt, to_prompts
 from quatro.sample.benchmark import refuse_long_prompts
-from quatro.sample.engines import Opened
+from quatro.sample.engines import Opened, tell_unused_chat_template
 from quatro.sample.settings import add_answers
 from quatro.types import Prompt
 
@@ -92,6 +92,7 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     from quatro.rollout.server import SEED_BITS, Server, ServerSampler
 
     tokenizer = load_tokenizer(resolve_model(plan.model.name)) if endpoint.form == "ids" else None
+    tell_unused_chat_template(plan, tokenizer)
     server = Server(endpoint, api_key(os.environ))
     own = str(plan.model.run or plan.model.source.model)
     served = server.find_model([endpoint.served_model] if endpoint.served_model else [own, plan.model.name])

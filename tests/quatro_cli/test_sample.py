@@ -51,7 +51,11 @@ def test_the_papers_preset_is_drawn_and_recorded(model, toy, tmp_path):
 def test_a_template_of_ones_own_and_a_system_prompt_are_used_and_recorded(model, toy, tmp_path):
     out = tmp_path / "out"
     asked = [*command(model, toy, out, "-n", "1"), "--template", r"chat: 3 {problem}\n", "--system", "9"]
-    assert runner.invoke(app, asked).exit_code == 0
+    done = runner.invoke(app, asked)
+    assert done.exit_code == 0
+    assert "chat template" not in done.stderr
+    plain = runner.invoke(app, [*command(model, toy, tmp_path / "plain", "-n", "1"), "--template", "{problem}"])
+    assert "tokenizer has a chat template, which the prompt template '{problem}' does not use" in plain.stderr
     (entry,) = json.loads((out / "sampling.json").read_text(encoding="utf-8"))["benchmarks"].values()
     assert (entry["prompt"], entry["system"]) == ("chat: 3 {problem}\n", "9")
     (first, *_) = [json.loads(line) for line in (out / "toy.jsonl").read_text(encoding="utf-8").splitlines()]
