@@ -126,12 +126,14 @@ def with_absolute_paths(config: Config) -> Config:
 def config_to_yaml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
     """The whole resolved configuration; loading it gives an equal one. ``comments`` by dotted key, such as origins.
 
-    A reward that is nothing but a name is written as that name.
+    A reward that is nothing but a name is written as that name, and any other without keys for which it has no use.
     """
     tree, comments = config.model_dump(mode="python"), dict(comments or {})
     if config.reward.is_name_only:
         tree["reward"] = config.reward.name
         comments["reward"] = comments.get("reward.name", "")
+    else:
+        tree["reward"] = {key: value for key, value in tree["reward"].items() if key not in config.reward.unheeded}
     return to_yaml(tree, comments=comments)
 
 
@@ -146,10 +148,18 @@ def diff_configs(a: Config, b: Config) -> list[Difference]:
 
 
 def differing_keys(configs: Sequence[Config]) -> dict[str, list[str | None]]:
-    """The keys on which not all configurations agree, with the value of each as YAML; None where it has no such key."""
+    """The keys on which not all configurations agree, with the value of each as YAML.
+
+    None where it has no such key, or a reward that has no use for it.
+    """
     sides = [value_texts(config) for config in configs]
     values = {key: [side.get(key) for side in sides] for side in sides for key in side}
-    return {key: found for key, found in values.items() if len(set(found)) > 1}
+    unheeded = [{f"reward.{key}" for key in config.reward.unheeded} for config in configs]
+    return {
+        key: [None if key in unused else text for text, unused in zip(found, unheeded, strict=True)]
+        for key, found in values.items()
+        if len(set(found)) > 1
+    }
 
 
 class _Setting(NamedTuple):
@@ -215,6 +225,8 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
             child = parent[part] = {}
         if not isinstance(child, dict):
             block = ".".join(setting.key[: depth + 1])
+            if setting.key[0] == "reward" and isinstance(child, list):
+                raise UsageError(f"{setting.text}: reward is a list, and {_in_list(setting, child)}")
             raise UsageError(f"{setting.text}: {block} is {scalar_text(child)}, which has no keys below it")
         parent = child
     parent[setting.key[-1]] = setting.value
@@ -223,6 +235,17 @@ def _apply(raw: dict[str, Any], locations: Locations, setting: _Setting) -> None
     locations[setting.key] = setting.text
     if isinstance(setting.value, dict):
         locations.update({(*setting.key, *path): setting.text for path in _paths(setting.value)})
+
+
+def _in_list(setting: _Setting, rewards: Sequence[Any]) -> str:
+    """Where a list of rewards has what ``setting`` sets, by the example of a function of one's own, if it has one."""
+    names = [str(one.get("name") if isinstance(one, dict) else one) for one in rewards] or ["NAME"]
+    name = next((name for name in names if ":" in name), names[0])
+    value: Any = setting.value
+    for part in reversed(setting.key[1:]):
+        value = {part: value}
+    example = {"name": name, **value}
+    return f"each of its rewards has such keys in a block of its own: write {scalar_text(example)} into the list"
 
 
 def _fill_method(

@@ -93,13 +93,20 @@ class RewardConfig(Block):
         name, key = info.data.get("name"), str(info.field_name)
         default = cls.model_fields[key].default
         if name is not None and value != default and key not in reward_class(name).LIMITS:
-            raise ValueError(f"expected {default or 'null'}: reward {name} has no use for {key}; leave it out")
+            instead = "put it into the block of a reward of the list" if name == "sum" else "leave it out"
+            raise ValueError(f"expected {default or 'null'}: reward {name} has no use for {key}; {instead}")
         return value
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all rewards: its own, or those of a sum."""
         return tuple(part.name for part in getattr(self.options, "rewards", ())) or (self.name,)
+
+    @property
+    def unheeded(self) -> frozenset[str]:
+        """The keys for which it has no use."""
+        limits: frozenset[str] = reward_class(self.name).LIMITS
+        return frozenset({"timeout_s", "workers", "on_error"}) - limits
 
     @property
     def is_name_only(self) -> bool:

@@ -61,6 +61,17 @@ def test_differences_are_those_of_the_meaning(config: Path, tmp_path: Path) -> N
     ]
 
 
+def test_a_list_has_no_limits_of_its_own(config: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"{CONFIG}[math, 'm:f']\n", encoding="utf-8")
+    config.write_text(f"{CONFIG}{{name: 'm:f', on_error: drop}}\n", encoding="utf-8")
+    differences = json.loads(output_of("config", "diff", config, other, "--json"))["differences"]
+    assert {"key": "reward.on_error", "a": "drop", "b": None} in differences
+    result = CliRunner().invoke(app, ["config", "show", str(other), "-s", "reward.on_error=drop"])
+    assert result.exit_code == 2
+    assert "a block of its own: write {name: 'm:f', on_error: drop} into the list" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize("command", ["train", "sweep"])
 def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command: str, tmp_path: Path) -> None:
     axis = ["-g", "seed=0,1"] if command == "sweep" else []

@@ -77,6 +77,7 @@ def test_a_list_in_a_file_is_short_for_a_sum_and_is_written_back_as_such(tmp_pat
     assert config.reward == of("countdown", {"name": "countdown-distance", "weight": 0.1})
     text = config_to_yaml(config)
     assert "rewards: [{name: countdown}, {name: countdown-distance, weight: 0.1}]" in text
+    assert "on_error" not in text, "the list has no use for it, and each reward its own"
     path.write_text(text, encoding="utf-8")
     assert load_config(str(path)) == config
     assert load_config(str(path), overrides=["reward=countdown"]).reward == RewardConfig(name="countdown")
