@@ -28,6 +28,7 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "none_required": "null",
 }
+_DOTTED = re.compile(r"[a-z]+(?:[_.][a-z]+)+")
 _BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 _TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
@@ -36,7 +37,11 @@ def problem_lines(
     problems: Sequence[Mapping[str, Any]], raw: Mapping[str, Any], locations: Locations, files: Sequence[str]
 ) -> list[str]:
     """One line for each problem, in the order of ``files``, of which each extends the next; of options come last."""
-    entries = [entry for problem in problems for entry in _entries(problem)]
+    entries = [
+        (path, f"{text}{_others(path, text, problem, locations)}")
+        for problem in problems
+        for path, text in _entries(problem)
+    ]
     lines = [(_place(path, raw, locations, files[0]), path, text) for path, text in entries]
     lines.sort(key=lambda line: _order(line[0], files))
     return [f"{place}: {'.'.join(map(str, path))}: {text}" for place, path, text in lines]
@@ -70,6 +75,17 @@ def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
             yield path, f"found {_shown(problem['input'])}, {cause}"
         case _:
             yield path, f"found {_shown(problem['input'])}, expected {_expected(problem)}{_suggest_value(problem)}"
+
+
+def _others(path: KeyPath, text: str, problem: Mapping[str, Any], locations: Locations) -> str:
+    """Where the other keys were set that a rule between keys names, if not where ``path`` was."""
+    if not isinstance(problem.get("ctx", {}).get("error"), ConfigProblems):
+        return ""
+    keys = dict.fromkeys(key for key in _DOTTED.findall(text) if tuple(key.split(".")) != path)
+    places = {key: locations.get(tuple(key.split("."))) for key in keys}
+    return "".join(
+        f"; {key} comes from {place}" for key, place in places.items() if place not in (None, locations.get(path))
+    )
 
 
 def _expected(problem: Mapping[str, Any]) -> str:

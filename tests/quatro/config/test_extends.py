@@ -156,3 +156,10 @@ def test_a_run_of_an_extending_file_stands_alone(files: Files, tiny_folder: Path
     assert "extends" not in (run / "config.yaml").read_text(encoding="utf-8")
     assert load_config(run) == expected.with_sizes(expected.sizes)
     assert "from" in quatro("sample", run, "-b", "countdown", "-n", "1", "--dry-run")
+
+
+def test_a_rule_between_keys_names_the_line_of_the_other_one(files: Files) -> None:
+    path = files(mine="extends: base.yaml\nprompts_per_step: 16\n", base=f"{BASE}minibatch_prompts: 32\n")
+    said = refusal(path)
+    assert said.startswith("base.yaml:6: minibatch_prompts: found 32, expected at most prompts_per_step (16)")
+    assert said.endswith("; prompts_per_step comes from mine.yaml:2")
