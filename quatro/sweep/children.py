@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -84,6 +85,8 @@ class Children:
     def run(self, command: Sequence[str], log: Path, slot: Slot, *, is_first: bool) -> int:
         """The exit code of ``command``, whose output goes to ``log``: anew if ``is_first``, else behind what is there.
 
+        The log says it, too, if somebody else's signal killed the command.
+
         Raises:
             OSError: the command or its log cannot be opened.
         """
@@ -107,6 +110,8 @@ class Children:
                 if child.poll() is None:
                     child.kill()
                     child.wait()
+        if child.returncode < 0 and not was_asked and not self._abandoned.is_set():
+            note_error(log, f"killed by signal {-child.returncode} ({signal.Signals(-child.returncode).name})")
         return child.returncode
 
     def wait_while(self, is_busy: Callable[[], bool]) -> None:
@@ -124,7 +129,7 @@ def last_error(log: Path, *, or_last_line: bool = True) -> str:
     return (errors or (lines if or_last_line else []) or [""])[-1]
 
 
-def note_error(log: Path, error: Exception) -> None:
+def note_error(log: Path, error: Exception | str) -> None:
     """Add to ``log`` what went wrong outside the child."""
     with log.open("a", encoding="utf-8") as stream:
         stream.write(f"error: {error}\n")

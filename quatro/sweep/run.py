@@ -94,7 +94,10 @@ def run_sweep(
 
 
 def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
-    """What the point's status.json says, never inferred from other files, and whether it has been measured."""
+    """What the point's status.json says, and whether it has been measured.
+
+    A run whose status is `running` and that no process holds was `killed`.
+    """
     run = run_folder(folder, point)
     log = _log(folder, point)
     status = "done"
@@ -103,6 +106,7 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
         if not state:
             return PointOutcome(point, "missing", last_error(log) or "not run yet")
         status = str(state.get("status"))
+        status = "killed" if status == "running" and not is_locked(run) else status
         if status != "done":
             return PointOutcome(point, status, str(state.get("reason") or last_error(log) or "ended without a word"))
     numbers = all_measured(evaluation, run)

@@ -24,7 +24,7 @@ SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """The state of a point: ``status`` as in its status.json, or ``missing``; ``reason`` if it is not done.
+    """The state of a point: ``status`` as in its status.json, ``killed`` or ``missing``; ``reason`` if it is not done.
 
     With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.
     """

@@ -116,9 +116,9 @@ def sweep(
 ) -> None:
     """Train every point of a grid of settings.
 
-    The same command again, or the sweep's folder DIR alone, runs only what is missing or failed. Results are in
-    summary.csv, means over seeds in summary-seeds.csv. The exit code is 6 if a run failed. An axis over method.name
-    replaces the method block; method.X counts only for methods that have X.
+    The same command again, or DIR alone, runs what is missing or failed; more values add points. Ctrl-C ends the runs
+    too; after kill -9 they go on. Results: summary.csv, over seeds summary-seeds.csv. Exit code 6: a run failed.
+    An axis method.name replaces the method block; method.X is for methods that have X.
 
     \b
     Examples:
@@ -169,8 +169,9 @@ def _plan(
         given = (("-g", grid), ("--seeds", seeds), ("-m", method), ("-s", settings), ("-o", out))
         if ignored := [name for name, value in given if value]:
             raise usage_error(
-                f"{config} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}, or begin "
-                "another one from its configuration, in another folder"
+                f"{config} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add "
+                f"points, type `quatro sweep {_began(config)} ... -o {config}` with the values and options that it has "
+                "and the new values; what is done stays. To change settings, begin another one in another folder"
             )
         return read_plan(config)
     path = find_sweep(config)
@@ -184,6 +185,15 @@ def _plan(
     if ignored:
         raise usage_error(f"{path} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
     return load_sweep(path, overrides=settings)
+
+
+def _began(sweep: Path) -> str:
+    """What a sweep was begun from, as far as its name tells."""
+    from quatro.config import shipped_configs
+    from quatro.sweep import read_plan
+
+    name = read_plan(sweep).name
+    return f"{name}.yaml" if Path(f"{name}.yaml").is_file() else name if name in shipped_configs() else "CONFIG"
 
 
 def _run(

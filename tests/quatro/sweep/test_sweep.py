@@ -16,7 +16,7 @@ from quatro.sweep.run import write_summary
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
 FAKE_TRAIN = textwrap.dedent(
     """
-    import json, pathlib, sys, time
+    import json, os, pathlib, sys, time
     log, arguments = pathlib.Path(sys.argv[1]), sys.argv[2:]
     with log.open("a") as file:
         file.write(json.dumps(arguments) + "\\n")
@@ -29,6 +29,10 @@ FAKE_TRAIN = textwrap.dedent(
     (run / "config.yaml").write_text("")
     (run / "metrics.jsonl").write_text(
         "".join(json.dumps({"step": t, "reward/mean": t / 10, "kl/new_old": None}) + "\\n" for t in range(1, 21)))
+    if (log.parent / "killed").exists():
+        (run / "status.json").write_text(json.dumps({"status": "running", "reason": None}))
+        print("step 12/40", flush=True)
+        os.kill(os.getpid(), 9)
     status = {"status": "failed", "reason": "=1+1 loss is not finite"} if broken else {"status": "done", "reason": None}
     (run / "status.json").write_text(json.dumps(status))
     sys.exit(5 if broken else 0)
@@ -124,6 +128,16 @@ def test_a_failed_point_leaves_the_others_alone_and_a_second_call_runs_only_it(b
 
     run_sweep(plan, folder, train_command=command)
     assert len(calls()) == 4
+
+
+def test_a_point_whose_process_was_killed_says_by_which_signal(base, tmp_path, trainer):
+    command, _ = trainer
+    plan = plan_sweep(base, [Axis("method.delta", ("0.1",))])
+    (tmp_path / "killed").touch()
+    outcome = run_sweep(plan, tmp_path / "sweep", train_command=command)[0]
+    assert (outcome.status, outcome.reason) == ("killed", "error: killed by signal 9 (SIGKILL)")
+    (tmp_path / "killed").unlink()
+    assert run_sweep(plan, tmp_path / "sweep", train_command=command)[0].status == "done"
 
 
 def test_a_point_that_never_began_is_begun_and_its_log_says_why(base, tmp_path, trainer):
