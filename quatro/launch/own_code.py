@@ -77,7 +77,7 @@ def _check_term(method: Method, term: LossTerm, shape_BT: torch.Size) -> None:
 
 
 def try_reward(prepared: Prepared) -> list[str]:
-    """What a reward with a user's own function gives two made-up responses, in a line; others give none.
+    """What a reward with a user's own function gives an answer and an empty response, in a line; others give none.
 
     Raises:
         QuatroError: as `Reward.score`.
@@ -88,13 +88,18 @@ def try_reward(prepared: Prepared) -> list[str]:
     texts = [prompt.answer or "42", ""]
     groups = [[Rollout((0,) * max(1, len(text.split())), text, "stop") for text in texts]]
     (grades,) = prepared.reward.score([prompt], groups).grades
-    shown = [f"{text[:40]!a} {_earned(grade)}" for text, grade in zip(texts, grades, strict=True)]
-    return [f"the reward of two made-up responses to {prompt.id!a}: {', '.join(shown)}"]
+    first = f"the row's answer, {texts[0][:40]!a}," if prompt.answer else f"{texts[0]!a}"
+    return [
+        f"the reward was tried on two responses to {prompt.id!a} that no model wrote: {first} {_earned(grades[0])}, "
+        f"and an empty one {_earned(grades[1])}"
+    ]
 
 
 def _earned(grade: Grade) -> str:
-    """`earns 0.5 (words 12)`: the reward and what was logged, or why there is none."""
-    more = [grade.error] if grade.error else [f"{name} {value:g}" for name, value in grade.logged.items()]
+    """`earns 0.5 (correct, words 12)`: the reward, the verdict and what was logged, or why there is none."""
+    verdict = [] if grade.correct is None else ["correct" if grade.correct else "not correct"]
+    logged = [f"{name} {value:g}" for name, value in grade.logged.items()]
+    more = [grade.error] if grade.error else [*verdict, *logged]
     said = f" ({', '.join(more)})" if more else ""
     return f"{'is dropped' if grade.is_dropped else f'earns {grade.reward:g}'}{visible(said)}"
 

@@ -196,10 +196,10 @@ def test_a_dry_run_says_what_a_reward_gives(folder: Path) -> None:
     (folder / "p.jsonl").write_text('{"id": "a", "problem": "1 2", "answer": "12"}\n', encoding="utf-8")
     code, out, err = quatro(*words, "-s", "reward=my_methods:reward")
     assert code == 0, err
-    assert "made-up responses to 'a': '12' earns 2, '' earns 0" in out
+    assert "responses to 'a' that no model wrote: the row's answer, '12', earns 2, and an empty one earns 0" in out
     code, _, err = quatro(*words, "-s", "reward=my_methods:picky")
     assert code == 1
     assert "ZeroDivisionError" in err
     code, out, _ = quatro(*words, "-s", "reward={name: 'my_methods:picky', on_error: drop}")
     assert code == 0
-    assert "'' is dropped (ZeroDivisionError: " in out
+    assert "an empty one is dropped (ZeroDivisionError: " in out
