@@ -35,21 +35,23 @@ def rollouts(
       quatro rollouts runs/math --failed
     """
     from evals.text import visible
-    from quatro.runs.rollouts import chosen, failure_kinds, last_failed_step, read_rollouts
+    from quatro.runs.rollouts import Order, chosen, failure_kinds, last_failed_step, read_rollouts
 
     if best and worst:
         raise usage_error("--best and --worst exclude each other; give one")
     step, rows = read_rollouts(run, step or (last_failed_step(run) if failed else None))
     total, failures = len(rows), [row for row in rows if row.get("error")]
     rows = failures if failed else rows
-    found = chosen(rows, id=id, order="best" if best else "worst" if worst else "file", count=count)
+    order: Order = "best" if best else "worst" if worst else "file"
+    found = chosen(rows, id=id, order=order, count=count) if rows else []
     if json:
         output.json({"schema": 1, "run": str(run), "step": step, "total": total, "rollouts": found})
         return
-    if failures:
+    if failures or failed:
         said = f"the reward failed on {len(failures)} of {total} responses of iteration {step}"
-        output.info(visible(f"{said}: {failure_kinds(failures)}"))
-    output.info(f"{len(found)} of {len(rows)} {'failed ' if failed else ''}responses of iteration {step}")
+        output.info(visible(f"{said}: {failure_kinds(failures)}" if failures else said))
+    if rows:
+        output.info(f"{len(found)} of {len(rows)} {'failed ' if failed else ''}responses of iteration {step}")
     for row in found:
         facts = [f"{row.get('id')} #{row.get('sample_index')}"]
         facts += [f"{name} {row.get(name):.4g}" for name in ("reward", "advantage") if row.get(name) is not None] or [

@@ -61,7 +61,9 @@ def test_failed_rollouts_are_shown_with_their_errors_and_their_number_in_the_gro
         "late",
     ]
     assert "the reward failed on 2 of 4 responses of iteration 3: KeyError 2" in done.stderr
-    assert shown(run, "--failed", "--step", "12") == []
+    done = CliRunner().invoke(app, ["rollouts", str(run), "--failed", "--step", "12", "--id", "a"])
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "the reward failed on 0 of 3 responses of iteration 12\n"
     for order in ("--best", "--worst"):  # what was dropped has no reward
         assert shown(run, "--step", "3", order)[-1] == "lost"
 
