@@ -15,7 +15,10 @@ from evals.samples.types import Sample
 
 
 class SampleWriter:
-    """Appends rows to one `.jsonl` file. ``present`` has the rows already there, so that sampling draws the rest.
+    """Appends rows to one `.jsonl` file.
+
+    ``present`` has the rows already there, so that sampling draws the rest, and ``asked`` by id the prompt and the
+    reference answer of their problems.
 
     Opening takes a lock on the file, checks every row in it as `read_samples` would, and cuts off a last line torn by
     a crash (named in ``warnings``). Each `append` reaches the disk whole, or is taken back before OSError is raised.
@@ -44,6 +47,7 @@ class SampleWriter:
             self._file.close()
             raise
         self.present = {(sample.id, sample.sample_index) for sample in reader.rows}
+        self.asked = {sample.id: (sample.prompt, sample.answer) for sample in reader.rows}
 
     def _lock(self) -> None:
         try:

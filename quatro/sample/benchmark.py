@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.errors import DataError, UsageError
+from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
 from evals.grading.thinking import THOUGHT
 from evals.samples.code import short_values, write_long_values
@@ -110,6 +111,8 @@ def sample_benchmark(
     with SampleWriter(path) as writer:
         for warning in writer.warnings:
             logger.warning(warning)
+        for prompt in prompts:
+            _refuse_another_problem(prompt, *writer.asked.get(prompt.id, (None, prompt.answer)), path)
         missing = [
             (prompt, [index for index in range(n) if (prompt.id, index) not in writer.present]) for prompt in prompts
         ]
@@ -146,6 +149,16 @@ def sample_benchmark(
         if num_present or isinstance(engine, StreamingSampler):
             put_in_order(path, [prompt.id for prompt in prompts])
     return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present, num_graded)
+
+
+def _refuse_another_problem(prompt: Prompt, text: str | None, answer: object, path: Path) -> None:
+    """Raises DataError if the samples in ``path`` are of another problem with the same id."""
+    for what, there, now in (("prompt", text, prompt.text), ("reference answer", answer, prompt.answer)):
+        if there is not None and there != now:
+            raise DataError(
+                f"{path}: the samples of {shown(prompt.id)} have the {what} {shown(there)}, and the problem now has "
+                f"{shown(now)}: the benchmark was edited; sample into another folder with -o, or remove the file"
+            )
 
 
 def _grade_present(path: Path, prompts: Sequence[Prompt], reward: Reward) -> int:

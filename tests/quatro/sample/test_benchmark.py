@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +79,17 @@ def test_every_sample_is_drawn_from_its_own_seed(tmp_path):
     }
     first = read_samples([tmp_path / "toy.jsonl"]).rows[0]
     assert (first.answer, first.prompt, first.finish_reason, first.correct) == ("0", "text 0", "stop", None)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("edited", [{"answer": "9"}, {"text": "another"}])
+def test_samples_of_an_edited_problem_are_not_mixed_with_those_of_the_old_one(tmp_path, edited, n):
+    draw(tmp_path)
+    before = (tmp_path / "toy.jsonl").read_bytes()
+    with pytest.raises(DataError, match=r"the samples of 'p2' have the .* the benchmark was edited"):
+        draw(tmp_path, prompts=[*PROMPTS[:2], replace(PROMPTS[2], **edited), PROMPTS[3]], n=n)
+    assert (tmp_path / "toy.jsonl").read_bytes() == before
+    assert draw(tmp_path, prompts=PROMPTS[:2], n=5).num_new == 4  # other problems may be gone
 
 
 def test_an_interrupted_drawing_goes_on_and_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
