@@ -142,10 +142,10 @@ def with_grade(row: Sample, found: Grade) -> Sample:
 
 
 def missing_box_hint(outcomes: Mapping[str, int], settings: GradingSettings) -> str | None:
-    """What to try if more than half of the graded samples hold no box; else None."""
+    """What to try if more than a tenth of the graded samples hold no box; else None."""
     num_rows = sum(outcomes.values())
     missing = outcomes.get("no_answer", 0)
-    if settings.extraction != "boxed" or 2 * missing <= num_rows:
+    if settings.extraction != "boxed" or 10 * missing <= num_rows:
         return None
     if settings.thinking is not None:
         return (
@@ -154,7 +154,7 @@ def missing_box_hint(outcomes: Mapping[str, int], settings: GradingSettings) -> 
         )
     return (
         f"{missing} of {num_rows} graded samples hold no \\boxed answer (no_answer) and count as wrong; if their "
-        "prompt asked for none, as GSM8K's does not, grade with `quatro eval grade --extraction last-number`"
+        "prompt asked for none, as GSM8K's does not, grade with `--extraction last-number` or `answer-is`"
     )
 
 

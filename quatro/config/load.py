@@ -44,7 +44,9 @@ class ResolvedConfig:
 
     @property
     def stem(self) -> str:
-        return self.path.stem
+        """What a run of it is called after: the file, or the run that it is the configuration of."""
+        is_of_run = self.path.name == "config.yaml" and (self.path.parent / "status.json").is_file()
+        return self.path.resolve().parent.name if is_of_run else self.path.stem
 
 
 class Difference(NamedTuple):

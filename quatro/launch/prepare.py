@@ -120,6 +120,7 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     if isinstance(config.method, AbsentMethod):
         raise config.method.refuse()
     check_ranks(config, launch.size)
+    _check_watched(config)
     if config.policy.lora is not None or base_of(config.model) != config.model:
         require("peft", "policy.lora")
     POLICIES[config.policy.kind].check()
@@ -131,6 +132,19 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     require_trackers(config.tracking)
     is_there = embedded.is_cached(config.model)
     return Prepared(config, launch, problems, evaluated, make_reward(config.reward), is_there)
+
+
+def _check_watched(config: Config) -> None:
+    """Raises UsageError if an evaluation will never measure what chooses the best checkpoint or ends the run."""
+    measured = ("eval/pass@1", f"eval/pass@{config.eval.n}", "eval/distinct_correct")
+    stops_by = config.early_stop.metric if config.early_stop.patience else None
+    for key, metric in (("checkpoint.keep.best", config.checkpoint.best), ("early_stop.metric", stops_by)):
+        is_meant = metric is not None and (metric.startswith("eval/") or f"eval/{metric}" in measured)
+        if is_meant and metric not in measured:
+            raise UsageError(
+                f"{key}: found {metric}; with eval.n {config.eval.n} evaluations measure "
+                f"{', '.join(dict.fromkeys(measured))}"
+            )
 
 
 def check_processes(config: Config, size: int, *, source: str) -> None:

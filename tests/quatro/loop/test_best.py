@@ -120,3 +120,11 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     (run / "config.yaml").write_text(config, encoding="utf-8")
     assert CliRunner().invoke(app, ["train", str(run), "--resume"]).exit_code == 0
     assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 6
+
+
+@pytest.mark.parametrize("setting", ["checkpoint.keep.best=pass@1", "early_stop={metric: eval/pass@16, patience: 2}"])
+def test_a_metric_that_no_evaluation_measures_is_refused(evaluated: list[str], tmp_path: Path, setting: str):
+    refused = CliRunner().invoke(app, [*evaluated, "-s", setting, "-o", str(tmp_path / "run")])
+    assert refused.exit_code == 2
+    assert "with eval.n 1 evaluations measure eval/pass@1, eval/distinct_correct" in refused.stderr
+    assert not (tmp_path / "run").exists()

@@ -219,7 +219,7 @@ def test_samples_without_boxes_bring_a_hint(tmp_path):
         assert "2 of 3 graded samples hold no \\boxed answer" in said
         assert "--extraction last-number" in said
     assert "no_answer" not in invoke("eval", "passk", file, "--extraction", "last-number").stderr
-    write_rows(file, ["it is 7", "\\boxed{7}"], answer="7", benchmark="gsm")
+    write_rows(file, ["it is 7", *["\\boxed{7}"] * 9], answer="7", benchmark="gsm")  # one that ran too long
     assert "last-number" not in invoke("eval", "passk", file).stderr
 
 
