@@ -117,8 +117,8 @@ def sweep(
     """Train every point of a grid of settings.
 
     The same command again, or DIR alone, runs what is missing or failed; more values add points. Ctrl-C ends the runs
-    too; after kill -9 they go on. Results: summary.csv, over seeds summary-seeds.csv. Exit code 6: a run failed.
-    An axis method.name replaces the method block; method.X is for methods that have X.
+    too; after kill -9 they go on. summary.csv has results, summary-seeds.csv means. Exit code 6: a run failed. An axis
+    method.name replaces the method block, method.X is for those with X.
 
     \b
     Examples:
