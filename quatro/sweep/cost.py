@@ -13,10 +13,11 @@ from pathlib import Path
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.loading import load_problems
 from evals.files.metric_rows import last_mean
+from evals.text import size_text
 from quatro.config import Config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_status
-from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder
+from quatro.sweep.measure import BASE_CELL, SweepEvaluation, all_measured, run_folder
 from quatro.sweep.plan import Point
 
 # Of an H100 or H200: dense bfloat16 operations a second (data sheet), and the shares of them that we assume.
@@ -26,14 +27,15 @@ RESPONSE_SHARE = 0.5  # how long responses are, of their limit
 PROMPT_TOKENS = 150
 BYTES_PER_TOKEN = 4  # of text
 BYTES_PER_ROLLOUT_TOKEN = 30  # in rollouts/: text, and log-probabilities as digits
-GIB, HOUR_S = 2**30, 3600
+HOUR_S = 3600
 
 
 @dataclass(frozen=True)
 class SweepCost:
-    """Sums over the points. ``gpu_hours`` is None where the size of a model is not known from its name.
+    """Sums over what is left of the points: ``num_runs`` are not done, ``num_done`` are.
 
-    ``seconds`` are those of the runs on this machine, from runs of this sweep that are done; None while none is.
+    ``gpu_hours`` is None where the size of a model is not known from its name. ``seconds`` are those of the runs on
+    this machine, from runs of this sweep that are done; None while none is.
     """
 
     num_runs: int
@@ -44,11 +46,19 @@ class SweepCost:
     gpu_hours: float | None
     seconds: float | None
     disk_bytes: float
+    num_done: int = 0
 
     @property
     def lines(self) -> list[str]:
         """For a person: the numbers, and what was assumed."""
-        lines = [f"{self.num_runs} runs draw and learn from {self.rollouts:,} responses, {_count(self.tokens)} tokens"]
+        if not self.num_runs and not self.samples:
+            return ["nothing is left to draw or to learn from"]
+        who = (
+            f"{self.num_runs} of {self.num_runs + self.num_done} runs are left: they"
+            if self.num_done
+            else f"{self.num_runs} runs"
+        )
+        lines = [f"{who} draw and learn from {self.rollouts:,} responses, {_count(self.tokens)} tokens"]
         if self.samples:
             lines.append(f"measuring draws {self.samples:,} samples, {_count(self.sampled_tokens)} tokens")
         if self.seconds is not None:
@@ -62,36 +72,49 @@ class SweepCost:
             )
         else:
             lines.append("how long it takes is known once the first run is done")
-        return [*lines, f"about {self.disk_bytes / GIB:.1f} GiB of disk"]
+        return [*lines, f"about {size_text(self.disk_bytes)} of disk"]
 
 
 def sweep_cost(points: Sequence[Point], folder: Path, evaluation: SweepEvaluation | None) -> SweepCost:
-    """The cost of all ``points``, bases among them, done or not.
+    """The cost of what is left to do of ``points``, bases among them; a run that has begun counts by its last steps.
 
     Raises:
-        MissingError, DataError: a benchmark is not here.
+        MissingError, DataError: a benchmark is not here, or a result cannot be read.
     """
     num_problems = sum(map(_num_problems, evaluation.benchmarks)) if evaluation else 0
     samples_each = num_problems * evaluation.n * len(evaluation.tags) if evaluation else 0
     runs = [point for point in points if point.cell != BASE_CELL]
-    sampled = [samples_each * RESPONSE_SHARE * point.config.rollout.max_new_tokens for point in points]
-    sizes = [_num_parameters(point.config.model) for point in points]
+    steps = {point.name: _steps_left(point, folder) for point in runs}
+    left = [point for point in runs if steps[point.name]]
+    rows = {point.name: steps.get(point.name, 0) * _rollouts_per_step(point.config) for point in points}
+    unmeasured = [point for point in points if all_measured(evaluation, run_folder(folder, point)) is None]
+    sampled = {one.name: samples_each * RESPONSE_SHARE * one.config.rollout.max_new_tokens for one in unmeasured}
+    sizes = {point.name: _num_parameters(point.config.model) for point in points}
     gpu_seconds = [
-        None if size is None else _gpu_seconds(point, size, tokens)
-        for point, size, tokens in zip(points, sizes, sampled, strict=True)
+        None
+        if (size := sizes[one.name]) is None
+        else _gpu_seconds(one, size, rows[one.name], sampled.get(one.name, 0.0))
+        for one in points
     ]
     known = [found for found in gpu_seconds if found is not None]
+    pace = _pace(runs, folder)
     return SweepCost(
-        num_runs=len(runs),
-        rollouts=sum(_rollouts(point.config) for point in runs),
-        tokens=sum(_rollouts(point.config) * _row_tokens(point.config) for point in runs),
-        samples=samples_each * len(points),
-        sampled_tokens=sum(sampled),
+        num_runs=len(left),
+        rollouts=sum(rows.values()),
+        tokens=sum(rows[point.name] * _row_tokens(point.config) for point in left),
+        samples=samples_each * len(unmeasured),
+        sampled_tokens=sum(sampled.values()),
         gpu_hours=sum(known) / HOUR_S if len(known) == len(gpu_seconds) else None,
-        seconds=_seconds(runs, folder),
-        disk_bytes=sum(_disk(point, size or 0.0) for point, size in zip(points, sizes, strict=True))
-        + BYTES_PER_TOKEN * sum(sampled),
+        seconds=None if pace is None else pace * sum(steps.values()),
+        disk_bytes=sum(_disk(point, sizes[point.name] or 0.0, rows[point.name]) for point in left)
+        + BYTES_PER_TOKEN * sum(sampled.values()),
+        num_done=len(runs) - len(left),
     )
+
+
+def _steps_left(point: Point, folder: Path) -> int:
+    status = read_status(run_folder(folder, point))
+    return 0 if status.get("status") == "done" else max(1, point.config.steps - int(status.get("step") or 0))
 
 
 def _num_problems(benchmark: str) -> int:
@@ -100,8 +123,8 @@ def _num_problems(benchmark: str) -> int:
     return entry.count - entry.num_left_out if entry is not None and entry.count else len(load_problems(benchmark))
 
 
-def _rollouts(config: Config) -> int:
-    return config.steps * config.prompts_per_step * config.rollouts_per_prompt
+def _rollouts_per_step(config: Config) -> int:
+    return config.prompts_per_step * config.rollouts_per_prompt
 
 
 def _response_tokens(config: Config) -> float:
@@ -112,24 +135,19 @@ def _row_tokens(config: Config) -> float:
     return min(PROMPT_TOKENS, config.data.max_prompt_tokens) + _response_tokens(config)
 
 
-def _gpu_seconds(point: Point, size: float, sampled_tokens: float) -> float:
-    """Of one H100: 2 operations a parameter and token forward, 6 with the gradient."""
+def _gpu_seconds(point: Point, size: float, rows: int, sampled_tokens: float) -> float:
+    """Of one H100, for ``rows`` responses: 2 operations a parameter and token forward, 6 with the gradient."""
     config = point.config
-    drawn, learnt = sampled_tokens, 0.0
-    if point.cell != BASE_CELL:
-        rows = _rollouts(config)
-        drawn += rows * _response_tokens(config)
-        scored = 1.0 + (config.kl.beta > 0)  # old and reference log-probabilities
-        learnt = rows * _row_tokens(config) * (6.0 * config.most_inner_updates + 2.0 * scored)
+    drawn = sampled_tokens + rows * _response_tokens(config)
+    scored = 1.0 + (config.kl.beta > 0)  # old and reference log-probabilities
+    learnt = rows * _row_tokens(config) * (6.0 * config.most_inner_updates + 2.0 * scored)
     return size * (2.0 * drawn / (DRAWING * PEAK) + learnt / (LEARNING * PEAK))
 
 
-def _disk(point: Point, size: float) -> float:
-    """Checkpoints with weights and both moments in float32, and the training responses."""
+def _disk(point: Point, size: float, rows: int) -> float:
+    """Checkpoints with weights and both moments in float32, and ``rows`` training responses."""
     config = point.config
-    if point.cell == BASE_CELL:
-        return 0.0
-    kept = BYTES_PER_ROLLOUT_TOKEN * _rollouts(config) * _response_tokens(config) if config.save_rollouts else 0.0
+    kept = BYTES_PER_ROLLOUT_TOKEN * rows * _response_tokens(config) if config.save_rollouts else 0.0
     return 12.0 * size * config.checkpoint.num_kept + kept
 
 
@@ -139,17 +157,15 @@ def _num_parameters(model: str) -> float | None:
     return float(found[-1]) * 1e9 if found else None
 
 
-def _seconds(runs: Sequence[Point], folder: Path) -> float | None:
-    """What all runs take, one after another, if each iteration takes what it took where runs are done."""
+def _pace(runs: Sequence[Point], folder: Path) -> float | None:
+    """Seconds of an iteration, the mean over the runs that are done."""
     paces = []
     for point in runs:
         run = run_folder(folder, point)
         if read_status(run).get("status") == "done":
             pace = last_mean(list(read_metrics(run)), "perf/step_s")
             paces += [pace] if pace is not None else []
-    if not paces:
-        return None
-    return sum(paces) / len(paces) * sum(point.config.steps for point in runs)
+    return sum(paces) / len(paces) if paces else None
 
 
 def _count(number: float) -> str:
@@ -160,4 +176,6 @@ def _count(number: float) -> str:
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours" if hours >= 1 else f"{hours * 60:.0f} minutes"
+    if hours >= 1:
+        return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
+    return f"{hours * 60:.0f} minutes" if hours * 60 >= 2 else f"{hours * HOUR_S:.0f} seconds"

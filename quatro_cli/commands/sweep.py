@@ -342,7 +342,9 @@ def _show(
         if plan.num_collapsed
         else ""
     )
-    title = f"{len(plan.points)} runs in {folder}{collapsed}"
+    num_bases = len(outcomes) - len(plan.points)
+    bases = f" and {num_bases} untrained model{'s' if num_bases > 1 else ''}" if num_bases else ""
+    title = f"{len(plan.points)} runs{bases} in {folder}{collapsed}"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.measured))
     # The numbers of several benchmarks are wider than a terminal: a table for each metric.
     beside = [] if output.is_terminal("stdout") and len({name.split("/")[0] for name in names}) > 1 else names
