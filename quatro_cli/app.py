@@ -140,7 +140,10 @@ def main() -> None:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     # Importing torch makes a million objects and no garbage: looking for it every 700 takes a fifth of the start.
     gc.set_threshold(10_000)
-    app(prog_name="quatro")
+    try:
+        app(prog_name="quatro")
+    finally:
+        gc.freeze()  # the process ends: Python would look through all objects again, for another fifth
 
 
 if __name__ == "__main__":
