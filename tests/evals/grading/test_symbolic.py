@@ -3,6 +3,7 @@
 import faulthandler
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -233,6 +234,9 @@ def test_limits_end_a_pair_and_not_its_neighbours(monkeypatch: pytest.MonkeyPatc
         return {"outcome": "correct", "stage": "symbolic"}
 
     monkeypatch.setattr(worker, "_grade", grade)
+    # Of this process, which may have torch and pyarrow in it; a worker has neither.
+    num_bytes = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(worker, "MEMORY_LIMIT_BYTES", num_bytes + (1 << 30))
     texts = ["a", "memory", "b", "spin", "c", "killed", "recursion", "crash", "d"]
     said: list[dict] = []
     worker.grade_chunk([{"answer": text} for text in texts], 0.3, said.append)
