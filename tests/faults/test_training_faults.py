@@ -78,7 +78,7 @@ def kill_and_resume(lab: Laboratory, arguments: list[str], whole: tuple[str, int
     return go_on(lab, arguments, run)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_killed_run_ends_as_if_nothing_had_happened(lab, arguments, whole, tmp_path, seed):
     assert kill_and_resume(lab, arguments, whole, tmp_path / "run", seed) == whole[0]
 

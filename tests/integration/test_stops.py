@@ -116,8 +116,9 @@ def stop_after_updates(number: int) -> Iterator[StopRequest]:
         yield stop
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unstable")
-@pytest.mark.parametrize("engine", ["engine", pytest.param("silent_engine", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["engine", "silent_engine"])
 def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
     request, tmp_path, settings, engine, run_training, rows_of, essence, weights_of
 ):

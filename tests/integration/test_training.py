@@ -33,6 +33,7 @@ def same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_equal_runs_have_equal_checkpoints_whatever_was_drawn_before_them(
     tmp_path, settings, run_training, checkpoint_of
 ):
@@ -63,6 +64,7 @@ def test_the_same_config_gives_the_same_bytes_and_another_seed_does_not(
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_live_rollouts_with_a_python_reward_learn(tmp_path, settings, run_training):
     rows = run_training(
         tmp_path / "run",

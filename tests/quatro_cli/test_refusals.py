@@ -85,6 +85,7 @@ MISSING = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_refused_before_torch_is_loaded(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     found = refusals(tmp_path, *(command for command, _, _ in MISSING.values()))

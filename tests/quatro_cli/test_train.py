@@ -193,6 +193,7 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(model, tmp_path, mon
     }
 
 
+@pytest.mark.slow
 def test_rewards_judge_what_follows_a_thought(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.jsonl").write_text('{"id": "p", "problem": "1 2", "answer": "3"}\n', encoding="utf-8")

@@ -215,6 +215,7 @@ def test_a_dry_run_names_the_files_and_writes_none(run):
     assert not (run / "graded").exists()
 
 
+@pytest.mark.slow
 def test_bad_sample_files_end_as_they_should(tmp_path):
     folder = Path(os.environ.get("QUATRO_BAD_INPUTS") or ".")
     if not os.environ.get("QUATRO_BAD_INPUTS") or not (folder / "manifest.jsonl").is_file():
