@@ -319,6 +319,8 @@ def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> l
     """
     columns = [[head, *(row[position] for row in rows)] for position, head in enumerate(heads)]
     widths = [max(map(len, cells)) for cells in columns]
+    if sum(widths) <= room:  # as in every pipe
+        return widths
     least = [max(map(_least_width, cells)) for cells in columns]
     while sum(widths) > room:
         shrinkable = [at for at in range(len(widths)) if widths[at] > least[at]]

@@ -8,6 +8,7 @@ from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Result
 from experiments.replication.rules import Comparison, Unit, estimate_of
 
 DELTAS = ("0.1", "0.01", "0.001")
+NEIGHBOURS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger)
 MIDDLE = "0.01"
 BASELINES = ("grpo", "gspo", "gmpo", "gpg", "dapo", "cispo")
 BASE, HARD_BASE = "base-embedded-countdown", "base-embedded-countdown-hard"
@@ -34,6 +35,9 @@ POINTS = Unit(1, "points", scale=100.0)
 COUNT = Unit(2, "solutions")
 FACTOR = Unit(2, "times", is_ratio=True)
 SHARE = Unit(1, "%", scale=100.0, is_signed=False)
+
+# Below these a difference is none worth the name.
+SMALL_PASS, SMALL_UCC, SMALL_ENTROPY = 0.02, 0.5, 0.02
 
 # A pass@1 that has fallen by less than this counts as unchanged: a tenth of the base's, and its own standard error.
 PASS1_MARGIN = 0.02

@@ -10,9 +10,13 @@ from experiments.replication.cells import (
     DELTAS,
     FACTOR,
     NATS,
+    NEIGHBOURS,
     POINTS,
     REALISED_KL,
     SHARE,
+    SMALL_ENTROPY,
+    SMALL_PASS,
+    SMALL_UCC,
     TAG_WORDS,
     K,
     compare,
@@ -36,12 +40,9 @@ from experiments.replication.results import (
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, exact
 from quatro.runs.series import positive_advantages
 
-_PAIRS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger), neighbours
 _TRADE = "Sec. 4.2 “Overall performance”, Tab. avg_passk"
 _REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8
-# Below these a difference is none worth the name.
-_SMALL_PASS, _SMALL_UCC, _SMALL_ENTROPY = 0.02, 0.5, 0.02
 
 
 def trade_off(results: Results) -> list[Finding]:
@@ -60,7 +61,7 @@ def trade_off(results: Results) -> list[Finding]:
                 negligible=negligible,
             )
             for cell in ("S1", "S2")
-            for small, large in _PAIRS
+            for small, large in NEIGHBOURS
         ]
 
     findings = [
@@ -68,14 +69,14 @@ def trade_off(results: Results) -> list[Finding]:
             "a1",
             "A smaller δ ends with a higher entropy",
             "Sec. 4.2 “Entropy stability”, Fig. entropy, Tab. final_entropy",
-            tuple(neighbours(last("entropy/token_mean"), NATS, _SMALL_ENTROPY)),
+            tuple(neighbours(last("entropy/token_mean"), NATS, SMALL_ENTROPY)),
         )
     ]
     number = 1
     for name, measure, unit, negligible, words in (
-        ("pass", passed, POINTS, _SMALL_PASS, f"A smaller δ has a higher Pass@{K}"),
-        ("ucc", unique, COUNT, _SMALL_UCC, f"A smaller δ has a higher UCC@{K}"),
-        ("pass1", passed, POINTS, _SMALL_PASS, "A larger δ has a higher Pass@1"),
+        ("pass", passed, POINTS, SMALL_PASS, f"A smaller δ has a higher Pass@{K}"),
+        ("ucc", unique, COUNT, SMALL_UCC, f"A smaller δ has a higher UCC@{K}"),
+        ("pass1", passed, POINTS, SMALL_PASS, "A larger δ has a higher Pass@1"),
     ):
         for tag in (NUCLEUS, ALL):
             number += 1
@@ -103,7 +104,7 @@ def dual(results: Results) -> list[Finding]:
             GREATER,
             NATS,
         )
-        for small, large in _PAIRS
+        for small, large in NEIGHBOURS
     )
     grows = tuple(
         compare(
@@ -115,7 +116,7 @@ def dual(results: Results) -> list[Finding]:
             FACTOR,
         )
         for cell in ("S1", "S2")
-        for small, large in _PAIRS
+        for small, large in NEIGHBOURS
     )
     calm = tuple(
         Comparison(
@@ -162,9 +163,9 @@ def where_it_acts(results: Results) -> list[Finding]:
                 tight,
                 loose,
                 unique(K, ALL),
-                within(_SMALL_UCC) if is_dead else GREATER,
+                within(SMALL_UCC) if is_dead else GREATER,
                 COUNT,
-                negligible=0.0 if is_dead else _SMALL_UCC,
+                negligible=0.0 if is_dead else SMALL_UCC,
             ),
         )
 

@@ -5,7 +5,22 @@ Measured is in both the same verdict, right or wrong.
 
 from __future__ import annotations
 
-from experiments.replication.cells import COUNT, DELTAS, MIDDLE, NATS, POINTS, TAG_WORDS, K, baseline, compare, quatro
+from experiments.replication.cells import (
+    COUNT,
+    DELTAS,
+    MIDDLE,
+    NATS,
+    NEIGHBOURS,
+    POINTS,
+    SMALL_ENTROPY,
+    SMALL_PASS,
+    SMALL_UCC,
+    TAG_WORDS,
+    K,
+    baseline,
+    compare,
+    quatro,
+)
 from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, last, passed, unique
 from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
 
@@ -14,9 +29,6 @@ CELLS = {BINARY: "rewards 0 and 1", GRADED: "rewards 1 / (1 + distance from the 
 
 _LIMIT = "Sec. Limitation: “may be beneficial in settings with continuous or fine-grained rewards”"
 _TRADE = "Sec. 4.2, which has rewards of 0 and 1 only"
-# The margins below which the claims on rewards of 0 and 1 call a difference none (delta_claims).
-_SMALL_PASS, _SMALL_UCC, _SMALL_ENTROPY = 0.02, 0.5, 0.02
-_PAIRS = tuple(zip(DELTAS[1:], DELTAS, strict=False))  # (smaller, larger), neighbours
 
 
 def graded_rewards(results: Results) -> list[Finding]:
@@ -30,7 +42,7 @@ def graded_rewards(results: Results) -> list[Finding]:
             compare(
                 f"δ {low} − {high}", group(GRADED, low), group(GRADED, high), measure, region, unit, negligible=small
             )
-            for low, high in _PAIRS
+            for low, high in NEIGHBOURS
         )
 
     def gains(measure: Measure, unit: Unit, small: float) -> tuple[Comparison, ...]:
@@ -62,40 +74,40 @@ def graded_rewards(results: Results) -> list[Finding]:
             "l1",
             "With graded rewards too, a smaller δ ends with a higher entropy",
             _TRADE,
-            neighbours(last("entropy/token_mean"), GREATER, NATS, _SMALL_ENTROPY),
+            neighbours(last("entropy/token_mean"), GREATER, NATS, SMALL_ENTROPY),
         ),
         Finding(
             "l2",
             f"With graded rewards too, a smaller δ has a higher UCC@{K} ({on})",
             _TRADE,
-            neighbours(unique_all, GREATER, COUNT, _SMALL_UCC),
+            neighbours(unique_all, GREATER, COUNT, SMALL_UCC),
         ),
         Finding(
             "l3",
             f"With graded rewards too, a larger δ has a higher Pass@1 ({on})",
             _TRADE,
-            neighbours(pass1, LESS, POINTS, _SMALL_PASS),
+            neighbours(pass1, LESS, POINTS, SMALL_PASS),
         ),
-        Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({on})", _LIMIT, gains(pass1, POINTS, _SMALL_PASS)),
+        Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({on})", _LIMIT, gains(pass1, POINTS, SMALL_PASS)),
         Finding(
             "l5",
             f"Graded rewards give QUATRO a higher Pass@{K} ({off})",
             _LIMIT,
-            gains(passed(K, NUCLEUS), POINTS, _SMALL_PASS),
+            gains(passed(K, NUCLEUS), POINTS, SMALL_PASS),
         ),
         Finding(
-            "l6", f"Graded rewards give QUATRO a higher UCC@{K} ({on})", _LIMIT, gains(unique_all, COUNT, _SMALL_UCC)
+            "l6", f"Graded rewards give QUATRO a higher UCC@{K} ({on})", _LIMIT, gains(unique_all, COUNT, SMALL_UCC)
         ),
         Finding(
             "l7",
             f"Graded rewards raise QUATRO's Pass@1 ({on}) by more than GSPO's",
             _LIMIT,
-            beside_gspo(pass1, POINTS, _SMALL_PASS),
+            beside_gspo(pass1, POINTS, SMALL_PASS),
         ),
         Finding(
             "l8",
             f"Graded rewards raise QUATRO's UCC@{K} ({on}) by more than GSPO's",
             _LIMIT,
-            beside_gspo(unique_all, COUNT, _SMALL_UCC),
+            beside_gspo(unique_all, COUNT, SMALL_UCC),
         ),
     ]

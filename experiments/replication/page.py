@@ -121,7 +121,6 @@ _GRADED_COLUMNS = [name for name in beyond.COLUMNS if name not in ("updates a st
 def graded_page(results: Results, findings: Sequence[Finding]) -> str:
     """The page of the sweep with graded rewards, as Markdown."""
     missing = results.num_points - len(results.runs)
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in tally(findings).items())
     lines = [
         "# Graded rewards\n",
         NOTE,
@@ -133,11 +132,7 @@ def graded_page(results: Results, findings: Sequence[Finding]) -> str:
         "",
         f"- Runs: {len(results.runs)} of `configs/sweeps/graded-reward.yaml`"
         f"{f'; planned and not done: {missing}' if missing else ''}.",
-        f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
-        f"- Training: {training_seconds(results) / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
-        f"- Verdicts: {counts}.",
-        "",
-        "Cells: " + "; ".join(f"**{name}** {words}" for name, words in graded.CELLS.items()) + ".",
+        *_about(results, findings, graded.CELLS, seconds=training_seconds(results)),
         "",
         *_claims(findings),
         "",
@@ -174,7 +169,6 @@ def _comparison(one: Comparison) -> dict[str, Any]:
 
 def _head(found: Replication) -> list[str]:
     results = found.results
-    counts = tally(found.findings)
     missing = results.num_points - len(results.runs)
     not_run = f" {missing} planned runs are not done: claims that need them are undecided." if missing else ""
     seconds = training_seconds(results) + (training_seconds(found.extra) if found.extra is not None else 0.0)
@@ -186,11 +180,7 @@ def _head(found: Replication) -> list[str]:
         "show. A negative result stands as it is.",
         "",
         f"- Runs: {len(results.runs)} of `configs/sweeps/paper-small.yaml`{more}.{not_run}",
-        f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
-        f"- Training: {seconds / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
-        f"- Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}.",
-        "",
-        "Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",
+        *_about(results, found.findings, CELLS, seconds=seconds),
         "",
         f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`).",
         "",
@@ -202,6 +192,21 @@ def _head(found: Replication) -> list[str]:
         "effects, Satterthwaite), and over seeds alone for what has no problems. Two or three seeds make those wide: "
         "undecided is common and honest. Nothing is corrected for the number of comparisons.",
     ]
+
+
+def _about(results: Results, findings: Sequence[Finding], cells: Mapping[str, str], *, seconds: float) -> list[str]:
+    """What made the runs, how long that took, how the claims came out, and what each cell is."""
+    return [
+        f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
+        f"- Training: {seconds / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
+        f"- Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in tally(findings).items())}.",
+        "",
+        _cells(cells),
+    ]
+
+
+def _cells(cells: Mapping[str, str]) -> str:
+    return "Cells: " + "; ".join(f"**{name}** {words}" for name, words in cells.items()) + "."
 
 
 def _claims(findings: Sequence[Finding]) -> list[str]:
@@ -273,7 +278,7 @@ def _beyond(results: Results, findings: Sequence[Finding]) -> list[str]:
         f"{len(results.runs)} runs of `configs/sweeps/beyond-paper.yaml`"
         f"{f', {missing} planned ones are not done' if missing else ''}; samples at top_p 1 where not said otherwise.",
         "",
-        "Cells: " + "; ".join(f"**{name}** {words}" for name, words in beyond.CELLS.items()) + ".",
+        _cells(beyond.CELLS),
         "",
     ]
     if findings:

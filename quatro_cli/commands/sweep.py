@@ -135,9 +135,13 @@ def sweep(
         raise usage_error("--time and --partition are for SLURM; add --submit slurm")
     gpu_list = _gpus(gpus, jobs)
     begun = find_begun(config)
-    plan = _plan(begun or config, grid, settings=settings, seeds=seeds, method=method, out=out)
-    folder = begun or out or Path("sweeps") / plan.name
     file = begun / SWEEP if begun else find_sweep(config)
+    if begun:
+        given = (("-g", grid), ("--seeds", seeds), ("-m", method), ("-s", settings), ("-o", out))
+        plan = _begun_plan(begun, [name for name, value in given if value])
+    else:
+        plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, method=method)
+    folder = begun or out or Path("sweeps") / plan.name
     evaluation = _evaluation(file, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if begun and evaluation is None and (begun / BASE_CELL).is_dir():
         raise usage_error(f"{begun} was measured, and it is not recorded how; add --eval and its like as before")
@@ -158,33 +162,35 @@ def sweep(
     _run(plan, folder, evaluation, jobs=jobs or 1, gpus=gpu_list, json=json)
 
 
-def _plan(
-    config: str | Path, grid: list[str], *, settings: list[str], seeds: str, method: str | None, out: Path | None
-) -> SweepPlan:
-    """The plan of a sweep that was begun, which is a path, or of a configuration or sweep file."""
-    from quatro.config import find_config
-    from quatro.sweep import find_sweep, load_sweep, parse_axis, plan_sweep, read_plan
+def _begun_plan(sweep: Path, ignored: Sequence[str]) -> SweepPlan:
+    from quatro.sweep import read_plan
 
-    if isinstance(config, Path):
-        given = (("-g", grid), ("--seeds", seeds), ("-m", method), ("-s", settings), ("-o", out))
-        if ignored := [name for name, value in given if value]:
-            raise usage_error(
-                f"{config} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add "
-                f"points, type `quatro sweep {_began(config)} ... -o {config}` with the values and options that it has "
-                "and the new values; what is done stays. To change settings, begin another one in another folder"
-            )
-        return read_plan(config)
-    path = find_sweep(config)
-    if path is None:
-        find_config(config)
-        if not grid and not seeds:
-            raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
-        axes = [parse_axis(text) for text in grid]
-        return plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
-    ignored = [name for name, value in (("-g", grid), ("--seeds", seeds), ("-m", method)) if value]
     if ignored:
-        raise usage_error(f"{path} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
-    return load_sweep(path, overrides=settings)
+        raise usage_error(
+            f"{sweep} is a sweep that goes on as it was planned; leave out {' and '.join(ignored)}. To add "
+            f"points, type `quatro sweep {_began(sweep)} ... -o {sweep}` with the values and options that it has "
+            "and the new values; what is done stays. To change settings, begin another one in another folder"
+        )
+    return read_plan(sweep)
+
+
+def _new_plan(
+    config: str, file: Path | None, grid: list[str], *, settings: list[str], seeds: str, method: str | None
+) -> SweepPlan:
+    """The plan of a sweep ``file``, or where that is None of a configuration with axes."""
+    from quatro.config import find_config
+    from quatro.sweep import load_sweep, parse_axis, plan_sweep
+
+    if file is not None:
+        ignored = [name for name, value in (("-g", grid), ("--seeds", seeds), ("-m", method)) if value]
+        if ignored:
+            raise usage_error(f"{file} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
+        return load_sweep(file, overrides=settings)
+    find_config(config)
+    if not grid and not seeds:
+        raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")
+    axes = [parse_axis(text) for text in grid]
+    return plan_sweep(config, axes, seeds=_seeds(seeds), overrides=settings, method=method)
 
 
 def _began(sweep: Path) -> str:

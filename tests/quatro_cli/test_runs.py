@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from evals.samples.types import Sample
 from quatro.config import load_config
-from quatro.runs.directory import RunDir
+from quatro.runs.directory import RunDir, Status
 from quatro.runs.manifest import write_manifest
 from quatro_cli.app import app
 
@@ -25,13 +25,13 @@ def quatro(*words: object, input: str | None = None) -> Any:
 
 
 def make_run(
-    path: Path, *rows: dict[str, float], settings: tuple[str, ...] = (), status: str = "done", **how: Any
+    path: Path, *rows: dict[str, float], settings: tuple[str, ...] = (), status: Status = "done", **how: Any
 ) -> Path:
     """A run that has these rows of metrics, and ended like this."""
     with RunDir.create(path, load_config("quickstart", overrides=settings, **how)) as run:
         for step, row in enumerate(rows, start=1):
             run.append_metrics({"step": float(step), **row})
-        run.set_status(status, step=len(rows))  # type: ignore[arg-type]
+        run.set_status(status, step=len(rows))
     return path
 
 
