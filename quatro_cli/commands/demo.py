@@ -72,7 +72,7 @@ def demo(
     }
     metrics = {arm.label: list(read_metrics(arm.run)) for arm in arms if arm.run is not None}
     output.table(
-        f"countdown, {n} answers to each of 200 held-out problems",
+        f"countdown, {n} samples for each of 200 held-out problems",
         ["", "top_p", "Pass@1", f"Pass@{n}", f"UCC@{n}", "entropy", "kl/new_old"],
         [_row(arm.label, top_p, n, results[arm.label, top_p], metrics) for top_p in TOP_PS for arm in arms],
     )
@@ -160,10 +160,11 @@ def _reading(arms: list[Arm], metrics: dict[str, list[dict[str, Any]]]) -> list[
     delta = load_config(str(arms[1].run)).method.kl_radius
     assert delta is not None
     return [
-        f"UCC counts distinct correct answers; entropy is in nats per token, over the last {LAST} iterations.",
-        "kl/new_old, KL(new || old) in nats, is how far one iteration moves the policy, and what delta is to bound: "
-        f"QUATRO {quatro / delta:.1f} times its delta of {delta:g}, GSPO, which has no radius, {gspo / delta:.0f} "
-        "times that.",
+        f"UCC counts distinct correct solutions. Entropy is in nats per token, the mean of the last {LAST} iterations.",
+        "kl/new_old is how far an iteration moves the policy on average: KL(new || old) in nats. "
+        "It is to stay below delta.",
+        f"QUATRO moves by {quatro / delta:.1f} times its delta of {delta:g}; GSPO, which has no delta, by "
+        f"{gspo / delta:.0f} times as much as that delta.",
     ]
 
 

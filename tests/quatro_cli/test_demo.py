@@ -36,5 +36,5 @@ def test_the_demo_compares_delta_with_the_kl_that_it_bounds(finished: Path) -> N
     assert result.exit_code == 0, result.output
     table = {line[:17].strip(): line.split()[-1] for line in result.stdout.splitlines()[1:5]}
     assert table == {"": "kl/new_old", "base": "-", "QUATRO delta=0.01": "0.020", "GSPO": "0.500"}
-    assert "QUATRO 2.0 times its delta of 0.01, GSPO, which has no radius, 50 times that" in result.stdout
+    assert "QUATRO moves by 2.0 times its delta of 0.01; GSPO, which has no delta, by 50 times as much" in result.stdout
     assert "old_new" not in result.stdout
