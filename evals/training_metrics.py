@@ -329,8 +329,16 @@ TRAINING_METRICS = (
     Metric("staleness/steps_max", "optimiser steps between the rollouts and the last update that used them"),
     Metric(
         "eval/pass@1",
-        "evaluation during training (`eval.every`); distinct: identical texts count once",
-        also=("eval/pass@N", "eval/distinct_correct", "eval/problems", "eval/n"),
+        "evaluation during training (`eval.every`), with the standard error over problems; distinct: identical texts "
+        "count once",
+        also=(
+            "eval/pass@1_se",
+            "eval/pass@N",
+            "eval/pass@N_se",
+            "eval/distinct_correct",
+            "eval/problems",
+            "eval/n",
+        ),
         title="Evaluation",
         unit="Pass@1",
         is_share=True,

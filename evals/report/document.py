@@ -133,7 +133,7 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
 
 def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
     names = dict.fromkeys(key for run in runs for row in run.metrics for key in row if key.startswith(EVAL_PREFIX))
-    wanted = [name for name in names if name not in EVAL_COUNTS][:4]
+    wanted = [name for name in names if name not in EVAL_COUNTS and not name.endswith("_se")][:4]
     titles = [_name(name.removeprefix(EVAL_PREFIX)) for name in wanted]
     return [Metric(name, "", title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 

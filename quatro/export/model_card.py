@@ -197,7 +197,7 @@ def _metrics(facts: Facts) -> str:
     if not facts.rows:
         return ""
     known = {metric.name: metric.card for metric in TRAINING_METRICS if metric.card}
-    known |= {name: name for name in facts.rows[-1] if name.startswith("eval/")}
+    known |= {name: name for name in facts.rows[-1] if name.startswith("eval/") and not name.endswith("_se")}
     rows = []
     for name, title in known.items():
         series = [(int(row["step"]), float(row[name])) for row in facts.rows if is_number(row.get(name))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 
 import numpy as np
@@ -68,9 +69,17 @@ class Evaluation:
             passed_n.append(pass_at_k(n, num_correct, n))
             distinct.append(ucc_at_k(n, list(texts.values()), n))
         return {
-            "eval/pass@1": float(np.mean(passed_1)),
-            f"eval/pass@{n}": float(np.mean(passed_n)),
+            **_with_error("eval/pass@1", passed_1),
+            **_with_error(f"eval/pass@{n}", passed_n),
             "eval/distinct_correct": float(np.mean(distinct)),
             "eval/problems": float(len(self.prompts)),
             "eval/n": float(n),
         }
+
+
+def _with_error(name: str, values: list[float]) -> dict[str, float]:
+    """The mean over problems and its standard error, which a single problem does not have."""
+    found = {name: float(np.mean(values))}
+    if len(values) > 1:
+        found[f"{name}_se"] = float(np.std(values, ddof=1) / math.sqrt(len(values)))
+    return found

@@ -118,7 +118,11 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     }
     metrics = {name: [_last_iterations(one, name) for one in rows] for name in METRICS}
     evaluated = dict.fromkeys(
-        name for one in rows for row in one for name in row if name.startswith(f"{EVALUATION}pass@")
+        name
+        for one in rows
+        for row in one
+        for name in row
+        if name.startswith(f"{EVALUATION}pass@") and not name.endswith("_se")
     )
     last = {name: [_last(one, name) for one in rows] for name in evaluated}
     best = {name: [_best(one, name) for one in rows] for name in evaluated}

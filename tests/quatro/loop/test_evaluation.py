@@ -1,0 +1,33 @@
+"""Evaluation during training says how sure its numbers are."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quatro.config import load_config
+from quatro.loop import evaluation
+from quatro.types import Prompt
+
+
+@pytest.mark.parametrize("num_correct", [(0, 1, 2), (1,)])
+def test_an_evaluation_has_the_standard_error_over_its_problems(
+    num_correct: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    correct = [[place < count for place in range(2)] for count in num_correct]
+    groups = [[SimpleNamespace(text=f"{place}") for place in range(2)] for _ in num_correct]
+    drawn = SimpleNamespace(groups=groups, scored=SimpleNamespace(correct=correct))
+    monkeypatch.setattr(evaluation, "draw_and_grade", lambda *_: drawn)
+    prompts = [Prompt("countdown", str(place), "", "", "", (1,)) for place in range(len(num_correct))]
+    config = load_config("quickstart", overrides=["eval.every=1", "eval.benchmark=countdown", "eval.n=2"])
+    parts: Any = SimpleNamespace(config=config, evaluation_prompts=SimpleNamespace(prompts=prompts, warnings=()))
+    found = evaluation.Evaluation(parts).maybe(1)
+    if len(num_correct) == 1:  # one problem says nothing about others
+        assert not any(name.endswith("_se") for name in found)
+        return
+    # Shares 0, 1/2 and 1 have the variance 1/4; of 0, 1 and 1 it is 1/3.
+    assert found["eval/pass@1_se"] == pytest.approx(math.sqrt(1 / 4 / 3))
+    assert found["eval/pass@2_se"] == pytest.approx(math.sqrt(1 / 3 / 3))
