@@ -11,12 +11,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
+from evals.samples.foreign import import_command, lacking
 from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, score_of
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
@@ -42,45 +44,48 @@ def import_samples(
     benchmark: str | None = None,
     columns: Mapping[str, str] | None = None,
     answer_after: str = "",
-) -> Imported:
+    split_by: str | None = None,
+) -> list[Imported]:
     """Writes the samples of ``file`` to ``out``, whole or not at all.
 
     ``columns`` names a field for any of `FIELDS`, in place of the tool's own; dots go into objects (`answer=doc.gold`).
-    ``answer_after``: the reference answer is what follows the last of these in its field (GSM8K's `####`).
+    ``answer_after``: the reference answer is what follows the last of these in its field (GSM8K's `####`). With
+    ``split_by`` ``out`` is a folder, and gets a file for each value of that field, named after it.
 
     Raises:
         UsageError: unknown tool or column, ``out`` exists, or no name for the benchmark.
         MissingError: parquet without pyarrow.
         DataError: a row is not of the tool's layout (the keys found are named) or breaks the samples contract.
     """
-    return _convert(file, out, _checked(tool, benchmark, columns), benchmark, columns or {}, answer_after, None)
-
-
-def import_parts(
-    file: Path,
-    folder: Path,
-    *,
-    tool: str,
-    split_by: str,
-    benchmark: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    answer_after: str = "",
-) -> list[Imported]:
-    """As `import_samples`, with a file in ``folder`` for each value of the field ``split_by``, named after it."""
     layout = _checked(tool, benchmark, columns)
+    targets = {out: None} if split_by is None else _parts(layout, file, out, split_by)
+    folders = [folder for folder in (out, *out.parents) if not folder.exists()]
+    done: list[Imported] = []
+    try:
+        for target, only in targets.items():
+            done.append(_Conversion(file, out, layout, benchmark, columns or {}, answer_after, only).write(target))
+    except BaseException:
+        for part in done:
+            part.path.unlink()
+        for folder in folders:
+            with suppress(OSError):  # it was not made, or somebody else has put something there
+                folder.rmdir()
+        raise
+    return done
+
+
+def _parts(layout: Layout, file: Path, folder: Path, split_by: str) -> dict[Path, tuple[str, str] | None]:
+    """The file of each value of the field ``split_by``; raises UsageError where two would have the same name."""
     values: dict[str, None] = {}
     for number, row in layout.rows(file):
         values.setdefault(str(_field(row, split_by, "--split-by", f"{file}:{number}")))
-    targets: dict[Path, str] = {}
+    targets: dict[Path, tuple[str, str] | None] = {}
     for value in values:
         target = folder / f"{_file_name(value)}.jsonl"
-        if target in targets:
-            raise UsageError(f"{split_by} {shown(targets[target])} and {shown(value)} would both become {target}")
-        targets[target] = value
-    return [
-        _convert(file, target, layout, benchmark, columns or {}, answer_after, (split_by, value))
-        for target, value in targets.items()
-    ]
+        if there := targets.get(target):
+            raise UsageError(f"{split_by} {shown(there[1])} and {shown(value)} would both become {target}")
+        targets[target] = (split_by, value)
+    return targets
 
 
 def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None) -> Layout:
@@ -94,31 +99,16 @@ def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None
     return TOOLS[tool]
 
 
-def _convert(
-    file: Path,
-    out: Path,
-    layout: Layout,
-    benchmark: str | None,
-    columns: Mapping[str, str],
-    answer_after: str,
-    only: tuple[str, str] | None,
-) -> Imported:
-    """``only``: a field, and the value that it has in the rows that are taken."""
-    if out.suffix != ".jsonl":
-        raise UsageError(f"{out}: samples are written to a .jsonl file")
-    if out.exists():
-        raise UsageError(f"{out} exists; name another file, or delete it")
-    conversion = _Conversion(file, layout, benchmark, columns, answer_after, only)
-    write_whole(out, (sample.to_json_line() for sample in conversion.samples(layout.rows(file))))
-    return Imported(out, conversion.num_samples, len(conversion.count_of), sorted(conversion.names), conversion.notes())
-
-
 class _Conversion:
-    """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file."""
+    """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file.
+
+    ``out`` is what the user named; ``only`` is a field, and the value that it has in the rows that are taken.
+    """
 
     def __init__(
         self,
         file: Path,
+        out: Path,
         layout: Layout,
         benchmark: str | None,
         columns: Mapping[str, str],
@@ -126,6 +116,7 @@ class _Conversion:
         only: tuple[str, str] | None,
     ) -> None:
         self.file = file
+        self.out = out
         self.layout = layout
         self.columns = columns
         self.benchmark = benchmark
@@ -143,6 +134,15 @@ class _Conversion:
         self.names: set[str] = set()
         self.num_samples = 0
         self.num_other_filters = 0
+
+    def write(self, target: Path) -> Imported:
+        """The file ``target`` with the samples."""
+        if target.suffix != ".jsonl":
+            raise UsageError(f"{target}: samples are written to a .jsonl file")
+        if target.exists():
+            raise UsageError(f"{target} exists; name another file, or delete it")
+        write_whole(target, (sample.to_json_line() for sample in self.samples(self.layout.rows(self.file))))
+        return Imported(target, self.num_samples, len(self.count_of), sorted(self.names), self.notes())
 
     def samples(self, rows: Iterator[tuple[int, Fields]]) -> Iterator[Sample]:
         for number, row in rows:
@@ -176,8 +176,7 @@ class _Conversion:
             return
         self.check_step(row, at)
         name = self.benchmark or fields.get("benchmark") or self.default_benchmark
-        if name is None:
-            raise UsageError(f"{at}: the benchmark is unknown; name it with --benchmark")
+        self.check_whole(row, fields, name, at)
         completions = fields["completion"] if type(fields.get("completion")) is list else [fields.get("completion")]
         prompt = prompt_text(fields.get("prompt"))
         id = self.id(fields.get("id"), str(name), prompt, at)
@@ -193,13 +192,27 @@ class _Conversion:
                 sample["finish_reason"] = reason
             if "correct" in self.columns:
                 sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
-            elif answer is None and not self.is_code(str(name)):
-                refuse(
-                    at,
-                    "has no reference answer; name one with --column answer=FIELD, or take the tool's grade with "
-                    f"--column correct=FIELD; found the keys {_keys(row)}",
-                )
             yield {**_plain(fields.get("extra", {})), **sample}
+
+    def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
+        """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""
+        lacks = lacking(self.layout, row, fields, name, self.columns)
+        if not lacks:
+            return
+        verdict = " (or take the tool's grade: --column correct=FIELD)" if "answer" in list(lacks)[-1] else ""
+        words = f"has no {', no '.join(lacks)}{verdict}; found the keys {_keys(row)}. Type "
+        words += f"`{self.command([word for option in lacks.values() for word in option])}`"
+        if "benchmark" in lacks and len(lacks) == 1:
+            raise UsageError(f"{at}: {words}")
+        refuse(at, words)
+
+    def command(self, more: Sequence[str], out: Path | None = None) -> str:
+        """The command of the user with ``more`` options."""
+        given = ["--benchmark", self.benchmark] if self.benchmark is not None else []
+        given += [word for name, field in self.columns.items() for word in ("--column", f"{name}={field}")]
+        given += ["--answer-after", self.answer_after] if self.answer_after else []
+        given += ["--split-by", self.only[0]] if self.only is not None else []
+        return import_command(self.layout.tool, self.file, [*given, *more], out or self.out)
 
     def answer(self, given: Any, at: str) -> str | int | float | None:
         if given is not None and type(given) not in (str, int, float):
@@ -217,8 +230,7 @@ class _Conversion:
             if type(given) not in (str, int):
                 refuse(at, f"the id must be a string or an integer, found {shown(given)}")
             return str(given)
-        if prompt is None:
-            refuse(at, "has neither an id nor a prompt to tell problems apart; name one: --column id=FIELD")
+        assert prompt is not None  # `check_whole`
         return self.id_of_prompt.setdefault((benchmark, prompt), str(len(self.id_of_prompt)))
 
     def is_other_filter(self, row: Fields, fields: Fields) -> bool:
@@ -249,11 +261,8 @@ class _Conversion:
             refuse(
                 at,
                 f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; --split-by {_MODEL} writes a "
-                "file for each",
+                f"file for each: `{self.command(['--split-by', _MODEL], self.out.with_suffix(''))}`",
             )
-
-    def is_code(self, benchmark: str) -> bool:
-        return self.layout.tool == "evalplus" or benchmark.lower().startswith(("humaneval", "mbpp", "apps"))
 
     def notes(self) -> list[str]:
         notes = []

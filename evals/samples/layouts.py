@@ -288,8 +288,8 @@ TOOLS: dict[str, Layout] = {
         Layout("lighteval", (("doc", "full_prompt"),), _lighteval, _lighteval_task, parquet_rows),
         Layout("evalplus", (("task_id",), ("solution", "completion")), _evalplus),
         Layout("verl", (("input",), ("output",)), _verl),
-        Layout("parquet", (("completion", "responses"),), _table, rows=parquet_rows),
-        Layout("csv", (("completion", "responses"),), _csv, rows=csv_rows),
-        Layout("jsonl", (("completion", "responses"),), _table),
+        Layout("parquet", (), _table, rows=parquet_rows),
+        Layout("csv", (), _csv, rows=csv_rows),
+        Layout("jsonl", (), _table),
     )
 }

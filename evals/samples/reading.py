@@ -8,6 +8,7 @@ One JSON object a line, described by `Sample`. A reader skips nothing silently: 
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 from evals.benchmarks.catalogue import grader_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.samples.foreign import import_hint, refusal_by_name
 from evals.samples.places import problems_beside
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
@@ -144,12 +146,22 @@ class SamplesReader:
 
     def read(self, file: Path, *, may_be_empty: bool = False) -> None:
         """Reads a file; raises DataError with file:line, or with the file alone if it has no row."""
-        self.found[file] = names = set()
+        if why := refusal_by_name(file):
+            raise DataError(f"{file}: {why}")
+        names: set[str] = set()
+        self.found[file] = names
         for number, line, ends_in_newline in read_lines(file):
-            row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
+            try:
+                row = parse_row(line, f"{file}:{number}", may_be_torn=not ends_in_newline)
+            except DataError as error:
+                if names or file.suffix != ".json":
+                    raise
+                raise DataError(f"{error}{import_hint(file, dict.fromkeys(('eval', 'samples')))}") from None
             if row is None:
                 self.warnings.append(torn_line_warning(file, number))
                 break
+            if not names and (lack := _lack(row)):
+                refuse(f"{file}:{number}", f"{lack}{import_hint(file, row)}")
             sample = self.check(row, file, number)
             names.add(sample.benchmark)
             if self.benchmarks is None or sample.benchmark in self.benchmarks:
@@ -224,16 +236,20 @@ def _how_to_choose(first: Path, second: Path) -> str:
     if runs[0] is not None and runs[0] == runs[1]:
         folders = sorted(str(path) for path in (runs[0] / "samples").glob("*") if path.is_dir())
         return f"the run has samples of several settings or steps; name one folder of {', '.join(folders)}"
+    files = [first, second]
+    if first.parent == second.parent and not all(runs):
+        files += [file for file in sorted(first.parent.glob("*.jsonl")) if file not in files]
+    all_of_them = shlex.join(str(file) for file in files[:8])
     return (
-        "these are two sets of samples of the same problems: name one of them, or both in `quatro eval side-by-side` "
-        f"or `quatro eval compare`{', or the runs in `quatro runs compare`' if all(runs) else ''}"
+        f"these are {'two' if len(files) == 2 else len(files)} sets of samples of the same problems: name one of them, "
+        f"or compare: `quatro eval compare {shlex.join(map(str, (first, second)))}`, `quatro eval side-by-side "
+        f"{all_of_them}`{', or the runs in `quatro runs compare`' if all(runs) else ''}"
     )
 
 
 def _check_fields(row: dict[str, Any], at: str) -> None:
-    for name in REQUIRED_FIELDS:
-        if name not in row:
-            refuse(at, f"has no {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})")
+    if lack := _lack(row):
+        refuse(at, lack)
     for name in ("benchmark", "id", "completion"):
         if type(row[name]) is not str:
             refuse(at, f"{name} must be a string, found {shown(row[name])}")
@@ -249,6 +265,12 @@ def _check_fields(row: dict[str, Any], at: str) -> None:
         refuse(at, f"correct must be true or false, found {shown(row['correct'])}")
     if row.get("finish_reason") not in ("stop", "length", None):
         refuse(at, f"finish_reason must be 'stop' or 'length', found {shown(row['finish_reason'])}")
+
+
+def _lack(row: dict[str, Any]) -> str:
+    """The first column that a sample needs and ``row`` has not, in words; empty if there is none."""
+    name = next((name for name in REQUIRED_FIELDS if name not in row), None)
+    return "" if name is None else f"has no {name!r} (a sample needs {', '.join(REQUIRED_FIELDS)})"
 
 
 def _is_code(row: dict[str, Any], file: Path) -> bool:

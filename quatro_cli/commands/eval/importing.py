@@ -70,7 +70,7 @@ def import_(
       quatro eval import --from lm-eval samples_gsm8k.jsonl --answer-after '####' -o gsm8k.jsonl
       quatro eval import --from parquet out.parquet --split-by model -o imported
     """
-    from evals.samples.importing import import_parts, import_samples
+    from evals.samples.importing import import_samples
 
     mapping: dict[str, str] = {}
     for column in columns:
@@ -79,10 +79,7 @@ def import_(
             raise usage_error(f"--column {column!r}: expected NAME=FIELD, each NAME once")
         mapping[name] = field
     how: Any = {"tool": tool, "benchmark": benchmark, "columns": mapping, "answer_after": answer_after}
-    parts = (
-        [import_samples(file, out, **how)] if split_by is None else import_parts(file, out, split_by=split_by, **how)
-    )
-    for part in parts:
+    for part in import_samples(file, out, **how, split_by=split_by):
         output.info(*part.notes)
         output.info(f"{part.num_samples} samples of {part.num_problems} problems of {', '.join(part.benchmarks)}")
         output.data(str(part.path))

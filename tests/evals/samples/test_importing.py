@@ -1,35 +1,25 @@
 """Samples of other tools: what becomes of each layout, and that nothing unknown is guessed at."""
 
-import io
 import json
 import sys
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.errors import DataError, MissingError, UsageError
-from evals.samples.importing import Imported, import_parts, import_samples
+from evals.samples.importing import Imported, import_samples
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample
 
+Convert = Callable[..., tuple[Sequence[Sample], Imported]]
 LM_EVAL = "samples_gsm8k_cot_2026-01-31T10-00-00.123456.jsonl"
 
 
 def write(path: Path, *rows: object) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
-
-
-def convert(file: Path, tool: str, **options: Any) -> tuple[Sequence[Sample], Imported]:
-    out = file.parent / "out.jsonl"
-    imported = import_samples(file, out, tool=tool, **options)
-    samples = read_samples([out]).rows
-    assert imported.num_samples == len(samples)
-    assert imported.num_problems == len({(row.benchmark, row.id) for row in samples})
-    return samples, imported
 
 
 def lm_eval_row(doc_id: int, texts: Sequence[str], *, filter: str = "none", **more: Any) -> dict[str, Any]:
@@ -47,7 +37,7 @@ def lm_eval_row(doc_id: int, texts: Sequence[str], *, filter: str = "none", **mo
     }
 
 
-def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path) -> None:
+def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path, convert: Convert) -> None:
     rows, imported = convert(
         write(tmp_path / LM_EVAL, lm_eval_row(0, ["a 7", "b 7"]), lm_eval_row(1, ["c"])), "lm-eval"
     )
@@ -66,19 +56,19 @@ def test_lm_eval_keeps_every_raw_response_of_a_document(tmp_path: Path) -> None:
     assert imported.notes == []
 
 
-def test_rows_of_other_filters_hold_the_same_responses_and_are_left_out(tmp_path: Path) -> None:
+def test_rows_of_other_filters_hold_the_same_responses_and_are_left_out(tmp_path: Path, convert: Convert) -> None:
     rows = [lm_eval_row(i, ["x"], filter=name) for name in ("strict-match", "flexible-extract") for i in range(3)]
     samples, imported = convert(write(tmp_path / LM_EVAL, *rows), "lm-eval")
     assert len(samples) == 3
     assert imported.notes[0].startswith("3 rows")
 
 
-def test_lm_eval_arguments_of_older_versions_are_lists(tmp_path: Path) -> None:
+def test_lm_eval_arguments_of_older_versions_are_lists(tmp_path: Path, convert: Convert) -> None:
     row = lm_eval_row(0, ["x"], arguments=[["the prompt", {"until": []}]])
     assert convert(write(tmp_path / LM_EVAL, row), "lm-eval")[0][0].prompt == "the prompt"
 
 
-def test_the_answer_may_stand_behind_a_mark(tmp_path: Path) -> None:
+def test_the_answer_may_stand_behind_a_mark(tmp_path: Path, convert: Convert) -> None:
     row = lm_eval_row(0, ["x"], target="16 - 3 = 13 #### no\n#### 18")
     assert convert(write(tmp_path / LM_EVAL, row), "lm-eval", answer_after="####")[0][0].answer == "18"
     (tmp_path / "out.jsonl").unlink()
@@ -86,13 +76,13 @@ def test_the_answer_may_stand_behind_a_mark(tmp_path: Path) -> None:
         convert(tmp_path / LM_EVAL, "lm-eval", answer_after="@@")
 
 
-def test_a_multiple_choice_task_is_refused(tmp_path: Path) -> None:
+def test_a_multiple_choice_task_is_refused(tmp_path: Path, convert: Convert) -> None:
     row = lm_eval_row(0, [], resps=[[["-3.0", "False"]], [["-4.0", "False"]]])
     with pytest.raises(DataError, match=r"\.jsonl:1: resps .*multiple choice"):
         convert(write(tmp_path / LM_EVAL, row), "lm-eval")
 
 
-def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path: Path) -> None:
+def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path: Path, convert: Convert) -> None:
     file = write(tmp_path / "renamed.jsonl", lm_eval_row(0, ["x"]))
     with pytest.raises(UsageError, match="--benchmark"):
         convert(file, "lm-eval")
@@ -100,7 +90,7 @@ def test_a_task_that_the_file_name_does_not_say_must_be_named(tmp_path: Path) ->
     assert convert(file, "lm-eval", benchmark="gsm8k")[0][0].benchmark == "gsm8k"
 
 
-def test_evalplus_samples_are_code_without_answers(tmp_path: Path) -> None:
+def test_evalplus_samples_are_code_without_answers(tmp_path: Path, convert: Convert) -> None:
     rows = [
         {"task_id": "HumanEval/0", "solution": "def f(): pass", "_identifier": "x"},
         {"task_id": "HumanEval/0", "solution": "def f(): return 1"},
@@ -115,7 +105,7 @@ def test_evalplus_samples_are_code_without_answers(tmp_path: Path) -> None:
     assert [row.extra["code"] for row in samples] == ["solution", "solution", "completion"]
 
 
-def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path) -> None:
+def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path, convert: Convert) -> None:
     rows = [
         {"input": f"user\n{q}\nassistant\n", "output": f"{q}{i}", "gts": "7", "score": 1.0, "step": 40, "acc": i == 0}
         for i in range(2)
@@ -133,7 +123,7 @@ def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path) -> None:
     assert "2 different prompts" in imported.notes[0]
 
 
-def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path, convert: Convert) -> None:
     rows = [{"input": "a", "output": str(i), "score": float(i)} for i in range(2)]
     file = write(tmp_path / "1.jsonl", *rows)
     with pytest.raises(DataError, match=r"no reference answer.*--column correct=FIELD"):
@@ -147,13 +137,13 @@ def test_a_tools_verdict_is_taken_where_it_is_asked_for(tmp_path: Path) -> None:
         )
 
 
-def test_steps_of_a_training_run_are_not_mixed(tmp_path: Path) -> None:
+def test_steps_of_a_training_run_are_not_mixed(tmp_path: Path, convert: Convert) -> None:
     rows = [{"input": "a", "output": "x", "gts": "7", "score": 0, "step": step} for step in (1, 2)]
     with pytest.raises(DataError, match=r":2: step 2 after 1.*one file for each step"):
         convert(write(tmp_path / "all.jsonl", *rows), "verl", benchmark="b")
 
 
-def test_one_problem_has_one_answer(tmp_path: Path) -> None:
+def test_one_problem_has_one_answer(tmp_path: Path, convert: Convert) -> None:
     rows = [{"input": "a", "output": "x", "gts": gold} for gold in ("7", "8")]
     file = write(tmp_path / "1.jsonl", *rows)
     with pytest.raises(DataError, match=r"1\.jsonl:2: answer '8' contradicts '7'"):
@@ -169,11 +159,11 @@ def test_one_problem_has_one_answer(tmp_path: Path) -> None:
         ("evalplus", {"id": 1, "text": 2}, "'task_id'"),
         ("evalplus", {"task_id": "HumanEval/1", "text": 2}, "'solution' or 'completion'"),
         ("verl", {"prompt": 1, "text": 2}, "'input'"),
-        ("jsonl", {"id": 1, "text": 2}, "'completion' or 'responses'"),
+        ("jsonl", {"id": 1, "text": 2}, "no benchmark, no completion, no reference answer"),
     ],
 )
 def test_an_unknown_layout_is_refused_with_the_keys_found(
-    tmp_path: Path, tool: str, row: dict[str, Any], lacks: str
+    tmp_path: Path, convert: Convert, tool: str, row: dict[str, Any], lacks: str
 ) -> None:
     with pytest.raises(DataError, match=lacks) as caught:
         convert(write(tmp_path / "f.jsonl", row), tool)
@@ -181,7 +171,7 @@ def test_an_unknown_layout_is_refused_with_the_keys_found(
     assert "f.jsonl:1: " in str(caught.value)
 
 
-def test_fields_of_an_unknown_layout_can_be_named(tmp_path: Path) -> None:
+def test_fields_of_an_unknown_layout_can_be_named(tmp_path: Path, convert: Convert) -> None:
     rows = [
         {"q": {"n": 4, "gold": 2.5}, "text": "x", "p": "why"},
         {"q": {"n": 4, "gold": 2.5}, "text": "y", "p": "why"},
@@ -206,7 +196,7 @@ GENERATED = {
 }
 
 
-def test_verls_generated_table_needs_no_names(tmp_path: Path) -> None:
+def test_verls_generated_table_needs_no_names(tmp_path: Path, convert: Convert) -> None:
     samples, _ = convert(write(tmp_path / "f.jsonl", GENERATED), "jsonl")
     assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in samples] == [
         ("math500", "17", 0, "two", "2"),
@@ -215,7 +205,7 @@ def test_verls_generated_table_needs_no_names(tmp_path: Path) -> None:
     assert samples[0].prompt == "Think.\n\n1+1?"
 
 
-def test_parquet_gives_what_json_lines_give(tmp_path: Path) -> None:
+def test_parquet_gives_what_json_lines_give(tmp_path: Path, convert: Convert) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet
 
@@ -228,7 +218,9 @@ def test_parquet_gives_what_json_lines_give(tmp_path: Path) -> None:
         convert(tmp_path / "f.jsonl", "parquet")
 
 
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingError, match=r"pip install 'quatro\[parquet\]'"):
         convert(tmp_path / "f.parquet", "parquet")
@@ -250,131 +242,21 @@ def test_options_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == "precious"
 
 
-def test_a_file_without_rows_is_no_samples_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_file_without_rows_is_no_samples_and_leaves_nothing_behind(tmp_path: Path, convert: Convert) -> None:
     (tmp_path / "f.jsonl").write_text("\n", encoding="utf-8")
     with pytest.raises(DataError, match="no samples"):
         convert(tmp_path / "f.jsonl", "jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["f.jsonl"]
 
 
-def inspect_log(*samples: dict[str, Any]) -> dict[str, Any]:
-    return {"eval": {"task": "aime24", "model": "some/model"}, "samples": list(samples)}
-
-
-def inspect_sample(id: object, epoch: int, text: object, **more: Any) -> dict[str, Any]:
-    return {
-        "id": id,
-        "epoch": epoch,
-        "input": [{"role": "system", "content": "brief"}, {"role": "user", "content": "2+3?"}],
-        "target": ["5", "five"],
-        "output": {"choices": [{"message": {"content": text}, "stop_reason": "max_tokens"}]},
-        "scores": {"match": {"value": "C"}, "judge": {"value": 0.25}, "words": {"value": "many"}},
-        "metadata": {"level": 3, "correct": True},
-        **more,
-    }
-
-
-LOG = inspect_log(
-    inspect_sample("p", 1, "five"),
-    inspect_sample("p", 2, [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "\\boxed{5}"}]),
-    inspect_sample(2, 1, "x", error={"message": "server"}),
-)
-
-
-def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "log.json"
-    file.write_text(json.dumps(LOG), encoding="utf-8")
-    rows, imported = convert(file, "inspect")
-    assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in rows] == [
-        ("aime24", "p", 0, "five", "5"),
-        ("aime24", "p", 1, "\\boxed{5}", "5"),
-    ]
-    assert (rows[0].prompt, rows[0].finish_reason, rows[0].correct) == ("brief\n\n2+3?", "length", None)
-    assert rows[0].extra == {"level": 3, "model": "some/model", "source_scores": {"match": 1.0, "judge": 0.25}}
-    assert imported.notes == ["1 samples were left out: they ended with an error and have no answer"]
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, 93])
-def test_inspects_archives_hold_the_same(tmp_path: Path, method: int) -> None:
-    parts = {"header.json": {key: LOG[key] for key in ("eval",)}}
-    parts |= {f"samples/{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in LOG["samples"]}
-    file = tmp_path / "log.eval"
-    texts = {name: json.dumps(part).encode() for name, part in parts.items()}
-    if method == zipfile.ZIP_DEFLATED:
-        with zipfile.ZipFile(file, "w", method) as archive:
-            for name, text in texts.items():
-                archive.writestr(name, text)
-    else:
-        write_zstandard(file, texts)
-    rows, _ = convert(file, "inspect")
-    assert [(row.id, row.sample_index, row.completion) for row in rows] == [("p", 0, "five"), ("p", 1, "\\boxed{5}")]
-
-
-def write_zstandard(file: Path, texts: dict[str, bytes]) -> None:
-    """A zip archive with method 93, which zipfile cannot write: stored parts are relabelled."""
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    stored = io.BytesIO()
-    with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
-        for name, text in texts.items():
-            archive.writestr(name, pyarrow.Codec("zstd").compress(text, asbytes=True))
-        places = archive.infolist()
-        start = archive.start_dir
-    data = bytearray(stored.getvalue())
-    central = start
-    for part in places:
-        size = len(texts[part.filename]).to_bytes(4, "little")
-        for at, offset_of_method, offset_of_size in ((part.header_offset, 8, 22), (central, 10, 24)):
-            data[at + offset_of_method : at + offset_of_method + 2] = (93).to_bytes(2, "little")
-            data[at + offset_of_size : at + offset_of_size + 4] = size
-        central += 46 + len(part.filename)
-    file.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"{}", "with samples"), (b'{"samples": []}', "which task"), (b"PK", "no .eval log"), (b"", "no .eval log")],
-)
-def test_what_is_no_log_of_inspect_is_refused_by_name(tmp_path: Path, content: bytes, words: str) -> None:
-    file = tmp_path / ("log.json" if content.startswith(b"{") else "log.eval")
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=words):
-        convert(file, "inspect")
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {
-            "doc": {"query": "2+3?", "choices": ["5"], "gold_index": [0], "task_name": "lighteval|aime24|0"},
-            "model_response": {"text": ["five", "\\boxed{5}"], "input": "2+3?"},
-            "metric": {"pass@k": 1.0},
-        },
-        {"full_prompt": "2+3?", "predictions": ["five", "\\boxed{5}"], "gold": ["5"], "metrics": {"pass@k": 1.0}},
-    ],
-    ids=["0.13", "before 0.10"],
-)
-def test_lighteval_keeps_every_text_of_a_row(tmp_path: Path, row: dict[str, Any]) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from pyarrow import parquet
-
-    file = tmp_path / "details_lighteval|aime24|0_2026-01-31T10-00-00.123456.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist([row]), file)
-    rows, _ = convert(file, "lighteval")
-    assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in rows] == [
-        ("aime24", "0", 0, "five", "5"),
-        ("aime24", "0", 1, "\\boxed{5}", "5"),
-    ]
-    assert rows[0].extra == {"source_scores": {"pass@k": 1.0}}
-
-
-def test_other_columns_are_kept_and_scores_are_no_grades(tmp_path: Path) -> None:
+def test_other_columns_are_kept_and_scores_are_no_grades(tmp_path: Path, convert: Convert) -> None:
     row = {"benchmark": "b", "id": 1, "completion": "5", "answer": "5", "level": 3, "is_correct": True, "outcome": "x"}
     rows, _ = convert(write(tmp_path / "table.jsonl", row), "jsonl")
     assert rows[0].correct is None
     assert rows[0].extra == {"level": 3, "source_scores": {"is_correct": True}}
 
 
-def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path, convert: Convert) -> None:
     file = tmp_path / "table.csv"
     file.write_bytes('\ufeffid;sample_index;completion;answer;level\r\n7;0;"a; b";5;\r\n7;1;c;5;2\r\n'.encode())
     rows, _ = convert(file, "csv", benchmark="mine")
@@ -384,7 +266,7 @@ def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_samples_of_several_models_are_split_or_refused(tmp_path: Path) -> None:
+def test_samples_of_several_models_are_split_or_refused(tmp_path: Path, convert: Convert) -> None:
     rows = [
         {"benchmark": "b", "id": id, "completion": f"{model} {id}", "answer": "5", "model": model}
         for id in range(2)
@@ -393,11 +275,11 @@ def test_samples_of_several_models_are_split_or_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "table.jsonl", *rows)
     with pytest.raises(DataError, match=r":2: samples of model '../two' after those of 'org/one'; --split-by model"):
         convert(file, "jsonl")
-    parts = import_parts(file, tmp_path / "parts", tool="jsonl", split_by="model")
+    parts = import_samples(file, tmp_path / "parts", tool="jsonl", split_by="model")
     assert [part.path.name for part in parts] == ["org-one.jsonl", "two.jsonl"]
     assert [row.completion for row in read_samples([parts[1].path]).rows] == ["../two 0", "../two 1"]
     with pytest.raises(DataError, match=r":1: has no field 'size' for --split-by"):
-        import_parts(file, tmp_path / "more", tool="jsonl", split_by="size")
+        import_samples(file, tmp_path / "more", tool="jsonl", split_by="size")
     clash = write(tmp_path / "clash.jsonl", *({**rows[0], "model": name} for name in ("a/b", "a-b")))
     with pytest.raises(UsageError, match="'a/b' and 'a-b' would both become"):
-        import_parts(clash, tmp_path / "more", tool="jsonl", split_by="model")
+        import_samples(clash, tmp_path / "more", tool="jsonl", split_by="model")

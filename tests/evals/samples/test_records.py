@@ -391,7 +391,7 @@ def test_the_public_bad_inputs_behave_as_their_manifest_says():
     [
         (("a/samples/T1-p1-step000020", "a/samples/T1-p1-step000023"), "name one folder of "),
         (("a/samples/T1-p1", "b/samples/T1-p1"), "or the runs in `quatro runs compare`"),
-        (("a", "b"), "or both in `quatro eval side-by-side` or `quatro eval compare`"),
+        (("a", "b"), "name one of them, or compare: `quatro eval compare "),
     ],
 )
 def test_two_sets_of_samples_of_one_problem_lead_to_what_shows_one_or_both(tmp_path, folders, says):

@@ -1,0 +1,92 @@
+"""What to type for a file of another tool: which tool wrote it, and the `quatro eval import` that reads it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.errors import QuatroError
+from evals.samples.layouts import TOOLS, Fields, Layout, prompt_text
+
+# What columns are called elsewhere, by what they hold.
+_ELSEWHERE = {
+    "prompt": ("problem", "question", "query", "input", "instruction"),
+    "completion": ("output", "response", "generation", "generated_text", "prediction", "model_output", "text"),
+    "answer": ("gold", "target", "reference", "reference_answer", "ground_truth", "expected", "label", "solution"),
+}
+# Endings of files that hold no JSON lines, whatever is in them.
+_TOOL_OF_ENDING = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet", ".eval": "inspect"}
+# Keys by which a line of JSON is known to be another tool's.
+_KEYS = {
+    "lm-eval": {"doc", "resps"},
+    "evalplus": {"task_id", "solution"},
+    "verl": {"input", "output"},
+    "inspect": {"eval", "samples"},
+}
+
+
+def import_command(tool: str, file: Path, options: Sequence[str], out: Path) -> str:
+    """The command that imports ``file``, as a shell takes it."""
+    return shlex.join(["quatro", "eval", "import", "--from", tool, str(file), *options, "-o", str(out)])
+
+
+def is_code(tool: str, benchmark: str | None) -> bool:
+    """Whether samples need no reference answer, because there are tests."""
+    return tool == "evalplus" or (benchmark or "").lower().startswith(("humaneval", "mbpp", "apps"))
+
+
+def lacking(
+    layout: Layout, row: Fields, fields: Fields, name: str | None, given: Collection[str]
+) -> dict[str, list[str]]:
+    """What ``fields`` of a ``row`` lack to be a sample of benchmark ``name``, with the option that says where it is.
+
+    ``given`` are the columns that were named.
+    """
+    found: dict[str, list[str]] = {}
+    if name is None:
+        found["benchmark"] = ["--benchmark", "NAME"]
+    if fields.get("id") is None and prompt_text(fields.get("prompt")) is None:
+        found["id or prompt"] = _column("prompt" if _elsewhere("prompt", row) else "id", row)
+    if fields.get("completion") is None:
+        found["completion"] = _column("completion", row)
+    if fields.get("answer") is None and "correct" not in given and not is_code(layout.tool, name):
+        found["reference answer" + (" in this row" if "answer" in row else "")] = _column("answer", row)
+    return found
+
+
+def refusal_by_name(file: Path) -> str:
+    """Why a file is no samples file, by the ending of its name, and what to type; empty for other endings."""
+    tool = next((tool for ending, tool in _TOOL_OF_ENDING.items() if file.name.lower().endswith(ending)), None)
+    if tool == "parquet" and TOOLS["lighteval"].default_benchmark(file.name):
+        tool = "lighteval"
+    return f"no samples file (.jsonl); import it first: `{_whole_command(tool, file)}`" if tool is not None else ""
+
+
+def import_hint(file: Path, row: Mapping[str, Any]) -> str:
+    """What to add to the refusal of a ``row`` that is no sample; it begins with a semicolon."""
+    tool = next((tool for tool, keys in _KEYS.items() if keys <= row.keys()), "jsonl")
+    return f"; if another program wrote it: `{_whole_command(tool, file)}`"
+
+
+def _whole_command(tool: str, file: Path) -> str:
+    """The command with every option that the first row of ``file`` asks for."""
+    layout, options = TOOLS[tool], []
+    try:
+        _, row = next(layout.rows(file))
+        fields = layout.read(row, str(file))
+        name = fields.get("benchmark") or layout.default_benchmark(file.name)
+        options = [word for words in lacking(layout, row, fields, name, ()).values() for word in words]
+    except (QuatroError, StopIteration):  # the import says what is wrong
+        pass
+    stem = file.name.removesuffix(".gz").rpartition(".")[0] or file.name
+    return import_command(tool, file, options, Path(f"{stem}-samples.jsonl"))
+
+
+def _elsewhere(name: str, row: Fields) -> str | None:
+    return next((key for key in row if key.lower() in _ELSEWHERE.get(name, ())), None)
+
+
+def _column(name: str, row: Fields) -> list[str]:
+    return ["--column", f"{name}={_elsewhere(name, row) or 'FIELD'}"]

@@ -1,0 +1,91 @@
+"""Files of other programs: every command leads to the import, and the import to the command that works."""
+
+import json
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+def spreadsheet(folder, header="problem;answer;completion;score"):
+    """A table as Excel writes it: byte-order mark, semicolons, lines of Windows."""
+    rows = [header, "What is 1+1?;2;\\boxed{2};1", "What is 1+1?;2;\\boxed{3};1", "What is 2+2?;4;\\boxed{4};1"]
+    (folder / "answers.csv").write_bytes(("\ufeff" + "\r\n".join([*rows, rows[3]])).encode("utf-8"))
+
+
+def told(result):
+    """The command that a message says to type."""
+    found = re.search(r"`(quatro eval import [^`]*)`", result.stderr)
+    assert found, result.stderr
+    return shlex.split(found[1])[1:]
+
+
+@pytest.mark.parametrize("command", [["passk"], ["ucc"], ["grade", "--explain"]])
+def test_a_table_leads_to_the_whole_command_that_imports_it(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    spreadsheet(tmp_path)
+    refused = runner.invoke(app, ["eval", *command, "answers.csv"])
+    assert refused.exit_code == 4
+    typed = told(refused)
+    assert runner.invoke(app, typed).exit_code == 0
+    measured = runner.invoke(app, ["eval", "passk", typed[-1], "--k", "1", "--json"])
+    assert json.loads(measured.stdout)["rows"][0]["value"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "tool"),
+    [
+        ("log.eval", "PK", "inspect"),
+        ("log.json", json.dumps({"eval": {"task": "t"}, "samples": []}, indent=2), "inspect"),
+        ("log.json", json.dumps({"eval": {"task": "t"}, "samples": []}), "inspect"),
+        ("samples_gsm8k.jsonl", json.dumps({"doc": {}, "doc_id": 1, "resps": [["x"]], "target": "1"}), "lm-eval"),
+        ("dump.jsonl", json.dumps({"input": "q", "output": "a", "gts": "1"}), "verl"),
+        ("plain.jsonl", json.dumps({"question": "q", "response": "a", "gold": "1"}), "jsonl"),
+        ("details_x.parquet", "PAR1", "lighteval"),
+    ],
+)
+def test_what_another_program_wrote_is_known_by_its_name_or_keys(tmp_path, name, content, tool):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    refused = runner.invoke(app, ["eval", "passk", str(tmp_path / name)])
+    assert refused.exit_code == 4
+    assert told(refused)[:4] == ["eval", "import", "--from", tool]
+
+
+def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(tmp_path):
+    spreadsheet(tmp_path, header="question;gold;output;score")
+    out = tmp_path / "new" / "folder" / "x.jsonl"
+    refused = runner.invoke(app, ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv"), "-o", str(out)])
+    assert refused.exit_code == 4
+    assert "no benchmark, no id or prompt, no completion, no reference answer" in refused.stderr
+    assert not (tmp_path / "new").exists()
+    assert runner.invoke(app, told(refused)).exit_code == 0
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_a_split_that_fails_leaves_no_part_behind(tmp_path):
+    rows = [{"id": str(i), "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(2)]
+    rows.append({"id": "1", "completion": "x", "answer": "2", "model": "m1"})  # another answer: the second part fails
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = ["--from", "jsonl", "-b", "toy", "--split-by", "model", "-o", str(tmp_path / "parts")]
+    refused = runner.invoke(app, ["eval", "import", str(tmp_path / "t.jsonl"), *options])
+    assert (refused.exit_code, "contradicts" in refused.stderr) == (4, True)
+    assert not (tmp_path / "parts").exists()
+
+
+def test_samples_of_several_models_lead_to_a_split_and_its_folder_to_comparing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": "1", "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(3)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    mixed = runner.invoke(app, ["eval", "import", "t.jsonl", "--from", "jsonl", "-b", "toy", "-o", "t-out.jsonl"])
+    assert mixed.exit_code == 4
+    assert runner.invoke(app, told(mixed)).exit_code == 0
+    refused = runner.invoke(app, ["eval", "passk", "t-out"])
+    assert refused.exit_code == 4
+    assert "3 sets of samples" in refused.stderr
+    assert "`quatro eval compare t-out/m0.jsonl t-out/m1.jsonl`" in refused.stderr
+    assert "`quatro eval side-by-side t-out/m0.jsonl t-out/m1.jsonl t-out/m2.jsonl`" in refused.stderr
