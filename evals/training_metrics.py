@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+# What evaluations measure is named so: during training, and before it (`eval.at_start`, in the first row alone).
+EVALUATED, BASE = "eval/", "base/"
+
 
 class View(NamedTuple):
     """A metric's part of a row of the live view; ``text`` holds `{}` for its number.
@@ -344,6 +347,18 @@ TRAINING_METRICS = (
         is_share=True,
         panel=9,
         is_in_figure=True,
+    ),
+    Metric(
+        "base/pass@1",
+        "the same of the model before training (`eval.at_start`); in the row of iteration 1 alone",
+        also=(
+            "base/pass@1_se",
+            "base/pass@N",
+            "base/pass@N_se",
+            "base/distinct_correct",
+            "base/problems",
+            "base/n",
+        ),
     ),
     Metric(
         "perf/tokens_per_s",

@@ -96,6 +96,9 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
     step = position.step + 1
     method = method_at(config.method, step, num_steps=config.steps, carried=position.carried)
+    if step == 1 and position.iteration is None and not position.base:
+        with parts.stopwatch.holding("eval"):
+            position.base = evaluation.of_base()
     if position.iteration is None:  # o_i ~ pi_old(. | q), R(o_i | q)
         learnt, drawn = draw(step, parts)
         snapshot = policy.snapshot() if config.audit_rollouts else []
@@ -123,7 +126,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     with parts.stopwatch.holding("eval"):
         metrics |= evaluation.maybe(step)
     phase("reward")
-    metrics |= opinion()
+    metrics |= {**opinion(), **(position.base if step == 1 else {})}
     phase("log")
     if config.save_rollouts:
         run.write_rollouts(step, rollout_records(it.learnt, advantages.value_B))

@@ -24,6 +24,7 @@ class TrainingView:
         self._step_s: deque[float] = deque(maxlen=20)
         self._started = time.monotonic()
         self._best = (-math.inf, 0)  # Pass@1 of the best evaluation, and minus its step
+        self._base = ""  # Pass@1 before training, in words
         self._evaluated = ""  # the last evaluation and the best one, in words
 
     def recall(self, rows: Iterable[Mapping[str, float | None]]) -> None:
@@ -32,13 +33,15 @@ class TrainingView:
             self._note_evaluation(metrics)
 
     def _note_evaluation(self, metrics: Mapping[str, float | None]) -> bool:
+        if (base := metrics.get("base/pass@1")) is not None:
+            self._base = f"   base {number(base)}"
         pass_1 = metrics.get("eval/pass@1")
         if pass_1 is None:
             return False
         step = int(metrics.get("step") or 0)
         self._best = max(self._best, (pass_1, -step))
         best, at = self._best
-        self._evaluated = f"pass@1 {number(pass_1)} in step {step}   best {number(best)} in step {-at}"
+        self._evaluated = f"pass@1 {number(pass_1)} in step {step}   best {number(best)} in step {-at}{self._base}"
         return True
 
     def panel(self, metrics: Mapping[str, float | None]) -> Panel:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
+from evals.training_metrics import BASE, EVALUATED
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -64,9 +65,16 @@ def last_mean(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
+def with_base(rows: Rows) -> Rows:
+    """``rows`` behind one of step 0, with what was evaluated before training under the names of evaluations."""
+    first = rows[0] if rows else {}
+    base = {f"{EVALUATED}{name.removeprefix(BASE)}": value for name, value in first.items() if name.startswith(BASE)}
+    return [{"step": 0, **base}, *rows] if base else rows
+
+
 def series(rows: Rows, metric: str) -> tuple[list[float], list[float]]:
-    """Steps and values where the metric is a finite number."""
-    pairs = [(row["step"], row[metric]) for row in rows if "step" in row and is_finite(row.get(metric))]
+    """Steps and values where the metric is a finite number; of an evaluation also before training, at step 0."""
+    pairs = [(row["step"], row[metric]) for row in with_base(rows) if "step" in row and is_finite(row.get(metric))]
     finite = [(float(step), float(value)) for step, value in pairs]
     return [step for step, _ in finite], [value for _, value in finite]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.estimators import pass_at_ks, ucc_at_ks
-from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean
+from evals.files.metric_rows import LAST_ITERATIONS, Rows, last_mean, with_base
 from evals.intervals import SeedMean, mean_over_seeds, mean_over_seeds_and_problems
 from evals.report.model import Report, ReportRun
 from evals.report.problems import Json, problem_sets
@@ -141,6 +141,7 @@ def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
 def _curve(run: int, rows: Rows, metric: str, width: int) -> Json | None:
     """Steps and values where the metric is a finite number, means of ``width`` rows each."""
     xs, ys = [], []
+    rows = with_base(rows)
     for start in range(0, len(rows), width):
         found = [
             (float(row["step"]), float(row[metric]))

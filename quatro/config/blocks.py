@@ -262,6 +262,11 @@ class EvalConfig(Block):
     """Evaluation during training."""
 
     every: int = Field(0, ge=0, description="iterations between evaluations; 0 is never")
+    at_start: bool = Field(
+        True,
+        description="where there are evaluations, evaluate the model before training too (metrics under base/), so "
+        "that a run can say whether its best is better; no other number changes, nor what counts as the best",
+    )
     benchmark: Text | None = Field(
         None, description="the benchmark to evaluate on: a name, a file or a data set of the Hub"
     )

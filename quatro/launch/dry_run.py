@@ -250,8 +250,10 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
             "of each minibatch; the gradients are those of one process"
         )
     if config.eval.every:
+        before = "before training and " if config.eval.at_start else ""
         lines.append(
-            f"{config.eval.n} samples of each problem of {config.eval.benchmark} every {config.eval.every} iterations"
+            f"{config.eval.n} samples of each problem of {config.eval.benchmark} {before}every {config.eval.every} "
+            "iterations"
         )
     return lines
 

@@ -109,6 +109,7 @@ def save(run: RunDir, parts: Parts, position: Position) -> Path:
     state = {
         "step": position.step,
         "carried": dict(position.carried),
+        "base": dict(position.base),
         "config": run.config.model_dump(mode="json"),
         "inputs": parts.fingerprints,
         "ranks": world.size,
@@ -189,7 +190,7 @@ def _load(found: Checkpoint, parts: Parts, position: Position) -> None:
     for name, part in stateful_parts(parts, position.learner).items():
         # Checkpoints of earlier versions have nothing of the reward, which counts from 0 then.
         part.load_state(below(tensors, f"{name}/"), state["parts"].get(name, {}))
-    position.step, position.carried = state["step"], state["carried"]
+    position.step, position.carried, position.base = state["step"], state["carried"], state.get("base", {})
     if "iteration" in state["parts"]:
         is_own = world.is_first or not policy.is_sharded
         saved = below(tensors if is_own else found.tensors(), "iteration/")  # they are with rank 0's tensors

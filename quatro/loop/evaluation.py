@@ -10,6 +10,7 @@ import numpy as np
 
 from evals.benchmarks.catalogue import grader_of
 from evals.estimators import pass_at_k, ucc_at_k
+from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.draw import draw_and_grade
 from quatro.loop.parts import Parts
 from quatro.rewards import Reward, make_reward
@@ -48,19 +49,30 @@ class Evaluation:
             self.grader.close()
 
     def maybe(self, step: int) -> dict[str, float]:
-        """Metrics under eval/ if an evaluation is due after iteration ``step``, else none.
+        """Metrics under eval/ if an evaluation is due after iteration ``step``, else none. Raises as `measured`."""
+        if self.grader is None or step % self.parts.config.eval.every:
+            return {}
+        return {f"{EVALUATED}{name}": value for name, value in self.measured(self.grader).items()}
 
-        `eval/distinct_correct` is UCC@n where only identical texts count as one solution.
+    def of_base(self) -> dict[str, float]:
+        """The same under base/, of the model before training; none unless `eval.at_start`. Raises as `measured`."""
+        if self.grader is None or not self.parts.config.eval.at_start:
+            return {}
+        found = self.measured(self.grader)
+        logger.info("before training: %s", ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
+        return {f"{BASE}{name}": value for name, value in found.items()}
+
+    def measured(self, grader: Reward) -> dict[str, float]:
+        """What the policy as it is does on the benchmark.
+
+        `distinct_correct` is UCC@n where only identical texts count as one solution.
 
         Raises:
             Stopped: a stop was requested before all samples were drawn.
         """
-        config = self.parts.config
-        if self.grader is None or step % config.eval.every:
-            return {}
-        n = config.eval.n
+        config, n = self.parts.config, self.parts.config.eval.n
         seeds = [[sample_seed(config.seed, p.benchmark, p.id, j) for j in range(n)] for p in self.prompts]
-        drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, self.grader)
+        drawn = draw_and_grade(self.parts, self.prompts, seeds, self.sampling, grader)
         passed_1, passed_n, distinct = [], [], []
         for group, correct in zip(drawn.groups, drawn.scored.correct, strict=True):
             texts = Counter(rollout.text for rollout, is_right in zip(group, correct, strict=True) if is_right)
@@ -69,11 +81,11 @@ class Evaluation:
             passed_n.append(pass_at_k(n, num_correct, n))
             distinct.append(ucc_at_k(n, list(texts.values()), n))
         return {
-            **_with_error("eval/pass@1", passed_1),
-            **_with_error(f"eval/pass@{n}", passed_n),
-            "eval/distinct_correct": float(np.mean(distinct)),
-            "eval/problems": float(len(self.prompts)),
-            "eval/n": float(n),
+            **_with_error("pass@1", passed_1),
+            **_with_error(f"pass@{n}", passed_n),
+            "distinct_correct": float(np.mean(distinct)),
+            "problems": float(len(self.prompts)),
+            "n": float(n),
         }
 
 

@@ -11,12 +11,16 @@ from quatro.loop.learn import Learner
 
 @dataclass
 class Position:
-    """``step`` iterations are finished. The method gets ``carried`` in the next one."""
+    """``step`` iterations are finished. The method gets ``carried`` in the next one.
+
+    ``base`` is what was measured of the model before training.
+    """
 
     learner: Learner
     step: int = 0
     carried: Mapping[str, float] = field(default_factory=dict)
     iteration: Iteration | None = None
+    base: Mapping[str, float] = field(default_factory=dict)
 
     def finish(self, carried: Mapping[str, float]) -> None:
         """The iteration under way is finished."""

@@ -246,6 +246,32 @@ def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_
     assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
 
 
+def test_the_model_before_training_is_evaluated_once_and_changes_no_other_number(
+    tmp_path, settings, run_training, rows_of, essence
+):
+    """A stop right behind it does not repeat it; the test above of any moment cuts it too."""
+    from quatro.loop.evaluation import Evaluation
+
+    settings, of_base, stop = [*settings, "steps=2", *EVALUATED], Evaluation.of_base, StopRequest()
+    whole = run_training(tmp_path / "whole", settings)
+    assert ["base/pass@1" in row for row in whole] == [True, False]
+    others = [{name: value for name, value in row.items() if not name.startswith("base/")} for row in whole]
+    assert essence(run_training(tmp_path / "without", [*settings, "eval.at_start=false"])) == essence(others)
+
+    def stop_behind(self: Evaluation) -> Any:
+        found = of_base(self)
+        stop.request()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "of_base", stop_behind)
+        assert run_training(tmp_path / "behind", settings, stop=stop) == []
+    with RunDir.open(tmp_path / "behind") as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Evaluation, "of_base", None)
+        train(run.config, run)
+    assert essence(rows_of(tmp_path / "behind")) == essence(whole)
+
+
 def test_the_status_follows_the_run_and_says_done_only_of_all_its_steps(tmp_path, settings):
     seen = []
     with RunDir.create(tmp_path / "run", load_config("quickstart", overrides=[*settings, "steps=3"])) as run:

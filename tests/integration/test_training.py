@@ -111,7 +111,7 @@ def test_responses_end_at_stop_strings_in_training_and_in_evaluation(tmp_path, s
 
     draw = TransformersEngine.generate
     monkeypatch.setattr(TransformersEngine, "generate", generate)
-    evaluated = [*settings, "steps=1", "eval.every=1", "eval.benchmark=countdown", "eval.n=1", "checkpoint.every=0"]
+    evaluated = [*settings, "steps=1", "eval={every: 1, benchmark: countdown, n: 1, at_start: false}"]
     (plain,) = run_training(tmp_path / "plain", evaluated)
     (stopped,) = run_training(tmp_path / "stopped", [*evaluated, "rollout.stop=['1']"])
     assert [stop for stop, _ in drawn] == [(), (), ("1",), ("1",)]

@@ -87,7 +87,7 @@ def test_failures_of_the_reward_and_evaluations_have_rows_once_there_are_some():
     assert dict(later.rows)["evaluation"] == "pass@1 0.4 in step 4   best 0.5 in step 3"
     assert dict(view.panel({**METRICS, "step": 5.0}).rows)["evaluation"].startswith("pass@1 0.4 in step 4")
     resumed = TrainingView("run", steps=10, delta=None)
-    resumed.recall([{"step": 3, "eval/pass@1": 0.5}, {"step": 4}])
+    resumed.recall([{"step": 1, "base/pass@1": 0.45}, {"step": 3, "eval/pass@1": 0.5}, {"step": 4}])
     panel = resumed.panel({**METRICS, "step": 6.0, "eval/pass@1": 0.4})
-    assert panel.line.count("eval pass@1 0.4 in step 6   best 0.5 in step 3") == 1
+    assert panel.line.count("eval pass@1 0.4 in step 6   best 0.5 in step 3   base 0.45") == 1
     assert [one.is_said for one in (panel, resumed.panel({**METRICS, "step": 7.0}))] == [True, False]

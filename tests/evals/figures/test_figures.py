@@ -43,6 +43,13 @@ def axes_by_title(figure) -> dict:
     return {axis.get_title(loc="left"): axis for axis in figure.axes if axis.get_title(loc="left")}
 
 
+def test_an_evaluation_before_training_is_the_first_point_of_its_curve():
+    rows = [{"step": 1, "reward/mean": 0.5, "base/pass@1": 0.1}, {"step": 2, "eval/pass@1": 0.2}]
+    assert series(rows, "eval/pass@1") == ([0.0, 2.0], [0.1, 0.2])
+    assert series(rows, "reward/mean") == ([1.0], [0.5])
+    assert series([{**rows[0], "base/pass@1": None}], "eval/pass@1") == ([], [])
+
+
 def test_series_leaves_out_unknown_and_non_finite_values():
     found = series(
         [

@@ -110,6 +110,13 @@ def test_long_curves_are_means_of_bins_and_say_so():
     assert any("mean of 4 steps" in note for note in made.notes)
 
 
+def test_the_curve_of_an_evaluation_begins_before_training():
+    rows = [{"step": 1, "base/pass@1": 0.1}, {"step": 2, "eval/pass@1": 0.2}]
+    made = document(Report("t", [], [replace(run(), metrics=rows)]))
+    (chart,) = (chart for chart in made.values["charts"] if chart["metric"] == "eval/pass@1")
+    assert (chart["curves"][0]["x"], chart["curves"][0]["y"]) == ([0, 2], [0.1, 0.2])
+
+
 def test_a_metric_without_a_finite_number_is_no_chart():
     assert "kl/new_old" not in [chart["metric"] for chart in values_of(run())["charts"]]
 
