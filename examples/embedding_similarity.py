@@ -1,7 +1,7 @@
-"""How alike answers are to a language model: cosines of its last hidden states, averaged over the tokens of an answer.
+"""Similarity of texts by a language model: the cosine of its last hidden states, averaged over the tokens of each text.
 
-The model is any folder or Hub id that transformers loads. Most of them give unrelated texts a cosine far above 0, so
-look at the numbers before you choose a threshold:
+The model is any folder or Hub id that transformers loads. Most models give even unrelated texts a cosine far above 0,
+so look at the numbers before you choose a threshold:
 
     export EMBEDDING_MODEL=sentence-transformers/all-MiniLM-L6-v2
     quatro eval similarity samples.jsonl --similarity examples.embedding_similarity:cosine
@@ -19,12 +19,12 @@ from transformers import AutoModel, AutoTokenizer
 MODEL = os.environ.get("EMBEDDING_MODEL", "sentence-transformers/all-MiniLM-L6-v2")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BATCH_TEXTS = 32
-MAX_TOKENS = 512  # of an answer; the rest of it is not looked at
+MAX_TOKENS = 512  # of a text; the rest is ignored
 
 
 @cache
 def loaded() -> tuple[Any, Any]:
-    """The tokenizer and the model in float32, whose rounding a matrix of similarities may have."""
+    """The tokenizer and the model, in float32: its rounding errors are small enough for a matrix of similarities."""
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer, AutoModel.from_pretrained(MODEL).float().eval().to(DEVICE)
@@ -34,7 +34,9 @@ def loaded() -> tuple[Any, Any]:
 def embed(texts: Sequence[str]) -> torch.Tensor:
     """A vector of length 1 for each text, shape (N, H)."""
     tokenizer, model = loaded()
-    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))  # texts of like length need little padding
+    order = sorted(
+        range(len(texts)), key=lambda place: len(texts[place])
+    )  # texts of similar length need little padding
     means = []
     for start in range(0, len(order), BATCH_TEXTS):
         batch = [texts[place] for place in order[start : start + BATCH_TEXTS]]
@@ -47,6 +49,6 @@ def embed(texts: Sequence[str]) -> torch.Tensor:
 
 
 def cosine(texts: Sequence[str]) -> torch.Tensor:
-    """The cosine of every two texts, negative ones as 0, shape (N, N)."""
+    """The cosine of every pair of texts, shape (N, N); negative ones become 0."""
     unit_NH = embed(texts)
     return (unit_NH @ unit_NH.T).clamp(min=0.0)

@@ -10,18 +10,18 @@ import quatro
 
 KS = [1, 2, 4, 8, 16, 32]
 
-# %% Train. Run this cell again to go on with a run that was stopped, or to get one that is done.
+# %% Train. Run this cell again to continue a run that was stopped, or to get one that is finished.
 run = quatro.fine_tune("quickstart", "runs/five-minutes", overrides={"method.delta": 0.01, "steps": 60}, resume=True)
 metrics = quatro.read_metrics(run)
 print(metrics[["step", "reward/mean", "entropy/token_mean", "kl/new_old"]].tail())
 
-# %% Sample. 32 graded answers to each of 200 held-out problems. Answers that are there are not drawn again.
+# %% Sample. 32 graded samples for each of 200 held-out problems. Samples that exist are not drawn again.
 samples = {
     label: quatro.read_samples(quatro.draw_samples(model, "countdown", n=32, grade=True))
     for label, model in {"base": "embedded:countdown", "QUATRO": str(run.path)}.items()
 }
 
-# %% Measure and plot. Pass@k comes from the number of a problem's correct answers, UCC@k from the different ones.
+# %% Measure and plot. Pass@k follows from the number of correct samples of each problem, UCC@k from how many differ.
 figure, (reward, passk, ucc) = plt.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
 for label, frame in samples.items():
     problems = [(one["completion"], one["correct"]) for _, one in frame.groupby("id")]
@@ -31,7 +31,7 @@ for label, frame in samples.items():
     passk.semilogx(KS, pass_K, "o-", base=2, label=label)
     ucc.semilogx(KS, ucc_K, "o-", base=2, label=label)
 reward.plot(metrics["step"], metrics["reward/mean"].rolling(5, center=True, min_periods=1).mean())
-for axes, x, title in ((reward, "step", "reward"), (passk, "k", "Pass@k"), (ucc, "k", "UCC@k")):
+for axes, x, title in ((reward, "iteration", "reward"), (passk, "k", "Pass@k"), (ucc, "k", "UCC@k")):
     axes.set(xlabel=x, title=title)
 passk.legend()
 figure.savefig("five-minutes.png")

@@ -4,8 +4,8 @@
     quatro train quickstart -s rollout.engine=examples.own_engine:MinP -o runs/min-p
     quatro sample embedded:countdown -b countdown -n 16 --engine examples.own_engine:MinP -o samples/min-p
 
-Min-p keeps the tokens that are at least MIN_P times as likely as the likeliest one. Responses are drawn one at a time,
-so none depends on what is drawn beside it; that is plain, and slow for a large model.
+Min-p keeps the tokens that are at least MIN_P times as likely as the most likely one. Responses are drawn one at a
+time, so that none depends on the others. That is simple, but slow for a large model.
 """
 
 # Axes: V vocabulary.
@@ -29,7 +29,7 @@ MIN_P = 0.05
 
 
 class MinP(EngineKind):
-    """What `rollout.engine` and `--engine` name: how the engine is checked and made."""
+    """The class that `rollout.engine` and `--engine` name: it checks settings and opens the engine."""
 
     shares_weights = True  # it draws from the policy's own tensors
 
@@ -41,7 +41,7 @@ class MinP(EngineKind):
 
 
 class MinPEngine(Engine):
-    """Draws from ``model``; ``computing`` is the context in which the policy computes."""
+    """Draws from ``model``; ``computing`` is the context manager in which the policy computes."""
 
     def __init__(
         self, model: Any, tokenizer: Any, computing: Callable[[], AbstractContextManager[Any]] = nullcontext

@@ -1,10 +1,10 @@
-"""A similarity of your own: the share of their numbers that two answers have in common.
+"""A similarity of your own: of all numbers in two texts, the share that is in both.
 
     quatro eval similarity examples/own_benchmark/samples.jsonl --similarity examples.own_similarity:numbers
     quatro eval ucc examples/own_benchmark/samples.jsonl --similarity examples.own_similarity:numbers --threshold 0.9
 
-So a solution with other words is the same, and one with other intermediate results is not. embedding_similarity.py
-compares answers by what a language model makes of them.
+So two solutions in different words are the same if their numbers are, and different if their intermediate results are.
+embedding_similarity.py compares the embeddings of a language model instead.
 """
 
 import re

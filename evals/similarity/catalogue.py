@@ -39,7 +39,7 @@ SIMILARITIES: Mapping[str, Similarity] = {
     "tfidf": Similarity(
         title="TF-IDF",
         function="evals.similarity.measures:tfidf",
-        meaning="cosine of TF-IDF vectors, fitted on the correct answers to the problem",
+        meaning="cosine of TF-IDF vectors, fitted on the correct samples of the problem",
         threshold=0.90,
         has_tokens=True,
         is_semidefinite=True,
@@ -47,20 +47,20 @@ SIMILARITIES: Mapping[str, Similarity] = {
     "rouge-l": Similarity(
         title="ROUGE-L",
         function="evals.similarity.measures:rouge_l",
-        meaning="ROUGE-L F1, as rouge_score has it without its stemmer",
+        meaning="ROUGE-L F1, as rouge_score computes it without stemmer",
         threshold=0.80,
     ),
     "jaccard": Similarity(
         title="Jaccard",
         function="evals.similarity.measures:jaccard",
-        meaning="shared tokens over all tokens, each counted once",
+        meaning="number of shared tokens / number of all tokens, each counted once",
         threshold=0.80,
         has_tokens=True,
     ),
     "edit": Similarity(
         title="Edit",
         function="evals.similarity.measures:edit",
-        meaning="1 - Levenshtein distance over the longer length, on characters",
+        meaning="1 - Levenshtein distance in characters / length of the longer text",
         threshold=0.80,
     ),
 }
