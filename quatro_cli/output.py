@@ -12,6 +12,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 30.0  # without a terminal, a long command says where it is this often
 LONG_WORD = 12  # letters; longer words in a table, mostly names and paths, may be folded
+_WHOLE_WORDS: Any = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
 NATURAL_WIDTH = 100_000  # tables in a pipe are as wide as they need to be
 
 StreamName = Literal["stdout", "stderr"]
@@ -130,6 +132,17 @@ class Output:
             table.add_row(*(Text(cell) for cell in row))
         drawn = self._drawn("stdout", table, width=None if on_terminal else NATURAL_WIDTH)
         self._write("stdout", title + "".join(line.rstrip() + "\n" for line in drawn.split("\n") if line.strip()))
+
+    def sections(self, sections: Sequence[tuple[str, Sequence[Sequence[object]]]]) -> None:
+        """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines."""
+        room = self.width("stdout") if self.is_terminal("stdout") else NATURAL_WIDTH
+        cells = [[[_cell(value, keep="\n") for value in row] for row in rows] for _, rows in sections]
+        first = max((len(row[0]) for rows in cells for row in rows if len(row) > 1), default=0)
+        blocks = [
+            "\n".join([visible(title), *_section_lines(rows, first, room), ""])
+            for (title, _), rows in zip(sections, cells, strict=True)
+        ]
+        self._write("stdout", "\n".join(blocks))
 
     # ---- stderr: everything else
 
@@ -281,10 +294,26 @@ def _silence(name: StreamName, stream: TextIO) -> None:
     setattr(sys, name, null)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, keep: str = "") -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value), keep=keep)
+
+
+def _section_lines(rows: Sequence[Sequence[str]], first: int, room: int) -> list[str]:
+    """``rows`` below the title of a section, whose first column is ``first`` wide; no word is broken.
+
+    A row of a single cell is a remark about the others.
+    """
+    widths = [max(len(row[at]) for row in rows if at < len(row)) for at in range(max(map(len, rows)))]
+    lines = []
+    for row in rows:
+        head = "".join(f"  {cell:{width}}" for cell, width in zip(row[:-1], [first, *widths[1:]], strict=False)) + "  "
+        for line in row[-1].split("\n"):
+            for part in textwrap.wrap(line, max(room - len(head), 20), **_WHOLE_WORDS) or [""]:
+                lines.append((head + part).rstrip())
+                head = " " * len(head)
+    return lines
 
 
 def _is_number(cell: str) -> bool:

@@ -15,18 +15,11 @@ from evals.metrics.counted import Counted, count_samples
 from evals.results.comparison import Comparison
 from evals.results.labels import labels_of
 from evals.samples.graded import Asked, agreed_grader
-from evals.training_metrics import TRAINING_METRICS
+from evals.training_metrics import EVALUATED
 from quatro.config import differing_keys
 from quatro.runs.metrics import read_metrics
-from quatro.runs.summary import RunSummary, describe_run
+from quatro.runs.summary import METRICS, RunSummary, describe_run
 from quatro.runs.tag import Tag
-
-EVALUATION = "eval/"
-METRICS = tuple(
-    metric.name
-    for metric in TRAINING_METRICS
-    if (metric.is_in_summary or metric.is_in_figure) and not metric.name.startswith(EVALUATION)
-)
 
 
 class LastIterations(NamedTuple):
@@ -122,7 +115,7 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
         for one in rows
         for row in one
         for name in row
-        if name.startswith(f"{EVALUATION}pass@") and not name.endswith("_se")
+        if name.startswith(f"{EVALUATED}pass@") and not name.endswith("_se")
     )
     last = {name: [_last(one, name) for one in rows] for name in evaluated}
     best = {name: [_best(one, name) for one in rows] for name in evaluated}

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import QuatroError, UsageError
+from evals.files.metric_rows import with_base
+from evals.training_metrics import EVALUATED, TRAINING_METRICS
 from quatro.config import Config, load_config
 from quatro.runs.checkpoint import checkpoint_steps
 from quatro.runs.directory import require_run
@@ -20,6 +22,13 @@ from quatro.runs.rollouts import num_drawn, num_failures
 from quatro.runs.status import read_environment, read_status
 
 STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
+
+# What is said of the training of a run, but for its evaluations.
+METRICS = tuple(
+    metric.name
+    for metric in TRAINING_METRICS
+    if (metric.is_in_summary or metric.is_in_figure) and not metric.name.startswith(EVALUATED)
+)
 
 
 @dataclass(frozen=True)
@@ -46,14 +55,26 @@ class RunSummary:
     num_left_out: int = 0
 
     @cached_property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """All metrics, of which a list of runs needs only the last row."""
+        return list(read_metrics(self.path))
+
+    @property
+    def evaluations(self) -> list[dict[str, float]]:
+        """`step` and the metrics below eval/ of each evaluation, from ``rows``; of step 0 before training."""
+        return [
+            {name: row[name] for name in row if name == "step" or name.startswith(EVALUATED)}
+            for row in with_base(self.rows)
+            if any(name.startswith(EVALUATED) for name in row)
+        ]
+
+    @cached_property
     def best(self) -> tuple[str, float, int] | None:
-        """Reads all metrics, of which a list of runs needs only the last row."""
+        """From ``rows``."""
         if self.config is None or not (self.config.checkpoint.best or self.config.eval.every):
             return None
         metric = self.config.checkpoint.best or "eval/pass@1"
-        found = [
-            (float(row[metric]), -int(row["step"])) for row in read_metrics(self.path) if row.get(metric) is not None
-        ]
+        found = [(float(row[metric]), -int(row["step"])) for row in self.rows if row.get(metric) is not None]
         if not found:
             return None
         value, step = max(found)
@@ -61,10 +82,10 @@ class RunSummary:
 
     @cached_property
     def reward_failures(self) -> tuple[int, int] | None:
-        """On how many of all rollouts the reward failed; None without a ``config``. Reads all metrics."""
+        """On how many of all rollouts the reward failed; None without a ``config``. From ``rows``."""
         if self.config is None:
             return None
-        found = [(num_failures(row), num_drawn(row, self.config)) for row in read_metrics(self.path)]
+        found = [(num_failures(row), num_drawn(row, self.config)) for row in self.rows]
         return sum(failed for failed, _ in found), sum(drawn for _, drawn in found)
 
     @cached_property

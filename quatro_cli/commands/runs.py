@@ -91,40 +91,37 @@ def list_(
         output.info(f"no runs below {', '.join(map(str, paths or [_RUNS]))}; begin one with `quatro train quickstart`")
 
 
-def show(run: Run, json: Json = False) -> None:
-    """Show the status, checkpoints and last metrics of a run.
+def show(
+    run: Run,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Every metric of the last iteration, and every evaluation.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show how a run stands: status, settings, last metrics, evaluations.
+
+    An evaluation during training has the standard error over its problems. Of many evaluations the first and the last
+    ones are shown, and of the metrics those in which `quatro runs compare` compares runs.
 
     \b
     Examples:
       quatro runs show runs/quickstart-quatro-0
       quatro runs show runs/quickstart-quatro-0 --json
     """
-    from evals.text import size_text
+    from quatro.runs.lineage import origin_of
     from quatro.runs.summary import describe_run
+    from quatro_cli.run_view import run_sections
 
     found = describe_run(run)
-    failures = found.reward_failures
     if json:
+        failures = found.reward_failures
         counted = None if failures is None else dict(zip(("count", "of"), failures, strict=True))
-        output.json(_document(found) | {"reward_failures": counted})
+        origin = None if found.config is None else origin_of(found.config.model)
+        began = None if origin is None else {"run": str(origin.run), "step": origin.step}
+        extra = {"reward_failures": counted, "evaluations": found.evaluations, "began_with": began}
+        output.json(_document(found) | extra)
         return
-    rows: list[tuple[str, Any]] = [
-        ("run", found.path),
-        ("status", found.status if found.reason is None else f"{found.status} ({found.reason})"),
-        ("step", found.step if found.steps is None else f"{found.step} of {found.steps}"),
-        ("model", found.config and found.config.model),
-        ("method", found.config and found.config.method.name),
-        ("seed", found.config and found.config.seed),
-        ("prompts", _prompts(found)),
-        ("started", found.started),
-        ("updated", found.updated),
-        ("size", size_text(found.size)),
-        ("checkpoints", " ".join(map(str, found.checkpoints)) or None),
-        *([(f"best {found.best[0]}", f"{found.best[1]:.4g} in step {found.best[2]}")] if found.best else []),
-        *([("reward failures", "{} of {} responses".format(*failures))] if failures and failures[0] else []),
-        *found.metrics.items(),
-    ]
-    output.table("", ["key", "value"], rows)
+    output.sections(run_sections(found, is_whole=whole))
 
 
 def compare(
@@ -339,11 +336,6 @@ def _row(run: RunSummary, metric: str) -> list[Any]:
     method = run.config.method.name if run.config else None
     age = None if run.age_s is None else time_text(run.age_s)
     return [run.path, run.status, _step(run), method, run.metrics.get(metric), age, size_text(run.size)]
-
-
-def _prompts(run: RunSummary) -> str | None:
-    left_out = f" ({run.num_left_out} left out as too long)" if run.num_left_out else ""
-    return None if run.num_prompts is None else f"{run.num_prompts}{left_out}"
 
 
 def _document(run: RunSummary) -> dict[str, Any]:

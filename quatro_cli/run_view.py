@@ -1,0 +1,167 @@
+"""What a person who looks at a run sees of it: sections of labels and values, which fit about a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quatro.runs.summary import RunSummary
+
+MOST_EVALUATIONS = 8  # shown without --all: the first and the last ones
+_COUNTS = ("eval/problems", "eval/n")
+
+Rows = list[Sequence[object]]
+
+
+def run_sections(run: RunSummary, *, is_whole: bool) -> list[tuple[str, Rows]]:
+    """Titles and rows. Some metrics and evaluations of a long run are shown only if ``is_whole``."""
+    found = [
+        (f"{run.path}", _state(run)),
+        ("training", _training(run)),
+        ("last iteration, and the mean of the last 10", _last(run, is_whole=is_whole)),
+        (_evaluation_title(run), _evaluations(run, is_whole=is_whole)),
+        ("kept", _kept(run)),
+    ]
+    return [(title, rows) for title, rows in found if rows]
+
+
+def _state(run: RunSummary) -> Rows:
+    from evals.text import size_text
+
+    failures = run.reward_failures
+    rows: Rows = [
+        ("status", run.status if run.reason is None else f"{run.status}: {run.reason}"),
+        ("iterations", run.step if run.steps is None else f"{run.step} of {run.steps}"),
+    ]
+    rows += [("started", run.started)] if run.started else []
+    rows += [("updated", run.updated), ("size", size_text(run.size))]
+    if failures and failures[0]:
+        rows.append(("reward failures", "{} of {} responses".format(*failures)))
+    return rows
+
+
+def _training(run: RunSummary) -> Rows:
+    config = run.config
+    if config is None:
+        return []
+    left_out = f" ({run.num_left_out} left out as too long)" if run.num_left_out else ""
+    number = "" if run.num_prompts is None else f"{run.num_prompts}{left_out} from "
+    batch = f"{config.prompts_per_step} prompts x {config.rollouts_per_prompt} rollouts"
+    learnt = f"{config.inner_updates} passes, learning rate {config.optimizer.lr:g}"
+    return [
+        ("model", _model_text(config.model)),
+        ("method", method_text(config.method)),
+        ("reward", ", ".join(config.reward.names)),
+        ("prompts", f"{number}{config.data.prompts}"),
+        ("an iteration", f"{batch}, {learnt}"),
+        ("seed", config.seed),
+    ]
+
+
+def _model_text(model: str) -> str:
+    from quatro.runs.lineage import origins
+
+    found, first = origins(model)
+    steps = [f"step {origin.step} of {origin.run}" for origin in found]
+    return ", which began with ".join([*steps, *([] if first is None else [first])])
+
+
+def method_text(method: Any) -> str:
+    """`quatro(delta=0.01)`: its name, its KL radius, and what is not as by default."""
+    from quatro.config.load import defaults_of
+
+    defaults = defaults_of(type(method))
+    own = {key: value for key, value in method.model_dump().items() if key != "name"}
+    shown = [f"{key}={value}" for key, value in own.items() if key == "delta" or value != defaults.get(key)]
+    return f"{method.name}({', '.join(shown)})" if shown else str(method.name)
+
+
+def _last(run: RunSummary, *, is_whole: bool) -> Rows:
+    """The metrics in which runs are compared and parts of the reward; all of them where there are none of these."""
+    from evals.files.metric_rows import last_mean
+    from quatro.runs.summary import METRICS
+
+    there = [name for name in run.metrics if name != "step"]
+    parts = [name for name in there if name.startswith("reward/parts/")]
+    known = [name for name in METRICS if name in there]
+    chosen = there if is_whole or not known else [*known[:1], *parts, *known[1:]]
+    rows: Rows = [(name, run.metrics[name], last_mean(run.rows, name)) for name in chosen]
+    if len(chosen) < len(there):
+        rows.append((f"and {len(there) - len(chosen)} more metrics with --all",))
+    return rows
+
+
+# ---- evaluation during training
+
+
+def _names(run: RunSummary) -> list[str]:
+    """The metrics of the run's evaluations, without their standard errors and counts."""
+    names = dict.fromkeys(name for row in run.evaluations for name in row if name != "step" and name not in _COUNTS)
+    return [name for name in names if not name.endswith("_se")]
+
+
+def _evaluation_title(run: RunSummary) -> str:
+    if not run.evaluations or run.config is None:
+        return "evaluation"
+    problems, n = (run.evaluations[-1].get(name) for name in _COUNTS)
+    counts = "" if None in (problems, n) else f": {problems:g} problems x {n:g} samples"
+    error = ", ± standard error" if any(f"{name}_se" in run.evaluations[-1] for name in _names(run)) else ""
+    return f"evaluation on {run.config.eval.benchmark}{counts}{error}"
+
+
+def _evaluations(run: RunSummary, *, is_whole: bool) -> Rows:
+    from evals.training_metrics import EVALUATED
+
+    names, found = _names(run), run.evaluations
+    if not found:
+        return []
+    rows: Rows = [(_step_text(row), *(_value_text(row, name) for name in names)) for row in found]
+    if len(rows) > MOST_EVALUATIONS and not is_whole:
+        left = len(rows) - MOST_EVALUATIONS
+        rows = [rows[0], (f"{left} more with --all",), *rows[left + 1 :]]
+    return [("step", *(name.removeprefix(EVALUATED) for name in names)), *rows]
+
+
+def _step_text(row: Mapping[str, Any]) -> str:
+    return f"{row['step']:g}" if row["step"] else "0 (before)"
+
+
+def _value_text(row: Mapping[str, Any], name: str) -> str | None:
+    value, error = row.get(name), row.get(f"{name}_se")
+    if value is None:
+        return None
+    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"
+
+
+def _best_text(run: RunSummary, metric: str, step: int) -> str:
+    """The best value, and how many others chance might have put in its place."""
+    from evals.files.metric_rows import with_base
+
+    values = {int(row["step"]): row for row in with_base(run.rows) if row.get(metric) is not None}
+    base, best = values.pop(0, None), values[step]
+    before = "" if base is None else f"; before training {_value_text(base, metric)}"
+    text, error = f"{_value_text(best, metric)} in step {step}{before}", best.get(f"{metric}_se") or 0.0
+    near = sum(row[metric] >= best[metric] - 2 * error for row in values.values()) - 1
+    if not error or not near:
+        return text
+    return (
+        f"{text}\n{near} of the {len(values) - 1} others are within 2 standard errors of it. The largest of several "
+        "values is too high on average."
+    )
+
+
+# ---- what lies in its folder
+
+
+def _kept(run: RunSummary) -> Rows:
+    rows: Rows = []
+    if run.checkpoints:
+        rows.append(("checkpoints", f"after step {', '.join(map(str, run.checkpoints))}"))
+    if run.best is not None:
+        metric, _, step = run.best
+        rows.append((f"best {metric}", _best_text(run, metric, step)))
+    for folder in sorted(folder for folder in run.path.glob("samples/*") if folder.is_dir()):
+        benchmarks = sorted(file.name.partition(".jsonl")[0] for file in folder.glob("*.jsonl*"))
+        rows.append(("samples", f"{folder.name}: {', '.join(benchmarks)}"))
+    return rows
