@@ -46,3 +46,10 @@ def time_text(seconds: float) -> str:
     """`3 h`: whole days, hours, minutes or seconds, the largest of which there is one."""
     unit, size = next((pair for pair in _TIMES if seconds >= pair[1]), _TIMES[-1])
     return f"{seconds // size:.0f} {unit}"
+
+
+def clock_text(seconds: float) -> str:
+    """``1:02:03``, or ``2:03`` within an hour."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -58,9 +58,10 @@ class TrainingView:
         return Panel(self._title, step, self._steps, rows, line, is_said=is_evaluated)
 
     def _rows(self, metrics: Mapping[str, float | None], step: int) -> list[tuple[str, str]]:
+        from evals.text import clock_text
         from evals.training_metrics import TRAINING_METRICS
 
-        elapsed = clock(time.monotonic() - self._started)
+        elapsed = clock_text(time.monotonic() - self._started)
         rows = {"step": f"{step}/{self._steps}   elapsed {elapsed}   left {self._left(step)}"}
         for metric in TRAINING_METRICS:
             view, value = metric.view, metrics.get(metric.name)
@@ -94,9 +95,11 @@ class TrainingView:
         return "  ".join(parts)
 
     def _left(self, step: int) -> str:
+        from evals.text import clock_text
+
         if not self._step_s:
             return "-"
-        return clock((self._steps - step) * sum(self._step_s) / len(self._step_s))
+        return clock_text((self._steps - step) * sum(self._step_s) / len(self._step_s))
 
 
 def sparkline(values: deque[float] | list[float]) -> str:
@@ -121,10 +124,3 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(value: float | None) -> str:
     """A share as percent; a dash where it is unknown."""
     return "-" if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
-
-
-def clock(seconds: float) -> str:
-    """``1:02:03``, or ``2:03`` within an hour."""
-    minutes, rest = divmod(round(max(0.0, seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

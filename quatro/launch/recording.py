@@ -12,6 +12,7 @@ from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from quatro.launch.health import Watch, startup_warnings
 from quatro.runs.directory import RunDir
+from quatro.runs.ending import ending
 from quatro.runs.followed import FollowedRun
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
@@ -57,6 +58,8 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                 else:
                     run.set_status("failed", reason=reason)
             raise
+        for line in ending(run.path):
+            _only_log(log, line)
 
 
 @contextlib.contextmanager
@@ -83,5 +86,8 @@ def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
     """A line for log.txt; the terminal shows evaluations by itself."""
     found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("eval/")]
     if found:
-        text = f"iteration {int(metrics['step'])}: {', '.join(found)}"
-        log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, text, (), None))
+        _only_log(log, f"iteration {int(metrics['step'])}: {', '.join(found)}")
+
+
+def _only_log(log: logging.Handler, text: str) -> None:
+    log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, text, (), None))

@@ -224,6 +224,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
 
     from quatro.processes.stop import StopRequest
     from quatro.runs.directory import RunDir, is_abandoned
+    from quatro.runs.ending import ending
     from quatro.runs.metrics import read_metrics
     from quatro.train import train
     from quatro_cli.training_view import TrainingView
@@ -245,7 +246,9 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
             def show(metrics: Mapping[str, float]) -> None:
                 screen.update(view.panel(metrics))
 
-            return stop, train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
+            metrics = train(config, run, observer=show, stop=stop, world=world, prepared=prepared)
+        output.info(*ending(path))  # below the panel
+        return stop, metrics
 
 
 def _follow(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tuple[StopRequest, Mapping[str, float]]:

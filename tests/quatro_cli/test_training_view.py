@@ -2,7 +2,8 @@
 
 import pytest
 
-from quatro_cli.training_view import SPARKS, TrainingView, clock, number, percent, sparkline
+from evals.text import clock_text
+from quatro_cli.training_view import SPARKS, TrainingView, number, percent, sparkline
 
 METRICS = {
     "step": 3.0,
@@ -67,7 +68,7 @@ def test_a_sparkline_spans_lowest_to_highest():
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (3725, "1:02:05"), (-1, "0:00")])
 def test_clock(seconds, shown):
-    assert clock(seconds) == shown
+    assert clock_text(seconds) == shown
 
 
 def test_numbers_are_short():

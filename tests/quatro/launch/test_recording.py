@@ -28,7 +28,7 @@ def told(run: Path) -> tuple[dict[str, Any], list[str]]:
     status = json.loads((run / "status.json").read_text(encoding="utf-8"))
     log = (run / "log.txt").read_text(encoding="utf-8")
     return {key: status[key] for key in ("status", "reason", "step", "steps")}, re.findall(
-        "^[-0-9]+ .{12} (.*)$", log, 8
+        "^[-0-9]+ .{12} (.*)$", re.sub(r"[0-9]+:[0-9]+$", "", log, flags=re.M).replace(str(run), "RUN"), 8
     )
 
 
@@ -52,6 +52,7 @@ def test_a_run_trained_in_python_tells_what_the_command_tells(
     status, log = told(tmp_path / "cli")
     assert status == {"status": "done", "reason": None, "step": 2, "steps": 2}
     assert any("iteration 2: eval/pass@1" in line for line in log)
+    assert log[-1].endswith("quatro runs show RUN")
     assert told(tmp_path / "api") == told(tmp_path / "train") == (status, log)
 
     for name, go_on in (("cli", "--resume"), ("api", None)):

@@ -79,6 +79,7 @@ def evaluated(tiny_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Evaluation, "maybe", lambda self, step: {"eval/pass@1": 0.1 if step == 1 else 0.7 - 0.1 * step, "eval/n": 1.0}
     )
+    monkeypatch.setattr(Evaluation, "of_base", lambda self: {"base/pass@1": 0.6, "base/n": 1.0})
     overrides = [word for key, value in settings.items() for word in ("-s", f"{key}={value}")]
     return ["train", "quickstart", *overrides, *(word for one in EVALUATED for word in ("-s", one))]
 
@@ -94,8 +95,13 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     assert (status["status"], status["step"]) == ("done", 5)
     assert "early stop: eval/pass@1 was best in iteration 2" in status["reason"]
     assert "early stop" in done.stderr
-    assert "eval pass@1 0.5 in step 2   best 0.5 in step 2" in done.stderr
-    assert "iteration 2: eval/pass@1 0.5" in (run / "log.txt").read_text(encoding="utf-8")
+    assert "eval pass@1 0.5 in step 2   best 0.5 in step 2   base 0.6" in done.stderr
+    log = (run / "log.txt").read_text(encoding="utf-8")
+    assert "iteration 2: eval/pass@1 0.5" in log
+    for said in (done.stderr, log):
+        assert "done       5 of 8 iterations in 0:0" in said
+        assert "best       eval/pass@1 0.5 (step 2), base 0.6: not above it\n" in said
+        assert f"quatro sample {run} --step best -b countdown\n" in said
     shown = CliRunner().invoke(app, ["runs", "show", str(run)]).stdout
     assert "best eval/pass@1" in shown
     assert "0.5 in step 2" in shown

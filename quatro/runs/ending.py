@@ -1,0 +1,85 @@
+"""What a run says of itself when it is done, in a few lines for the terminal and log.txt."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.files.metric_rows import LAST_ITERATIONS, with_base
+from evals.text import clock_text
+from quatro.config.model import EMBEDDED_MODELS
+from quatro.runs.checkpoint import complete_checkpoints
+from quatro.runs.metrics import read_metrics
+from quatro.runs.summary import RunSummary, describe_run
+
+Row = Mapping[str, Any]
+EXAMPLE = "NAME"  # of a benchmark, where none is known
+
+
+def ending(path: Path) -> list[str]:
+    """The lines about the run in ``path``; none unless it is done.
+
+    Raises:
+        DataError: metrics.jsonl is broken.
+    """
+    run = describe_run(path)
+    return [f"{heading:11}{said}" for heading, said in _lines(run)] if run.status == "done" else []
+
+
+def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
+    assert run.config is not None
+    rows = list(read_metrics(run.path))
+    seconds = math.fsum(row.get("perf/step_s") or 0.0 for row in rows)
+    of_all = "" if run.step == run.steps else f" of {run.steps}"
+    yield run.status, f"{run.step}{of_all} iterations in {clock_text(seconds)}"
+    width = min(LAST_ITERATIONS, max(1, len(rows) // 2))
+    over = f" (means of {width} iterations)" if width > 1 else ""
+    yield "reward", f"{_change(rows, 'reward/mean', width)}{over}"
+    failed, drawn = run.reward_failures or (0, 0)
+    if failed:
+        yield "failures", f"the reward failed on {failed} of {drawn} responses"
+    if run.best is not None:
+        yield "best", _best(rows, *run.best)
+    kl, ratio = _mean(rows, "kl/new_old"), _mean(rows, "kl/ratio_to_delta")
+    radius = f", {ratio:.2g} x delta" if ratio is not None else ""
+    moved = f"; KL of an iteration {kl:.3g} nats{radius}" if kl is not None else ""
+    yield "entropy", f"{_change(rows, 'entropy/token_mean', width)}{moved}"
+    flat = sum(1 for _ in itertools.takewhile(lambda row: row.get("groups/mixed_share") == 0, reversed(rows)))
+    if flat:
+        last = "the last iteration" if flat == 1 else f"the last {flat} iterations"
+        yield "no signal", f"in {last} no prompt had responses with different rewards"
+    saved = complete_checkpoints(run.path)[-1:]
+    yield "checkpoint", str(saved[0]) if saved else "none"
+    best = " --step best" if run.config.checkpoint.best else ""
+    benchmark = run.config.eval.benchmark or EMBEDDED_MODELS.get(run.config.model, EXAMPLE)
+    yield "next", f"quatro sample {run.path}{best} -b {benchmark}"
+    yield "", f"quatro plot training {run.path}"
+    yield "", f"quatro runs show {run.path}"
+
+
+def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
+    """The best value beside the base's, and whether it is above that by more than its standard error."""
+    found = {row["step"]: row for row in with_base(rows)}
+    base, error = (found.get(at, {}).get(name) for at, name in ((0, metric), (step, f"{metric}_se")))
+    sure = "" if error is None else f" ± {error:.2g}"
+    said = f"{metric} {value:.3g}{sure} (step {step})"
+    if base is None:
+        return said
+    said += f", base {base:.3g}: "
+    if value <= base:
+        return said + "not above it"
+    return said + ("above it" if error is None or value - base > error else "within the error")
+
+
+def _change(rows: Sequence[Row], metric: str, width: int) -> str:
+    first, last = (_mean(part, metric) for part in (rows[:width], rows[-width:]))
+    return " -> ".join("-" if mean is None else f"{mean:#.3g}" for mean in (first, last)[2 - min(2, len(rows)) :])
+
+
+def _mean(rows: Sequence[Row], metric: str) -> float | None:
+    """Over the rows that have it; None if there are none."""
+    known = [value for row in rows if (value := row.get(metric)) is not None]
+    return math.fsum(known) / len(known) if known else None
