@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +11,7 @@ from evals.errors import QuatroError
 from quatro.config import load_config
 from quatro.runs.checkpoint import MODEL
 from quatro.runs.directory import step_number
+from quatro.runs.summary import runs_below
 
 
 class Origin(NamedTuple):
@@ -38,3 +41,23 @@ def origins(model: str) -> tuple[list[Origin], str | None]:
         except (QuatroError, OSError):
             name = None
     return found, name
+
+
+def heirs(runs: Sequence[Path]) -> dict[Path, list[tuple[Path, int]]]:
+    """The runs beside each of ``runs``, or below `runs`, that began with a checkpoint of it, and the step of that.
+
+    Those of ``runs`` themselves do not count, nor does a run whose configuration cannot be read.
+    """
+    own = {run.resolve(): run for run in runs}
+    beside = [path.parent for folder in {run.parent for run in own} for path in sorted(folder.glob("*/config.yaml"))]
+    found: dict[Path, list[tuple[Path, int]]] = {run: [] for run in runs}
+    seen = set(own)
+    for path in [*runs_below(Path("runs")), *beside]:
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        with contextlib.suppress(QuatroError, OSError):
+            origin = origin_of(load_config(path).model)
+            if origin is not None and (run := own.get(origin.run.resolve())) is not None:
+                found[run].append((path, origin.step))
+    return found

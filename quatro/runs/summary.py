@@ -128,7 +128,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such directory; name the one that holds the runs, as in `quatro runs list DIR`")
-    return [describe_or_unreadable(path) for path in sorted(_run_paths(root))]
+    return [describe_or_unreadable(path) for path in sorted(runs_below(root))]
 
 
 def describe_run(path: Path) -> RunSummary:
@@ -172,7 +172,8 @@ def describe_run(path: Path) -> RunSummary:
     )
 
 
-def _run_paths(root: Path) -> Iterator[Path]:
+def runs_below(root: Path) -> Iterator[Path]:
+    """The folders below ``root`` that hold a run, imported ones too."""
     for folder, subfolders, files in os.walk(root):
         if "config.yaml" in files or is_imported(Path(folder)):
             subfolders.clear()

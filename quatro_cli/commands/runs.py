@@ -199,7 +199,8 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
     """Remove runs for good, after asking.
 
     A run that a process trains or samples is refused, and so is a folder that is no run, or that holds a folder which
-    no run has. Of a symbolic link in a run the link is removed, never what it leads to.
+    no run has. Of a symbolic link in a run the link is removed, never what it leads to. There is a warning if another
+    run began with a checkpoint that goes.
 
     \b
     Examples:
@@ -207,6 +208,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
       quatro runs rm runs/old-* --yes
     """
     from evals.text import size_text
+    from quatro.runs.lineage import heirs
     from quatro.runs.removing import refuse_removal, remove_run
     from quatro.runs.summary import describe_or_unreadable
 
@@ -217,6 +219,8 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
     output.table(
         "", ["run", "status", "step", "size"], [(r.path, r.status, _step(r), size_text(r.size)) for r in found]
     )
+    for path, others in heirs(paths).items():
+        output.warn(*(_lost(other, path, step) for other, step in others))
     total = size_text(sum(run.size for run in found))
     if not yes and not output.confirm(f"Remove {_counted(found, 'run')}, {total}, for good?", option="--yes"):
         output.info("nothing is removed")
@@ -243,7 +247,7 @@ def prune(
     Of a run that is `done` the newest checkpoint stays, and the best by `checkpoint.keep.best`, or by eval/pass@1 where
     that names no metric: the run can be sampled, exported and resumed with more --steps. What stays is verified before
     anything goes. Metrics, rollouts, samples and figures stay. Runs that are not done, or that a process holds, are
-    left alone.
+    left alone. There is a warning if another run began with a checkpoint that goes.
 
     \b
     Examples:
@@ -253,6 +257,8 @@ def prune(
     from evals.errors import PartialFailureError, QuatroError
     from evals.text import size_text
     from quatro.runs import removing
+    from quatro.runs.directory import step_name
+    from quatro.runs.lineage import heirs
 
     plans, left = [], Counter[str]()
     for run in _found(paths):
@@ -274,6 +280,10 @@ def prune(
     output.table("", ["run", "stays", "goes", "frees"], rows)
     for folder in [folder for plan in plans for folder in plan.sampled]:
         output.info(f"{folder} keeps its samples, but its checkpoint goes: no more can be drawn into it")
+    began = heirs([plan.run for plan in plans])
+    for plan in plans:
+        gone = {folder.name for folder in plan.removed}
+        output.warn(*(_lost(run, plan.run, step) for run, step in began[plan.run] if step_name(step) in gone))
     total = size_text(sum(plan.num_bytes for plan in plans))
     number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
     if dry_run:
@@ -308,6 +318,10 @@ def _sample_rows(found: RunsBeside, tag: str) -> list[list[object]]:
         for cells, row in zip(rows, side.rows if side is not None else [None] * len(rows), strict=True):
             cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
     return rows
+
+
+def _lost(heir: Path, run: Path, step: int) -> str:
+    return f"{heir} began with step {step} of {run}, which goes: {heir} cannot be resumed without it"
 
 
 def _counted(things: Sequence[object], name: str) -> str:

@@ -333,6 +333,19 @@ def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoin
     assert "1 with checkpoints behind symbolic links" in quatro("runs", "prune", saved, "--yes").stderr
 
 
+def test_removing_what_another_run_began_with_is_warned_of(saved: Path) -> None:
+    for step in (1, 2):
+        model = f"model={saved}/checkpoints/step-{step:06d}/model"
+        make_run(saved.with_name(f"heir{step}"), settings=(model,))
+    heir = saved.with_name("heir1")
+    lost = f"warning: {heir} began with step 1 of {saved}, which goes: {heir} cannot be resumed without it"
+    pruned = quatro("runs", "prune", saved, "--dry-run").stderr
+    assert pruned.count("cannot be resumed") == pruned.count(lost) == 1  # step 2 was the best, and stays
+    assert quatro("runs", "rm", saved, input="n\n").stderr.count("cannot be resumed") == 2
+    assert "cannot be resumed" not in quatro("runs", "rm", saved, heir, saved.with_name("heir2"), input="n\n").stderr
+    assert "cannot be resumed" not in quatro("runs", "rm", heir, "--yes").stderr
+
+
 def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved: Path) -> None:
     shutil.copytree(saved, saved.with_name("damaged"))
     metrics = saved.with_name("damaged") / "metrics.jsonl"
