@@ -98,7 +98,7 @@ def show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show how a run stands: status, settings, last metrics, evaluations.
+    """Show status, settings, last metrics, evaluations of a run.
 
     An evaluation during training has the standard error over its problems. Of many evaluations the first and the last
     ones are shown, and of the metrics those in which `quatro runs compare` compares runs.
