@@ -40,7 +40,7 @@ ROW_COLUMNS = {
     **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
 }
 
-_SIMILARITY = f"{', '.join(SIMILARITIES)}, or one's own as module:function; only where clustered"
+_SIMILARITY = f"{', '.join(SIMILARITIES)}, or your own as module:function; only if samples were clustered"
 
 
 class Document(BaseModel):
@@ -80,8 +80,8 @@ class SamplingInfo(Document):
 
     n: int | None = Field(None, description="samples per problem")
     temperature: float | None = Field(None, description="softmax temperature")
-    top_p: float | None = Field(None, description="nucleus mass, 1 for none")
-    top_k: int | None = Field(None, description="most likely tokens kept, 0 for all")
+    top_p: float | None = Field(None, description="nucleus mass; 1 keeps every token")
+    top_k: int | None = Field(None, description="how many of the most likely tokens are kept; 0 keeps every token")
     max_tokens: int | None = Field(None, description="longest response in tokens, the stop token included")
     prompt: str | None = Field(None, description="name of the prompt template")
     stop: list[str] | None = Field(None, description="strings before which responses end")
@@ -109,20 +109,23 @@ class Row(Document):
     """One number: a metric of a benchmark at one k."""
 
     metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
-    benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
-    k: int | None = Field(description="draws, null where the metric has none")
-    value: float = Field(description="in [0, 1]; ucc@k is a count in [0, k]")
-    num_problems: int = Field(description="problems averaged over, unsolved ones included")
-    n: int = Field(description="samples per problem, the smallest where they differ")
+    benchmark: str = Field(description="name, or `average`: the unweighted mean over benchmarks")
+    k: int | None = Field(description="number of draws; null if the metric has none")
+    value: float = Field(description="the number; a share in [0, 1], or a count: ucc@k is in [0, k]")
+    num_problems: int = Field(description="number of problems in the average, unsolved ones included")
+    n: int = Field(description="samples per problem; the smallest number if they differ")
     similarity: str | None = Field(None, description=_SIMILARITY)
-    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    threshold: float | None = Field(
+        None, description="two samples that are at least this similar count as the same solution"
+    )
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
     tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
     ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
-    ci_high: float | None = Field(None, description="upper end of it")
+    ci_high: float | None = Field(None, description="upper end of this interval")
     share_of_all_solutions: float | None = Field(
-        None, description="countdown, exact: mean share of a problem's distinct solutions that the samples found"
+        None,
+        description="countdown with exact: mean share of a problem's distinct solutions that occur in its samples",
     )
 
 
@@ -131,11 +134,13 @@ class ProblemEntry(Document):
 
     benchmark: str = Field(description="its benchmark")
     id: str = Field(description="the problem, as in the samples")
-    n: int = Field(description="samples")
-    correct: int = Field(description="correct samples")
+    n: int = Field(description="number of samples")
+    correct: int = Field(description="number of correct samples")
     clusters: list[int] | None = Field(None, description="sizes of the clusters of correct samples, descending")
     similarity: str | None = Field(None, description=_SIMILARITY)
-    threshold: float | None = Field(None, description="similarity from which two responses are near-duplicates")
+    threshold: float | None = Field(
+        None, description="two samples that are at least this similar count as the same solution"
+    )
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
 
@@ -145,10 +150,12 @@ class Result(FileDocument):
 
     schema_version: Literal[1] = Field(1, alias="schema", description="version of the format: 1")
     metric: str = Field(description="the main metric, such as pass@k; each row names its own")
-    label: str | None = Field(None, description="name of the result in tables; null: the file's stem")
-    model: str | None = Field(None, description="what the samples were drawn from; null: unknown")
+    label: str | None = Field(
+        None, description="name of the result in tables; null: the file's name without its extension"
+    )
+    model: str | None = Field(None, description="the model that the samples were drawn from; null: unknown")
     method: str | None = Field(
-        None, description="what trained it, such as `quatro delta=0.01`; null: unknown, or nothing"
+        None, description="the method that trained it, such as `quatro delta=0.01`; null: unknown or none"
     )
     seed: int | None = Field(None, description="seed of the samples")
     sampling: SamplingInfo = SamplingInfo()
