@@ -311,8 +311,11 @@ class EarlyStopConfig(Block):
     patience: int = Field(
         0,
         ge=0,
-        description="the run ends when the metric has been measured this many times without a new best value; 0 is "
-        "never",
+        description="the run ends when the metric has been measured this many times in a row without an improvement "
+        "over the largest value before; 0 is never. What is measured before training does not count",
+    )
+    min_delta: float = Field(
+        0.0, ge=0, description="what exceeds the largest value by this much or less is no improvement"
     )
 
 

@@ -183,6 +183,13 @@ class Config(Block):
         return self.data.prompt_template.stop if self.rollout.stop is None else self.rollout.stop
 
     @property
+    def watched(self) -> dict[str, str]:
+        """The metrics that choose the best checkpoint and that end the run early, by the keys that name them."""
+        stops_by = self.early_stop.metric if self.early_stop.patience else None
+        found = {"checkpoint.keep.best": self.checkpoint.best, "early_stop.metric": stops_by}
+        return {key: metric for key, metric in found.items() if metric is not None}
+
+    @property
     def optimizer_steps(self) -> int:
         """Optimiser steps of the whole run, at most."""
         return self.steps * (self.prompts_per_step // self.minibatch_prompts) * self.most_inner_updates
@@ -318,11 +325,8 @@ def _check_recorded(config: Config) -> Problems:
 def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
-    for key, metric in (
-        ("checkpoint.keep.best", config.checkpoint.best),
-        ("early_stop.metric", config.early_stop.metric if config.early_stop.patience else None),
-    ):
-        if metric is not None and metric.startswith("eval/") and not config.eval.every:
+    for key, metric in config.watched.items():
+        if metric.startswith("eval/") and not config.eval.every:
             yield key, f"found {metric}, and nothing is evaluated: set eval.every and eval.benchmark"
     if config.audit_rollouts and not config.audit.prompts:
         yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"

@@ -177,9 +177,8 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
             ),
         )
     is_evaluated = any(name.startswith("eval/") for name in metrics)
-    stops_by = config.early_stop.metric if config.early_stop.patience else None
-    for key, name in (("checkpoint.keep.best", config.checkpoint.best), ("early_stop.metric", stops_by)):
-        if name is not None and name not in metrics and (is_evaluated or not name.startswith("eval/")):
+    for key, name in config.watched.items():
+        if name not in metrics and (is_evaluated or not name.startswith("eval/")):
             hint = closest(name, metrics) or "; metrics.jsonl has the names"
             yield key, f"{key} is {name}, and there is no such metric{hint}"
     failures, drawn = num_failures(metrics), num_drawn(metrics, config)

@@ -137,10 +137,8 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
 def _check_watched(config: Config) -> None:
     """Raises UsageError if an evaluation will never measure what chooses the best checkpoint or ends the run."""
     measured = ("eval/pass@1", f"eval/pass@{config.eval.n}", "eval/distinct_correct")
-    stops_by = config.early_stop.metric if config.early_stop.patience else None
-    for key, metric in (("checkpoint.keep.best", config.checkpoint.best), ("early_stop.metric", stops_by)):
-        is_meant = metric is not None and (metric.startswith("eval/") or f"eval/{metric}" in measured)
-        if is_meant and metric not in measured:
+    for key, metric in config.watched.items():
+        if metric not in measured and (metric.startswith("eval/") or f"eval/{metric}" in measured):
             raise UsageError(
                 f"{key}: found {metric}; with eval.n {config.eval.n} evaluations measure "
                 f"{', '.join(dict.fromkeys(measured))}"

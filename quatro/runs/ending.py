@@ -12,7 +12,6 @@ from evals.files.metric_rows import LAST_ITERATIONS, with_base
 from evals.text import clock_text
 from quatro.config.model import EMBEDDED_MODELS
 from quatro.runs.checkpoint import complete_checkpoints
-from quatro.runs.metrics import read_metrics
 from quatro.runs.summary import RunSummary, describe_run
 
 Row = Mapping[str, Any]
@@ -31,7 +30,7 @@ def ending(path: Path) -> list[str]:
 
 def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     assert run.config is not None
-    rows = list(read_metrics(run.path))
+    rows = run.rows
     seconds = math.fsum(row.get("perf/step_s") or 0.0 for row in rows)
     of_all = "" if run.step == run.steps else f" of {run.steps}"
     yield run.status, f"{run.step}{of_all} iterations in {clock_text(seconds)}"

@@ -39,6 +39,24 @@ def test_patience_counts_measurements_without_a_new_best():
     assert bests(watching(), {}, {"step": 1.0, "eval/pass@1": 0.5}) == {}
 
 
+def test_an_improvement_is_larger_than_min_delta_and_the_best_is_the_largest():
+    """Small steps that add up to more than it are an improvement too; a resume may change it."""
+    config = watching("early_stop={patience: 2, min_delta: 0.1}", "checkpoint.keep.best=eval/pass@1")
+    carried: dict[str, float] = {}
+    ends = []
+    for step, value in enumerate((0.3, 0.38, 0.45, 0.5, 0.55), 1):
+        carried = bests(config, carried, {"step": float(step), "eval/pass@1": value})
+        ends.append(ends_early(config, carried))
+        assert is_best(config, carried, step)
+    assert ends[:4] == [None] * 4
+    assert str(ends[4]).endswith("best in iteration 5 (0.55), and 2 times in a row it was not more than 0.1 above 0.45")
+    finer = watching("early_stop={patience: 2, min_delta: 0.01}")
+    assert ends_early(finer, bests(finer, carried, {"step": 6.0, "eval/pass@1": 0.6})) is None
+    earlier = {name: value for name, value in carried.items() if not name.startswith("bar/")}  # of an earlier version
+    assert "above 0.55" in str(ends_early(config, earlier))
+    assert bests(config, earlier, {"step": 6.0, "eval/pass@1": 0.6})["no_better/eval/pass@1"] == 3
+
+
 def test_what_is_remembered_has_one_order_whatever_names_hash_to():
     names = [f"eval/pass@{k}" for k in range(1, 9)]
     for best in names:
@@ -122,9 +140,8 @@ def test_the_best_checkpoint_stays_and_the_run_ends_early(evaluated: list[str], 
     assert "not better 3 times since; -s early_stop.patience=0 goes on to iteration" in again.stderr
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
-    config = (run / "config.yaml").read_text(encoding="utf-8").replace("patience: 3", "patience: 4")
-    (run / "config.yaml").write_text(config, encoding="utf-8")
-    assert CliRunner().invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    further = ["-s", "early_stop.patience=4", "-s", "early_stop.min_delta=0.01"]
+    assert CliRunner().invoke(app, ["train", str(run), "--resume", *further]).exit_code == 0
     assert len((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()) == 6
 
 
