@@ -22,7 +22,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -38,6 +38,8 @@ Grader = Literal["math", "countdown", "code"]
 GRADERS: tuple[Grader, ...] = get_args(Grader)
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
+# The column of samples that records the `Kind` of a user's own benchmark.
+JUDGED_AS = "judged_as"
 _Text = Annotated[str, Field(min_length=1)]
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 # Endings of files that are no problems' and no data set's.
@@ -55,6 +57,21 @@ _OTHER_FILES = (
     ".yaml",
     ".py",
 )
+
+
+class Kind(NamedTuple):
+    """How answers to a benchmark are judged, and `Benchmark.has_short_answers`."""
+
+    grader: Grader
+    has_short_answers: bool
+
+    @classmethod
+    def recorded_in(cls, row: Mapping[str, Any]) -> Kind | None:
+        """The kind that `JUDGED_AS` of a sample says; None where it says none."""
+        said = row.get(JUDGED_AS)
+        if not isinstance(said, dict) or said.get("grader") not in GRADERS:
+            return None
+        return cls(said["grader"], said.get("has_short_answers") is True)
 
 
 class _Entry(BaseModel):
@@ -203,10 +220,16 @@ def grader_of(benchmark: str) -> Grader:
     return "code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math"
 
 
-def has_short_answers(benchmark: str) -> bool:
-    """Whether different texts are different solutions by default: the registry's word, and countdown's variants."""
+def kind_of(benchmark: str) -> Kind:
+    """The registry's word; else by `grader_of`, and answers are short where they are countdown's."""
+    known, grader = registry().get(benchmark), grader_of(benchmark)
+    return Kind(grader, known.has_short_answers if known is not None else grader == "countdown")
+
+
+def judged_as(benchmark: str) -> dict[str, Any]:
+    """What samples of a user's own benchmark say of its kind, so that no other folder judges them otherwise."""
     known = registry().get(benchmark)
-    return known.has_short_answers if known is not None else grader_of(benchmark) == "countdown"
+    return {} if known is None or known.defined_in is None else {JUDGED_AS: kind_of(benchmark)._asdict()}
 
 
 def user_file() -> Path | None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
-from evals.benchmarks.catalogue import grader_of
 from evals.errors import UsageError
 from evals.files.strict_json import shown
 from evals.grading.extraction import ExtractionPolicy, extract
@@ -49,7 +48,7 @@ def wrong_votes(problem: Problem, graded: GradedProblem, *, extraction: Extracti
     Raises:
         UsageError: the benchmark's answers are not mathematical, so that no two samples vote for the same one.
     """
-    grader = grader_of(problem.benchmark)
+    grader = graded.kind.grader
     if grader != "math":
         raise UsageError(
             f"maj@k counts equal final answers, which {problem.benchmark} does not have (grader {shown(grader)}); "

@@ -72,8 +72,8 @@ def compare_ucc(
     """
     a, b = Counted.of(a), Counted.of(b)
     settings_of = {
-        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys(problem.benchmark for problem in (*a.problems, *b.problems))
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)
+        for name, kind in {**b.kinds, **a.kinds}.items()
     }
     check_comparable(a.problems, b.problems, names=names)
     ks = resolve_ks(a.problems, ks)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from evals.benchmarks.catalogue import grader_of
+from evals.benchmarks.catalogue import Kind, kind_of
 from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
 from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters
@@ -21,13 +21,15 @@ from evals.similarity.setting import Setting
 class Counted:
     """Problems as counts. The samples are read only when something is asked for that is not known yet.
 
-    ``files`` are those that hold the samples, ``warnings`` are about them, and ``grader`` is who graded them.
+    ``files`` are those that hold the samples, ``warnings`` are about them, ``grader`` is who graded them, and ``kinds``
+    say of each benchmark how its answers are judged.
     """
 
     files: Sequence[Path]
     warnings: Sequence[str]
     grader: GraderInfo
     problems: list[Counts]
+    kinds: dict[str, Kind]
 
     def __init__(self, read: Callable[[], Graded], shelf: Shelf | None = None) -> None:
         self._read = read
@@ -36,15 +38,20 @@ class Counted:
         self._has_news = False
         kept = shelf.read() if shelf is not None else None
         # Kept counts of a benchmark that is graded in another way by now are those of other solutions.
-        if shelf is None or kept is None or any(one.grader != grader_of(one.benchmark) for one in kept.problems):
+        if kept is None or any(one.kind != (one.recorded or kind_of(one.benchmark)) for one in kept.problems):
             self.files, self.warnings, self.grader = self._samples.files, self._samples.warnings, self._graded.grader
             self.problems = [Counts(one.benchmark, one.id, one.n, one.correct) for one in self._problems]
+            self.kinds = {one.benchmark: one.kind for one in self._problems}
+            self._recorded = {one.benchmark: one.recorded for one in self._problems}
             self._has_news = True
         else:
+            assert shelf is not None  # where it was kept
             self.files = [shelf.reading.files[place] for place in kept.files]
             self.warnings = kept.warnings
             self.grader = kept.grader
             self.problems = [problem for one in kept.problems for problem in _problems_of(one)]
+            self.kinds = {one.benchmark: one.kind for one in kept.problems}
+            self._recorded = {one.benchmark: one.recorded for one in kept.problems}
             self._clusters.update(found for one in kept.problems for found in _clusters_of(one))
 
     @classmethod
@@ -120,7 +127,10 @@ class Counted:
             return
         places = [place for place, file in enumerate(self._shelf.reading.files) if file in self.files]
         names = list(map(str, self._shelf.reading.files))
-        problems = [_kept_problems(group, self._clusters) for group in by_benchmark(self.problems).values()]
+        problems = [
+            _kept_problems(group, self._clusters, self.kinds[name], self._recorded[name])
+            for name, group in by_benchmark(self.problems).items()
+        ]
         self._shelf.write(
             Kept(
                 key=dict(self._shelf.key),
@@ -178,13 +188,17 @@ def _clusters_of(kept: KeptProblems) -> list[tuple[tuple[str, Setting], list[Cou
 
 
 def _kept_problems(
-    problems: Sequence[Counts], clusters: Mapping[tuple[str, Setting], Sequence[Counts]]
+    problems: Sequence[Counts],
+    clusters: Mapping[tuple[str, Setting], Sequence[Counts]],
+    kind: Kind,
+    recorded: Kind | None,
 ) -> KeptProblems:
     name = problems[0].benchmark
     wrong = [list(problem.wrong) for problem in problems if problem.wrong is not None]
     return KeptProblems(
         benchmark=name,
-        grader=grader_of(name),
+        kind=kind,
+        recorded=recorded,
         id=[problem.id for problem in problems],
         n=[problem.n for problem in problems],
         correct=[problem.correct for problem in problems],

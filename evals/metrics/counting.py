@@ -10,7 +10,7 @@ from itertools import groupby
 from multiprocessing.pool import Pool
 from typing import NamedTuple
 
-from evals.benchmarks.catalogue import grader_of, has_short_answers
+from evals.benchmarks.catalogue import Kind, kind_of
 from evals.clustering import check_linkage, cluster_sizes, partitions, resolve_threshold, solutions_in
 from evals.errors import DataError, QuatroError, UsageError
 from evals.estimators import vendi_score
@@ -85,16 +85,19 @@ def clustering_settings(
     thresholds: Sequence[float] | None,
     linkage: str,
     tokens: str | None,
+    kind: Kind | None = None,
 ) -> list[Setting]:
     """Every combination that was asked for, with the defaults of ``benchmark``; raises UsageError as `cluster` does.
 
-    ``similarities`` None means tfidf, but exact where answers are short, as in the embedded benchmarks; ``thresholds``
-    None means each similarity's default; ``tokens`` None means math, but code for benchmarks of programs.
+    ``kind`` None means the registry's. ``similarities`` None means tfidf, but exact where answers are short, as in the
+    embedded benchmarks; ``thresholds`` None means each similarity's default; ``tokens`` None means math, but code for
+    benchmarks of programs.
     """
     check_linkage(linkage)
-    tokens = tokens_for(benchmark, tokens)
+    kind = kind or kind_of(benchmark)
+    tokens = tokens_for(kind, tokens)
     settings: list[Setting] = []
-    for similarity in similarities or (["exact"] if has_short_answers(benchmark) else [DEFAULT]):
+    for similarity in similarities or (["exact"] if kind.has_short_answers else [DEFAULT]):
         if similarity == "exact" and thresholds and not similarities:
             raise UsageError(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "
@@ -106,18 +109,18 @@ def clustering_settings(
     return list(dict.fromkeys(settings))
 
 
-def tokens_for(benchmark: str, tokens: str | None) -> str:
-    """The tokens asked for, or the default of ``benchmark``; raises UsageError for unknown ones."""
+def tokens_for(kind: Kind, tokens: str | None) -> str:
+    """The tokens asked for, or the default of benchmarks of this ``kind``; raises UsageError for unknown ones."""
     if tokens is not None:
         check_tokens(tokens)
         return tokens
-    return "code" if grader_of(benchmark) == "code" else "math"
+    return "code" if kind.grader == "code" else "math"
 
 
 def solutions(problem: GradedProblem, tokens: str) -> Distinct:
     """The distinct solutions among the correct completions of a problem; see `solutions_in` on ``tokens``."""
     texts = problem.completions
-    if grader_of(problem.benchmark) == "countdown":  # white space around a chain is not another solution
+    if problem.kind.grader == "countdown":  # white space around a chain is not another solution
         texts = [text.strip() for text in texts]
     return solutions_in(texts, tokens=tokens, prompt=problem.prompt, entry_point=problem.entry_point)
 
@@ -184,7 +187,7 @@ def _cluster_counts(
     vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
     for setting, partition in backend.partitions(unique, settings).items():
         sizes = cluster_sizes(partition.labels)
-        is_share_known = setting.similarity == "exact" and grader_of(problem.benchmark) == "countdown"
+        is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
         found_share = _found_share(problem, len(sizes)) if is_share_known else None
         counts[setting] = Counts(
             problem.benchmark,

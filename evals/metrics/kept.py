@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveInt
 
+from evals.benchmarks.catalogue import Kind
 from evals.files.whole import write_bytes
 from evals.results.document import Document, GraderInfo
 from evals.samples.graded import Reading
@@ -51,10 +52,14 @@ class KeptClusters(Document, extra="forbid"):
 
 
 class KeptProblems(Document, extra="forbid"):
-    """The problems of one benchmark, a list entry each; ``wrong`` are votes for wrong answers."""
+    """The problems of one benchmark, a list entry each; ``wrong`` are votes for wrong answers.
+
+    ``recorded`` is the kind that the samples say, None where they say none and ``kind`` is the registry's.
+    """
 
     benchmark: str
-    grader: str | None
+    kind: Kind
+    recorded: Kind | None
     id: list[str]
     n: list[PositiveInt]
     correct: list[NonNegativeInt]

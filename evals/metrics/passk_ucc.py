@@ -102,8 +102,8 @@ def ucc_result(
     """
     counted = Counted.of(samples)
     settings_of = {
-        name: clustering_settings(name, similarities, thresholds, linkage, tokens)
-        for name in dict.fromkeys(problem.benchmark for problem in counted.problems)
+        name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)
+        for name, kind in counted.kinds.items()
     }
     ks = resolve_ks(counted.problems, ks)
     counts = counted.with_clusters(

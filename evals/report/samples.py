@@ -77,7 +77,9 @@ def view_samples(samples: Samples, *, num_answers: int) -> list[BenchmarkView]:
     settings: dict[str, Setting] = {}
     for problem, graded in zip(samples.problems(), samples.graded(), strict=True):
         if problem.benchmark not in settings:
-            settings[problem.benchmark] = clustering_settings(problem.benchmark, None, None, "components", None)[0]
+            settings[problem.benchmark] = clustering_settings(
+                problem.benchmark, None, None, "components", None, graded.kind
+            )[0]
         seen = _problem_view(problem, graded, settings[problem.benchmark], num_answers)
         views.setdefault(problem.benchmark, []).append(seen)
     return [BenchmarkView(name, settings[name], problems) for name, problems in views.items()]

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks.catalogue import GRADERS, grader_of
-from evals.errors import DataError, UsageError
+from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, kind_of, registry
+from evals.benchmarks.loading import local_problems
+from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, grade_many
 from evals.grading.compare import Policy
@@ -80,7 +81,9 @@ def grade_rows(
     """
     if grader is not None and grader not in GRADERS:
         raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
-    kinds = {name: grader or grader_of(name) for name in {row.benchmark for row in rows}}
+    kinds = {name: grader or kind.grader for name, kind in _kinds_of(rows).items()}
+    if grader is None:
+        _warn_of_namesakes(rows)
     grades: dict[int, Grade] = {}
     maths, code = [], []
     for index, row in enumerate(rows):
@@ -110,6 +113,51 @@ def grade_rows(
         found = grade_many(pairs, policy=policy, extraction=extraction, jobs=jobs, on_progress=on_progress)
         grades.update(zip(maths, found, strict=True))
     return [grades[index] for index in range(len(rows))]
+
+
+def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:
+    """By benchmark what its rows record, else what the registry says; raises DataError where two rows differ."""
+    first: dict[str, Sample] = {}
+    for row in rows:
+        there = first.setdefault(row.benchmark, row)
+        if there.extra.get(JUDGED_AS) != row.extra.get(JUDGED_AS):
+            raise DataError(
+                f"{shown(there.id)} and {shown(row.id)} of {row.benchmark} are judged differently ({JUDGED_AS}: "
+                f"{there.extra.get(JUDGED_AS)} and {row.extra.get(JUDGED_AS)}): they are of two benchmarks of one "
+                "name; name the files of one"
+            )
+    return {name: Kind.recorded_in(row.extra) or kind_of(name) for name, row in first.items()}
+
+
+def _warn_of_namesakes(rows: Sequence[Sample]) -> None:
+    """Logs a warning for each benchmark of a user's own, here, that is another one than that of the samples."""
+    answers: dict[str, dict[str, Sample]] = {}
+    for row in rows:
+        answers.setdefault(row.benchmark, {}).setdefault(row.id, row)
+    for name, row_of in answers.items():
+        entry = registry().get(name)
+        if entry is None or entry.defined_in is None:
+            continue
+        recorded = Kind.recorded_in(next(iter(row_of.values())).extra)
+        if recorded is not None and recorded.grader != entry.grader:
+            _log.warning(
+                "the samples of %s are graded as %s, as they say themselves; [%s] of %s, another benchmark of that "
+                "name, says %s: to grade by it add `--grader %s`",
+                *(name, recorded.grader, name, entry.defined_in, entry.grader, entry.grader),
+            )
+        try:
+            here = {problem.id: problem.answer for problem in local_problems(name)}
+        except QuatroError as error:  # grading needs none of them
+            _log.warning("%s", error)
+            continue
+        others = [row for id, row in row_of.items() if id in here and str(here[id]) != str(row.answer)]
+        if others:
+            _log.warning(
+                "%d of %d problems of %s are others than in %s, where %s has the answer %s and not %s; they are graded "
+                "by the answers in the samples",
+                *(len(others), len(row_of), name, entry.path or entry.defined_in, shown(others[0].id)),
+                *(shown(here[others[0].id]), shown(others[0].answer)),
+            )
 
 
 def _grade_countdown(row: Sample) -> Grade:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evals.benchmarks.catalogue import judged_as
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
@@ -192,7 +193,7 @@ class _Conversion:
                 sample["finish_reason"] = reason
             if "correct" in self.columns:
                 sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
-            yield {**_plain(fields.get("extra", {})), **sample}
+            yield {**_plain(fields.get("extra", {})), **judged_as(str(name)), **sample}
 
     def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
         """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""

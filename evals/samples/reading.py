@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks.catalogue import grader_of
+from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.foreign import import_hint, refusal_by_name
@@ -275,7 +275,8 @@ def _lack(row: dict[str, Any]) -> str:
 
 def _is_code(row: dict[str, Any], file: Path) -> bool:
     """Whether there are tests in place of an answer: in the row, beside its file, or in the benchmark."""
-    return "tests" in row or grader_of(row["benchmark"]) == "code" or problems_beside(file) is not None
+    kind = Kind.recorded_in(row) or kind_of(row["benchmark"])
+    return "tests" in row or kind.grader == "code" or problems_beside(file) is not None
 
 
 def _check_name(name: str, which: str, at: str) -> None:

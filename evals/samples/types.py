@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import shown
@@ -62,7 +63,8 @@ class Problem(NamedTuple):
 class GradedProblem(NamedTuple):
     """A problem with ``n`` samples. ``completions`` are those of the correct ones by ascending sample index.
 
-    ``entry_point`` is the function that a program must define, if the rows name one.
+    ``entry_point`` is the function that a program must define, and ``recorded`` how the answers are judged, if the rows
+    say so.
     """
 
     benchmark: str
@@ -72,6 +74,11 @@ class GradedProblem(NamedTuple):
     completions: list[str]
     prompt: str | None = None
     entry_point: str | None = None
+    recorded: Kind | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.recorded or kind_of(self.benchmark)
 
     @property
     def correct(self) -> int:
@@ -131,4 +138,7 @@ def _graded(problem: Problem) -> GradedProblem:
     named = first.extra.get("entry_point")
     entry_point = named if isinstance(named, str) else None
     n = len(problem.samples)
-    return GradedProblem(problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point)
+    recorded = Kind.recorded_in(first.extra)
+    return GradedProblem(
+        problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point, recorded
+    )

@@ -69,7 +69,7 @@ def clusters_of_problem(
         clusters
         for problem in samples.of_problem(id).graded()
         for clusters in clusters_of(
-            problem, clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
+            problem, clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens, problem.kind)
         )
     ]
 
@@ -96,7 +96,7 @@ def random_clusters(
     problems = samples.graded()
     num_found = 0
     for problem in random.Random(seed).sample(problems, len(problems)):
-        settings = clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens)
+        settings = clustering_settings(problem.benchmark, similarities, thresholds, linkage, tokens, problem.kind)
         several = clusters_of(problem, settings) if problem.correct > 1 else []
         if not several or any(len(one.clusters) < 2 for one in several):
             continue

@@ -61,8 +61,10 @@ def heatmap_of(
     if len(benchmarks) > 1:
         raise UsageError(f"{shown(benchmarks)} have a problem {shown(id)}; choose one with -b")
     thresholds = None if threshold is None else [threshold]
-    setting = clustering_settings(benchmarks[0], [similarity or DEFAULT], thresholds, linkage, tokens)[0]
     problem = samples.graded()[0]
+    setting = clustering_settings(
+        problem.benchmark, [similarity or DEFAULT], thresholds, linkage, tokens, problem.kind
+    )[0]
     if (problem.n if with_wrong else problem.correct) < 2:
         raise DataError(
             f"{shown(id)} of {problem.benchmark} has {problem.correct} correct of {problem.n} samples; a heatmap "

@@ -16,6 +16,7 @@ import numpy as np
 from rapidfuzz.distance import LCSseq, Levenshtein
 from rapidfuzz.process import cpdist
 
+from evals.benchmarks.catalogue import kind_of
 from evals.errors import DataError, UsageError
 from evals.estimators import Floats
 from evals.files.strict_json import shown
@@ -73,7 +74,7 @@ def similarity_result(
             warnings.append(f"{shown(benchmark)}: no problem has two correct samples, so there is no pair to compare")
             continue
         tell = (lambda at, before=done: on_progress(before + at, total)) if on_progress else None
-        rows += _rows(benchmark, compared, similarities, tokens_for(benchmark, tokens), max_pairs, seed, tell)
+        rows += _rows(benchmark, compared, similarities, tokens_for(problems[0].kind, tokens), max_pairs, seed, tell)
         done += len(problems)
     if not rows:
         raise DataError("no problem has two correct samples: nothing to compare; draw more with `quatro sample`")
@@ -82,7 +83,7 @@ def similarity_result(
 
 def check_study(similarities: Sequence[str] | None, tokens: str | None) -> Sequence[str]:
     """``similarities``, or all that come with quatro but exact; raises UsageError for a name that is not known."""
-    tokens_for("", tokens)
+    tokens_for(kind_of(""), tokens)
     names = similarities or [name for name in SIMILARITIES if name != "exact"]
     for name in names:
         check_similarity(name)

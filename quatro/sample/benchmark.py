@@ -18,8 +18,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from evals.benchmarks.catalogue import judged_as
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import shown
 from evals.files.whole import file_stem, write_bytes
@@ -91,10 +92,10 @@ def sample_benchmark(
     """
     if not prompts:
         raise DataError("no prompts to sample from")
-    graded_by = reward.environment() if reward is not None else {}
     if n < 1:
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
+    said = _said(benchmark, reward)
     claim_folder(
         folder,
         benchmark,
@@ -139,7 +140,7 @@ def sample_benchmark(
                     for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
                         prompt, indices = chunk[number]
                         writer.append(
-                            _sample(prompt, indices[one.row], one.rollout, right, graded_by) for one, right in group
+                            _sample(prompt, indices[one.row], one.rollout, right, said) for one, right in group
                         )
                     num_done += len(batch)
                     num_tokens += sum(arrival.num_tokens for arrival in batch)
@@ -163,7 +164,7 @@ def _refuse_another_problem(prompt: Prompt, text: str | None, answer: object, pa
 
 def _grade_present(path: Path, prompts: Sequence[Prompt], reward: Reward) -> int:
     """Grade the rows that have no grade, as if they had been drawn with one; returns how many there were."""
-    known, graded_by = {prompt.id: prompt for prompt in prompts}, reward.environment()
+    known, said = {prompt.id: prompt for prompt in prompts}, _said(prompts[0].benchmark, reward)
     rows = read_samples([path]).rows
     open_rows = [row for row in rows if row.correct is None and row.id in known]
     if not open_rows:
@@ -175,7 +176,7 @@ def _grade_present(path: Path, prompts: Sequence[Prompt], reward: Reward) -> int
     batch = [Arrival(number, 0, rollout, 0) for number, rollout in enumerate(rollouts)]
     verdicts = _verdicts(reward, [known[row.id] for row in open_rows], batch)
     graded = {
-        (row.id, row.sample_index): _sample(known[row.id], row.sample_index, one.rollout, right, graded_by)
+        (row.id, row.sample_index): _sample(known[row.id], row.sample_index, one.rollout, right, said)
         for row, one, right in zip(open_rows, batch, verdicts, strict=True)
     }
     write_bytes(path, (graded.get((row.id, row.sample_index), row).to_json_line() for row in rows))
@@ -208,9 +209,12 @@ def _verdicts(reward: Reward | None, prompts: Sequence[Prompt], batch: Sequence[
     return [verdict for (verdict,) in scored.correct]
 
 
-def _sample(
-    prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None, graded_by: Mapping[str, str]
-) -> Sample:
+def _said(benchmark: str, reward: Reward | None) -> dict[str, Any]:
+    """What every row says: how the answers of one's own benchmark are judged, and where programs were run."""
+    return {**judged_as(benchmark), **(reward.environment() if reward is not None else {})}
+
+
+def _sample(prompt: Prompt, index: int, rollout: Rollout, is_correct: bool | None, said: Mapping[str, Any]) -> Sample:
     return Sample(
         benchmark=prompt.benchmark,
         id=prompt.id,
@@ -220,7 +224,7 @@ def _sample(
         prompt=prompt.text,
         finish_reason=rollout.finish_reason,
         correct=is_correct,
-        extra={**short_values(prompt.extra), **graded_by, **({THOUGHT: rollout.thought} if rollout.thought else {})},
+        extra={**short_values(prompt.extra), **said, **({THOUGHT: rollout.thought} if rollout.thought else {})},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,7 @@ from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
 
 if TYPE_CHECKING:
+    from evals.benchmarks.catalogue import Kind
     from evals.results.document import Result, Row
     from evals.similarity.setting import Setting
 
@@ -175,10 +177,11 @@ def bias(
 
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
-    _setting({""}, measures, threshold, linkage, tokens)  # before any file is read
+    _setting({"": None}, measures, threshold, linkage, tokens)  # before any file is read
     check_out(out)
     samples, about = graded_samples(files, benchmarks, label=label)
-    setting = _setting({row.benchmark for row in samples.rows}, measures, threshold, linkage, tokens)
+    kinds = {problem.benchmark: problem.kind for problem in samples.graded()}
+    setting = _setting(kinds, measures, threshold, linkage, tokens)
     with progress("clustering afresh") as tell:
         result = reclustered_result(
             samples, setting=setting, seed=seed, ks=ks, num_draws=draws, on_progress=tell, **about
@@ -189,13 +192,21 @@ def bias(
 
 
 def _setting(
-    benchmarks: set[str], measures: list[str] | None, threshold: float | None, linkage: str, tokens: str | None
+    kinds: Mapping[str, Kind | None],
+    measures: list[str] | None,
+    threshold: float | None,
+    linkage: str,
+    tokens: str | None,
 ) -> Setting:
-    """The one setting that the options mean for all of ``benchmarks``; raises UsageError where they mean several."""
+    """The one setting that the options mean for benchmarks of these ``kinds``; raises UsageError for several."""
     from evals.metrics.counting import clustering_settings
 
     thresholds = [threshold] if threshold is not None else None
-    found = {one for name in benchmarks for one in clustering_settings(name, measures, thresholds, linkage, tokens)}
+    found = {
+        one
+        for name, kind in kinds.items()
+        for one in clustering_settings(name, measures, thresholds, linkage, tokens, kind)
+    }
     if len(found) != 1:
         used = " and ".join(sorted(map(str, found)))
         raise usage_error(

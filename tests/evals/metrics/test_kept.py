@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evals.benchmarks.catalogue import Kind
 from evals.errors import DataError
 from evals.metrics import counted, counting, kept
 from evals.metrics.counted import Counted, count_samples
@@ -149,7 +150,7 @@ def test_code_graders_and_benchmarks_are_part_of_the_key(tmp_path, reads, monkey
     monkeypatch.setattr(kept, "_code", lambda: "another version")
     assert passk(path) == whole
     assert len(reads) == 3
-    monkeypatch.setattr(counted, "grader_of", lambda name: "countdown")
+    monkeypatch.setattr(counted, "kind_of", lambda name: Kind("countdown", False))
     assert passk(path) == whole
     assert len(reads) == 4
 

@@ -214,6 +214,16 @@ def test_a_reward_says_which_samples_are_correct(tmp_path):
     assert {row.extra["sandbox"] for row in rows} == {"full, version 1"}
 
 
+def test_samples_of_ones_own_benchmark_say_how_they_are_judged(tmp_path, monkeypatch):
+    name = PROMPTS[0].benchmark
+    own = f'[{name}]\nfile = "p.jsonl"\ngrader = "countdown"\n'
+    (tmp_path / "quatro-benchmarks.toml").write_text(own, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    draw(tmp_path / "own")
+    (row, *_) = read_samples([tmp_path / "own"]).rows
+    assert row.extra["judged_as"] == {"grader": "countdown", "has_short_answers": False}
+
+
 def test_progress_counts_what_is_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr("quatro.sample.benchmark.ROWS_PER_CALL", 6)
     draw(tmp_path, n=1)

@@ -1,0 +1,81 @@
+"""Samples of a benchmark of one's own are judged alike in every folder, whatever is defined there."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+DIGITS = "8 2 4 6 1 9 -> 20"
+
+
+def run(*arguments):
+    result = runner.invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def sums(tmp_path, monkeypatch):
+    """Two folders that define `sums` differently, and samples that were imported in the first."""
+    for name, grader, answer in (("here", "countdown", DIGITS), ("there", "math", "20")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.jsonl").write_text(
+            json.dumps({"id": "1", "problem": "?", "answer": answer}) + "\n", encoding="utf-8"
+        )
+        (tmp_path / name / "quatro-benchmarks.toml").write_text(
+            f'[sums]\nfile = "p.jsonl"\ngrader = "{grader}"\nhas_short_answers = {str(name == "here").lower()}\n',
+            encoding="utf-8",
+        )
+    texts = ["9 +1 =10 *2 =20", "6 +4 =10 +9 =19 +1 =20", "8 +2 =10 *4 =40"]  # two ways, and another total
+    rows = [{"id": "1", "completion": text, "answer": DIGITS} for text in texts]
+    foreign = tmp_path / "foreign.jsonl"
+    foreign.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "here")
+    run("eval", "import", "--from", "jsonl", foreign, "-b", "sums", "-o", tmp_path / "sums.jsonl")
+    return tmp_path / "sums.jsonl"
+
+
+@pytest.mark.parametrize("least_bytes", [1, 1 << 20])
+def test_the_folder_decides_neither_grades_nor_clusters(sums, monkeypatch, least_bytes):
+    monkeypatch.setattr("evals.metrics.kept.LEAST_BYTES", least_bytes)
+    at_home = json.loads(run("eval", "ucc", sums, "--json").stdout)
+    assert {row["similarity"] for row in at_home["rows"]} == {"exact"}
+    assert at_home["rows"][0]["value"] == pytest.approx(2 / 3)
+    for folder in (sums.parent / "there", sums.parent):
+        monkeypatch.chdir(folder)
+        assert json.loads(run("eval", "ucc", sums, "--json").stdout)["rows"] == at_home["rows"]
+        run("eval", "grade", sums, "-o", folder / "graded")
+        copy = folder / "graded" / "sums.jsonl"
+        assert json.loads(run("eval", "ucc", copy, "--json").stdout)["rows"] == at_home["rows"]
+
+
+def test_another_benchmark_of_that_name_is_told(sums, monkeypatch):
+    assert "sums" not in run("eval", "passk", sums).stderr.replace(str(sums), "")
+    monkeypatch.chdir(sums.parent / "there")
+    told = run("eval", "passk", sums).stderr
+    assert "are graded as countdown" in told
+    assert "`--grader math`" in told
+    assert f"1 of 1 problems of sums are others than in {sums.parent / 'there' / 'p.jsonl'}" in told
+
+
+def test_old_samples_that_record_nothing_are_judged_by_the_folder(sums, monkeypatch):
+    rows = [json.loads(line) for line in sums.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        del row["judged_as"]
+    sums.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    values = {}
+    for folder in ("here", "there"):
+        monkeypatch.chdir(sums.parent / folder)
+        values[folder] = json.loads(run("eval", "passk", sums, "--k", "1", "--json").stdout)["rows"][0]["value"]
+    assert values == {"here": pytest.approx(2 / 3), "there": 0.0}
+
+
+def test_rows_of_two_benchmarks_of_one_name_are_not_mixed(sums):
+    rows = [json.loads(line) for line in sums.read_text(encoding="utf-8").splitlines()]
+    rows[1]["judged_as"]["grader"] = "math"
+    sums.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    result = runner.invoke(app, ["eval", "passk", str(sums)])
+    assert (result.exit_code, "two benchmarks of one name" in result.stderr) == (4, True)
