@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 Status = Literal["running", "done", "failed", "interrupted"]
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+_ANEW = "begun anew: the lines above are of a run in this folder that ended before its first checkpoint"
 
 
 class _LogFile(logging.FileHandler):
@@ -65,7 +66,8 @@ class RunDir:
     def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
         """A new run with its config and environment on disk, status `running`.
 
-        A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it.
+        A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it. Its
+        log.txt stays, and the new run writes below.
 
         Raises:
             UsageError: the directory exists and holds something.
@@ -84,6 +86,9 @@ class RunDir:
             write_json(path / "environment.json", collect_environment(argv))
             run = cls(path, config, lock)
             run.set_status("running", step=0)
+            if (path / "log.txt").exists():
+                with contextlib.closing(run.log_handler()) as log:
+                    log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, _ANEW, (), None))
             # Last: a directory with a config.yaml is a run.
             write_text(path / "config.yaml", config_to_yaml(config))
         except BaseException:
@@ -318,7 +323,7 @@ def free_name(path: Path) -> Path:
 
 
 def _clear(path: Path) -> None:
-    """Remove what an abandoned run has left, its configuration first: a directory with one is a run."""
+    """Remove what an abandoned run has left but its log, its configuration first: a directory with one is a run."""
     (path / "config.yaml").unlink(missing_ok=True)
-    for rubbish in [path / "metrics.jsonl", path / "log.txt", *path.glob("rollouts/*")]:
+    for rubbish in [path / "metrics.jsonl", path / "status.json", *path.glob("rollouts/*")]:
         rubbish.unlink(missing_ok=True)

@@ -234,7 +234,7 @@ def _lead(prepared: Prepared, path: Path, world: World, *, resume: bool) -> tupl
         run = RunDir.open(path, config=config, argv=sys.argv)
     else:
         if is_abandoned(path):
-            output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew")
+            output.info(f"{path} held a run that ended before its first checkpoint; it is begun anew; log.txt is kept")
         run = RunDir.create(path, config, argv=sys.argv)
     with run:
         output.info(f"run: {path}")

@@ -46,6 +46,22 @@ def test_a_new_run_explains_itself_and_is_a_config(run: RunDir, config: Config) 
     assert {"python", "platform", "cpus", "commit", "quatro"} <= environment.keys()
 
 
+def test_a_run_that_is_begun_anew_starts_now_and_keeps_the_log_of_the_one_before(run: RunDir, config: Config) -> None:
+    run.close()
+    RunDir.create(run.path, config).close()
+    assert not (run.path / "log.txt").exists()  # nothing was logged that could be lost
+    (run.path / "log.txt").write_text("KeyError: 'm'\n", encoding="utf-8")
+    status = json.loads((run.path / "status.json").read_text(encoding="utf-8"))
+    (run.path / "status.json").write_text(json.dumps({**status, "started": "2020-01-01T00:00:00+00:00"}))
+    RunDir.create(run.path, config).close()
+    assert str(describe_run(run.path).started) > "2026"
+    first, second = (run.path / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert first == "KeyError: 'm'"
+    assert second.endswith(
+        "begun anew: the lines above are of a run in this folder that ended before its first checkpoint"
+    )
+
+
 def test_an_existing_run_is_refused_with_both_ways_out(run: RunDir, config: Config) -> None:
     run.close()
     (run.path / "checkpoints/step-000001").mkdir()
