@@ -43,6 +43,11 @@ def about_samples(files: Sequence[Path]) -> About:
     }
 
 
+def has_foreign_grades(about: About) -> bool:
+    """Whether the grades came with samples that quatro neither drew nor graded; ``about`` has their grader."""
+    return about.get("grader", GraderInfo()).version is None and "sampling" not in about
+
+
 class _SamplingFile(Document):
     model: str | None = None
     method: str | None = None

@@ -10,7 +10,9 @@ import typer
 
 from quatro_cli.commands.eval.options import Grader, Jobs, Thinking, asked_for
 from quatro_cli.options import AllowUnsafe, DryRun, Json, names, usage_error
-from quatro_cli.output import output
+from quatro_cli.output import output, visible
+
+MOST_SHOWN_CHARS = 500  # of the end of a response
 
 if TYPE_CHECKING:
     from evals.grading import Grade
@@ -146,35 +148,46 @@ def _explain(
     from evals.grading import OUTCOMES
     from evals.samples.agreement import is_disputed, stored_scores
     from evals.samples.graders import grade_rows
-    from evals.samples.reading import read_samples
+    from evals.samples.reading import read_samples, sample_files
 
     for name in outcomes or ():
         if name not in OUTCOMES:
             raise usage_error(f"--outcome {name}: expected some of {', '.join(OUTCOMES)}")
-    samples = read_samples(files)
-    if disagree and not any(True for row in samples.rows for _ in stored_scores(row)):
+    # One file at a time, as they are graded: several may hold the same problems.
+    rows_of = {file: read_samples([file]).rows for path in files for file in sample_files(path)}
+    if disagree and not any(True for rows in rows_of.values() for row in rows for _ in stored_scores(row)):
         raise usage_error("--disagree: the samples hold neither grades nor scores of another tool")
-    rows = [row for row in samples.rows if id is None or row.id == id]
-    if not rows:
+    rows_of = {file: [row for row in rows if id is None or row.id == id] for file, rows in rows_of.items()}
+    if not any(rows_of.values()):
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
-    rows = list(settings.without_thoughts(rows))
-    grades = grade_rows(rows, **settings.of_rows(), files=samples.files, jobs=jobs)
-    chosen = [
-        (row, found)
-        for row, found in zip(rows, grades, strict=True)
-        if (not outcomes or found.outcome in outcomes) and (not disagree or is_disputed(row, bool(found.correct)))
-    ]
-    entries = [_entry(row, found) for row, found in chosen]
+    entries = []
+    for file, rows in rows_of.items():
+        rows = settings.without_thoughts(rows)
+        grades = grade_rows(rows, **settings.of_rows(), files=[file], jobs=jobs)
+        entries += [
+            {"file": str(file), **_entry(row, found)}
+            for row, found in zip(rows, grades, strict=True)
+            if (not outcomes or found.outcome in outcomes) and (not disagree or is_disputed(row, bool(found.correct)))
+        ]
     if outcomes or disagree:
-        output.info(f"{len(entries)} of {len(rows)} samples")
+        output.info(f"{len(entries)} of {sum(map(len, rows_of.values()))} samples")
     if json:
         output.json({"schema": 1, "samples": entries})
         return
-    columns = ["benchmark", "id", "sample", "outcome", "decided by", "answer", "read as", "reference", "read as"]
-    keys = ["benchmark", "id", "sample_index", "outcome", "why", "extracted", "form", "reference", "reference_form"]
-    if disagree:
-        columns, keys = [*columns, "stored"], [*keys, "stored"]
-    output.table("", columns, [[entry[key] for key in keys] for entry in entries])
+    heads = {"benchmark": "benchmark", "id": "id", "sample_index": "sample", "outcome": "outcome", "why": "decided by"}
+    heads |= {"extracted": "answer", "form": "read as", "reference": "reference", "reference_form": "read as"}
+    heads = {**({"file": "file"} if len(rows_of) > 1 else {}), **heads}
+    heads |= {**({"stored": "stored"} if disagree else {}), "completion_end": "ends with"}
+    room = output.width("stdout") - max(map(len, heads.values())) - 2 if output.is_terminal("stdout") else 200
+    for entry in entries:
+        entry["completion_end"] = _end_of(entry["completion_end"], room)
+    output.table("", list(heads.values()), [[entry[key] for key in heads] for entry in entries])
+
+
+def _end_of(text: str, room: int) -> str:
+    """The last characters of what a model wrote, escaped, that fit into ``room``."""
+    escaped = visible(text.rstrip())
+    return escaped if len(escaped) <= room else f"...{escaped[3 - room :]}"
 
 
 def _entry(row: Sample, found: Grade) -> dict[str, Any]:
@@ -195,5 +208,6 @@ def _entry(row: Sample, found: Grade) -> dict[str, Any]:
         "form": normal_forms(found.extracted) if is_maths and found.extracted else None,
         "reference": reference,
         "reference_form": normal_forms(reference) if is_maths and reference else None,
+        "completion_end": row.completion[-MOST_SHOWN_CHARS:],
         "stored": ", ".join(f"{name} {int(value)}" for name, value in stored_scores(row)) or None,
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -206,7 +207,30 @@ def two_counted(paths: tuple[Path, Path], benchmarks: list[str], **how: Any) -> 
 
     (a, about_a), (b, about_b) = (counted_samples([path], benchmarks, **how) for path in paths)
     agreed_grader({str(path): about["grader"] for path, about in zip(paths, (about_a, about_b), strict=True)})
+    warn_of_foreign_grades(dict(zip(paths, (about_a, about_b), strict=True)))
     return a, b, about_b
+
+
+def say_whose_grades(about: About) -> None:
+    """A note where the grades came with the samples of another program."""
+    from evals.samples.about import has_foreign_grades
+
+    if has_foreign_grades(about):
+        output.info("the grades are those of the samples file (`correct`), not quatro's; --regrade grades anew")
+
+
+def warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:
+    """A warning where some sides came with grades of another program and others were graded by quatro."""
+    from evals.samples.about import has_foreign_grades
+
+    foreign = [str(path) for path, about in about_of.items() if has_foreign_grades(about)]
+    ours = [str(path) for path in about_of if str(path) not in foreign]
+    if foreign and ours:
+        output.warn(
+            f"{', '.join(foreign)}: the grades came with the samples (`correct`), and quatro graded {', '.join(ours)}, "
+            "so differences may be those of the graders; have quatro grade all of them: `quatro eval grade "
+            f"{shlex.join(foreign)} -o graded`"
+        )
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from quatro_cli.commands.eval.options import (
     counted_samples,
     refuse_beside,
     say_and_write,
+    say_whose_grades,
 )
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers
 
@@ -77,6 +78,7 @@ def passk(
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
+    say_whose_grades(about)
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
     counted.keep()
     say_and_write(result, json=json, out=out)

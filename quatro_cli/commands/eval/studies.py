@@ -29,6 +29,7 @@ from quatro_cli.commands.eval.options import (
     graded_samples,
     progress,
     say_and_write,
+    warn_of_foreign_grades,
 )
 from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
@@ -138,6 +139,7 @@ def side_by_side(
     named = labels_of(files, label)
     found = [counted_samples([path], benchmarks, jobs=jobs) for path in files]
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
+    warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})
     with progress("clustering") as tell:
         result = temperature_result(sides, **how, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
     for counted, _ in found:

@@ -35,6 +35,7 @@ from quatro_cli.commands.eval.options import (
     progress,
     refuse_beside,
     say_and_write,
+    say_whose_grades,
 )
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
@@ -118,6 +119,7 @@ def ucc(
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
+    say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
     with progress("clustering") as tell:
         result = ucc_result(counted, **how, **counting, backend=backend, jobs=jobs, on_progress=tell, **about)

@@ -1,0 +1,89 @@
+"""Grades of other programs: who judged is said where it matters, and disputed samples show all that decides."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+NOTE = "not quatro's; --regrade grades anew"
+
+
+def invoke(*arguments):
+    result = runner.invoke(app, ["eval", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def samples(path, **more):
+    """Two samples of one problem, of which the first is right."""
+    path.parent.mkdir(exist_ok=True)
+    texts = ["So it is\n\\boxed{4}, said \x1b[31mhe", "\\boxed{5}"]
+    rows = [
+        {"benchmark": "toy", "id": "1", "sample_index": i, "completion": text, "answer": "4", **more}
+        for i, text in enumerate(texts)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+def test_sides_that_others_graded_are_named_with_what_to_type(tmp_path, monkeypatch, command):
+    theirs, ours = samples(tmp_path / "theirs.jsonl", correct=False), samples(tmp_path / "ours.jsonl")
+    told = invoke(command, theirs, ours).stderr
+    assert f"{theirs}: the grades came with the samples" in told
+    assert f"quatro graded {ours}" in told
+    assert f"`quatro eval grade {theirs} -o graded`" in told
+    monkeypatch.chdir(tmp_path)
+    invoke("grade", theirs, "-o", "graded")
+    for alike in (
+        (tmp_path / "graded" / "theirs.jsonl", ours),
+        (theirs, samples(tmp_path / "more.jsonl", correct=True)),
+    ):
+        assert "the grades came with" not in invoke(command, *alike).stderr
+
+
+@pytest.mark.parametrize("command", ["passk", "ucc"])
+def test_numbers_of_foreign_grades_say_so(tmp_path, command):
+    theirs, ours = samples(tmp_path / "theirs.jsonl", correct=False), samples(tmp_path / "ours.jsonl")
+    assert NOTE in invoke(command, theirs).stderr
+    for others in ((ours,), (theirs, "--regrade")):
+        assert NOTE not in invoke(command, *others).stderr
+    (tmp_path / "sampling.json").write_text('{"model": "m"}', encoding="utf-8")  # `quatro sample --grade` drew them
+    assert NOTE not in invoke(command, theirs).stderr
+
+
+def test_a_disputed_sample_shows_its_end_and_both_verdicts(tmp_path):
+    first = samples(tmp_path / "a" / "toy.jsonl", source_scores={"judge": 0})
+    samples(tmp_path / "b" / "toy.jsonl", source_scores={"judge": 1})
+    assert [
+        row["sample_index"] for row in json.loads(invoke("grade", first, "--disagree", "--json").stdout)["samples"]
+    ] == [0]
+    both = invoke("grade", tmp_path / "a", tmp_path / "b", "--disagree")  # the same problems, file by file
+    assert "2 of 4 samples" in both.stderr
+    head, one, other = both.stdout.splitlines()
+    assert head.endswith("ends with")
+    for said in (str(first), "correct", "judge 0", "So it is\\n\\boxed{4}, said \\x1b[31mhe"):
+        assert said in one
+    assert "incorrect" in other
+    assert "judge 1" in other
+
+
+def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
+    path = tmp_path / "toy.jsonl"
+    row = {
+        "benchmark": "toy",
+        "id": "1",
+        "sample_index": 0,
+        "completion": "so " * 99 + "\\boxed{4} it is",
+        "answer": "4",
+    }
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    monkeypatch.setattr("quatro_cli.output.Output.is_terminal", lambda self, name: True)
+    monkeypatch.setattr("quatro_cli.output.Output.width", lambda self, name: 60)
+    (end,) = [line for line in invoke("grade", path, "--explain").stdout.splitlines() if line.startswith("ends with")]
+    assert len(end) == 60
+    assert "  ...so so" in end
+    assert end.endswith("\\boxed{4} it is")
