@@ -14,6 +14,11 @@ _COUNTS = ("eval/problems", "eval/n")
 Rows = list[Sequence[object]]
 
 
+def step_text(run: RunSummary) -> object:
+    """`20/100`: the finished iterations, of how many."""
+    return run.step if run.steps is None else f"{run.step}/{run.steps}"
+
+
 def run_sections(run: RunSummary, *, is_whole: bool) -> list[tuple[str, Rows]]:
     """Titles and rows. Some metrics and evaluations of a long run are shown only if ``is_whole``."""
     found = [
@@ -80,12 +85,10 @@ def method_text(method: Any) -> str:
 def _last(run: RunSummary, *, is_whole: bool) -> Rows:
     """The metrics in which runs are compared and parts of the reward; all of them where there are none of these."""
     from evals.files.metric_rows import last_mean
-    from quatro.runs.summary import METRICS
+    from quatro.runs.summary import chosen_metrics
 
     there = [name for name in run.metrics if name != "step"]
-    parts = [name for name in there if name.startswith("reward/parts/")]
-    known = [name for name in METRICS if name in there]
-    chosen = there if is_whole or not known else [*known[:1], *parts, *known[1:]]
+    chosen = there if is_whole else chosen_metrics(there) or there
     rows: Rows = [(name, run.metrics[name], last_mean(run.rows, name)) for name in chosen]
     if len(chosen) < len(there):
         rows.append((f"and {len(there) - len(chosen)} more metrics with --all",))

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from evals.errors import DataError, UsageError
-from evals.files.metric_rows import Rows, is_finite, last_values
+from evals.files.metric_rows import Rows, is_finite, last_values, with_base
 from evals.metrics.comparing import compare_passk
 from evals.metrics.counted import Counted, count_samples
 from evals.results.comparison import Comparison
@@ -17,9 +17,10 @@ from evals.results.labels import labels_of
 from evals.samples.graded import Asked, agreed_grader
 from evals.training_metrics import EVALUATED
 from quatro.config import differing_keys
-from quatro.runs.metrics import read_metrics
-from quatro.runs.summary import METRICS, RunSummary, describe_run
+from quatro.runs.summary import RunSummary, chosen_metrics, describe_run
 from quatro.runs.tag import Tag
+
+METHOD = "method."
 
 
 class LastIterations(NamedTuple):
@@ -31,29 +32,45 @@ class LastIterations(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The value of a metric of the evaluation during training, and the iteration after which it was measured."""
+    """The value of a metric of an evaluation, and the iteration after which it was measured.
+
+    ``error`` is its standard error over problems, which earlier runs did not record.
+    """
 
     value: float
     step: int
+    error: float | None = None
 
 
 @dataclass(frozen=True)
 class RunsBeside:
     """Runs side by side; each list has an entry for each of ``runs``, None where a run has no such thing.
 
-    ``settings`` are those in which runs differ, by key, as YAML. ``last`` and ``best`` are of the evaluation during
-    training, by metric. ``samples`` compare Pass@k of the first run with that of each other, for samples that were
-    drawn alike, if need be at other steps; what could not be compared, and how, is in ``notes``.
+    ``settings`` are those in which runs differ, by key, as YAML. ``base``, ``last`` and ``best`` are of evaluations
+    before and during training, by metric. ``samples`` compare Pass@k of the first run with that of each other, for
+    samples that were drawn alike, if need be at other steps; what could not be compared, and how, is in ``notes``.
     """
 
     names: Sequence[str]
     runs: Sequence[RunSummary]
     settings: Mapping[str, Sequence[str | None]]
     metrics: Mapping[str, Sequence[LastIterations | None]]
+    base: Mapping[str, Sequence[Evaluated | None]]
     last: Mapping[str, Sequence[Evaluated | None]]
     best: Mapping[str, Sequence[Evaluated | None]]
     samples: Sequence[Comparison]
     notes: Sequence[str]
+
+    def of_methods(self) -> dict[str, dict[str, str]]:
+        """For each method its settings that a method of the others has not, and that all of its runs share."""
+        methods = self.settings.get(f"{METHOD}name", [])
+        found: dict[str, dict[str, str]] = {method: {} for method in methods if method is not None}
+        for key, values in self.settings.items():
+            own = {method: {v for m, v in zip(methods, values, strict=True) if m == method} for method in found}
+            if key.startswith(METHOD) and {None} in own.values() and all(len(texts) == 1 for texts in own.values()):
+                for method, (text,) in own.items():
+                    found[method] |= {} if text is None else {key.removeprefix(METHOD): text}
+        return {method: settings for method, settings in found.items() if settings}
 
     @property
     def tags(self) -> list[str]:
@@ -82,12 +99,19 @@ class RunsBeside:
         return {
             "schema": 1,
             "runs": [
-                {"name": name, "run": str(run.path), "status": run.status, "step": run.step, "steps": run.steps}
+                {
+                    "name": name,
+                    "run": str(run.path),
+                    "status": run.status,
+                    "step": run.step,
+                    "steps": run.steps,
+                    "reward_failures": run.failures_document,
+                }
                 for name, run in zip(self.names, self.runs, strict=True)
             ],
             "settings": self.settings,
             "metrics": plain(self.metrics),
-            "evaluation": {"last": plain(self.last), "best": plain(self.best)},
+            "evaluation": {"base": plain(self.base), "last": plain(self.last), "best": plain(self.best)},
             "samples": [found.document() for found in self.samples],
             "notes": self.notes,
         }
@@ -102,14 +126,15 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     """
     names = labels_of(paths)
     runs = [describe_run(path) for path in paths]
-    rows = [list(read_metrics(path)) for path in paths]
+    rows = [run.rows for run in runs]
     places = [place for place, run in enumerate(runs) if run.config is not None]
     differing = differing_keys([run.config for run in runs if run.config is not None])
     settings = {
         key: [values[places.index(place)] if place in places else None for place in range(len(runs))]
         for key, values in differing.items()
     }
-    metrics = {name: [_last_iterations(one, name) for one in rows] for name in METRICS}
+    chosen = chosen_metrics(name for one in rows for row in one for name in row)
+    metrics = {name: [_last_iterations(one, name) for one in rows] for name in chosen}
     evaluated = dict.fromkeys(
         name
         for one in rows
@@ -117,10 +142,11 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
         for name in row
         if name.startswith(f"{EVALUATED}pass@") and not name.endswith("_se")
     )
+    base = {name: [_base(one, name) for one in rows] for name in evaluated}
     last = {name: [_last(one, name) for one in rows] for name in evaluated}
     best = {name: [_best(one, name) for one in rows] for name in evaluated}
     samples, notes = _compared_samples(paths)
-    return RunsBeside(names, runs, settings, _known(metrics), last, best, samples, notes)
+    return RunsBeside(names, runs, settings, _known(metrics), _known(base), last, best, samples, notes)
 
 
 def _known(table: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
@@ -136,7 +162,12 @@ def _last_iterations(rows: Rows, metric: str) -> LastIterations | None:
 
 
 def _evaluations(rows: Rows, metric: str) -> list[Evaluated]:
-    return [Evaluated(float(row[metric]), int(row["step"])) for row in rows if is_finite(row.get(metric))]
+    found = [row for row in rows if is_finite(row.get(metric))]
+    return [Evaluated(float(row[metric]), int(row["step"]), row.get(f"{metric}_se")) for row in found]
+
+
+def _base(rows: Rows, metric: str) -> Evaluated | None:
+    return next((found for found in _evaluations(with_base(rows), metric) if found.step == 0), None)
 
 
 def _last(rows: Rows, metric: str) -> Evaluated | None:

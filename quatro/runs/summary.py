@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,12 +23,12 @@ from quatro.runs.status import read_environment, read_status
 
 STATUSES = ("running", "done", "interrupted", "failed", "killed", "imported", "unreadable", "unknown")
 
-# What is said of the training of a run, but for its evaluations.
-METRICS = tuple(
+_METRICS = tuple(
     metric.name
     for metric in TRAINING_METRICS
     if (metric.is_in_summary or metric.is_in_figure) and not metric.name.startswith(EVALUATED)
 )
+_REWARD_PARTS = "reward/parts/"
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,11 @@ class RunSummary:
         found = [(num_failures(row), num_drawn(row, self.config)) for row in self.rows]
         return sum(failed for failed, _ in found), sum(drawn for _, drawn in found)
 
+    @property
+    def failures_document(self) -> dict[str, int] | None:
+        """``reward_failures`` as plain JSON values."""
+        return self.reward_failures and dict(zip(("count", "of"), self.reward_failures, strict=True))
+
     @cached_property
     def size(self) -> int:
         """Bytes of its files, of which none is opened."""
@@ -104,6 +109,14 @@ class RunSummary:
 
     def __fspath__(self) -> str:
         return str(self.path)
+
+
+def chosen_metrics(names: Iterable[str]) -> list[str]:
+    """Those of ``names`` by which runs are shown and compared: the main ones but evaluations, and parts of rewards."""
+    there = dict.fromkeys(names)
+    parts = [name for name in there if name.startswith(_REWARD_PARTS)]
+    known = [name for name in _METRICS if name in there]
+    return [*known[:1], *parts, *known[1:]]
 
 
 def folder_bytes(folder: Path) -> int:

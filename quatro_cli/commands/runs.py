@@ -13,9 +13,9 @@ from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import DryRun, Json, Run, names, run_paths, usage_error
 from quatro_cli.output import output
+from quatro_cli.run_view import run_sections, step_text
 
 if TYPE_CHECKING:
-    from quatro.runs.comparing import LastIterations, RunsBeside
     from quatro.runs.summary import RunSummary
 
 app = App()
@@ -110,15 +110,12 @@ def show(
     """
     from quatro.runs.lineage import origin_of
     from quatro.runs.summary import describe_run
-    from quatro_cli.run_view import run_sections
 
     found = describe_run(run)
     if json:
-        failures = found.reward_failures
-        counted = None if failures is None else dict(zip(("count", "of"), failures, strict=True))
         origin = None if found.config is None else origin_of(found.config.model)
         began = None if origin is None else {"run": str(origin.run), "step": origin.step}
-        extra = {"reward_failures": counted, "evaluations": found.evaluations, "began_with": began}
+        extra = {"reward_failures": found.failures_document, "evaluations": found.evaluations, "began_with": began}
         output.json(_document(found) | extra)
         return
     output.sections(run_sections(found, is_whole=whole))
@@ -131,8 +128,9 @@ def compare(
     """Compare settings, last iterations and evaluation of runs.
 
     Metrics are means of the last 10 iterations, +- their standard deviation over these, which does not say how other
-    seeds would do. For graded samples that were drawn alike, if need be at other steps, the difference of each run
-    to the first has a 95 % interval from a paired bootstrap over problems; `quatro eval compare` has more about them.
+    seeds would do. Of two runs the last column has the second minus the first. For graded samples that were drawn
+    alike, if need be at other steps, the difference of each run to the first has a 95 % interval from a paired
+    bootstrap over problems; `quatro eval compare` has more about them.
 
     \b
     Examples:
@@ -140,6 +138,7 @@ def compare(
       quatro runs compare runs/* --json
     """
     from quatro.runs.comparing import compare_runs
+    from quatro_cli.compare_view import compared
 
     if len(runs) < 2:
         raise usage_error(f"{runs[0]}: a comparison needs two runs or more; `quatro runs show` shows one")
@@ -147,23 +146,15 @@ def compare(
     if json:
         output.json(found.document())
         return
-    if found.settings:
-        output.table("settings that differ", ["key", *found.names], [(k, *row) for k, row in found.settings.items()])
+    settings, of_methods, tables = compared(found)
+    if settings:
+        output.table("settings that differ", ["key", *found.names], settings)
     else:
         output.info("the runs agree on every setting")
-    rows: list[Sequence[object]] = [("status", *(run.status for run in found.runs)), ("step", *map(_step, found.runs))]
-    rows += [(name, *map(_mean_text, values)) for name, values in found.metrics.items()]
-    output.table("last 10 iterations, mean ± standard deviation", ["metric", *found.names], rows)
-    rows = [
-        (f"{name}, {which}", *(value and f"{value.value:.4g} (step {value.step})" for value in values))
-        for which, table in (("last", found.last), ("best", found.best))
-        for name, values in table.items()
-    ]
-    if rows:
-        output.table("evaluation during training", ["metric", *found.names], rows)
-    for tag in found.tags:
-        title = f"samples/{found.sampled(tag)}: Pass@k in % [95 % interval of the difference to {found.names[0]}]"
-        output.table(title, ["benchmark", "k", *found.names], _sample_rows(found, tag))
+    if of_methods:
+        output.sections([("settings that another method has not", of_methods)])
+    for table in tables:
+        output.table(*table)
     output.warn(*found.notes)
 
 
@@ -217,7 +208,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
         refuse_removal(path)
     found = [describe_or_unreadable(path) for path in paths]
     output.table(
-        "", ["run", "status", "step", "size"], [(r.path, r.status, _step(r), size_text(r.size)) for r in found]
+        "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
     )
     for path, others in heirs(paths).items():
         output.warn(*(_lost(other, path, step) for other, step in others))
@@ -310,16 +301,6 @@ def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
     return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
 
 
-def _sample_rows(found: RunsBeside, tag: str) -> list[list[object]]:
-    sides = found.compared(tag)
-    first = next(side for side in sides if side is not None)
-    rows: list[list[object]] = [[row.benchmark, row.k, f"{100 * row.a:.1f}"] for row in first.rows]
-    for side in sides:
-        for cells, row in zip(rows, side.rows if side is not None else [None] * len(rows), strict=True):
-            cells.append(row and f"{100 * row.b:.1f} [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]")
-    return rows
-
-
 def _lost(heir: Path, run: Path, step: int) -> str:
     return f"{heir} began with step {step} of {run}, which goes: {heir} cannot be resumed without it"
 
@@ -334,22 +315,12 @@ def _steps(checkpoints: Sequence[Path]) -> str:
     return " ".join(str(step_number(path.name)) for path in checkpoints)
 
 
-def _step(run: RunSummary) -> object:
-    return run.step if run.steps is None else f"{run.step}/{run.steps}"
-
-
-def _mean_text(value: LastIterations | None) -> str | None:
-    if value is None:
-        return None
-    return f"{value.mean:.4g}" if value.std is None else f"{value.mean:.4g} ± {value.std:.2g}"
-
-
 def _row(run: RunSummary, metric: str) -> list[Any]:
     from evals.text import size_text, time_text
 
     method = run.config.method.name if run.config else None
     age = None if run.age_s is None else time_text(run.age_s)
-    return [run.path, run.status, _step(run), method, run.metrics.get(metric), age, size_text(run.size)]
+    return [run.path, run.status, step_text(run), method, run.metrics.get(metric), age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:
