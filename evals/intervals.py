@@ -58,6 +58,22 @@ def average_intervals(value_by_benchmark: Sequence[Floats], *, seed: int) -> lis
     return intervals(mean_BK)
 
 
+def interval_without_spread(value_by_benchmark: Sequence[Floats], largest: float) -> Interval | None:
+    """The 95 % interval of a mean over benchmarks, each with one value in all of its problems; None where they differ.
+
+    ``value_by_benchmark`` has a (P,) array of values in [0, ``largest``] for each. A bootstrap would have no width. If
+    a share q of all problems has another value, P draws miss it with the probability (1 - q)^P; q is the largest for
+    which this is 0.025, and those problems may have any value. At 0 and ``largest`` that is Clopper and Pearson's.
+    """
+    if any(np.ptp(value_P) > 1e-9 * largest for value_P in value_by_benchmark):
+        return None
+    values = [float(value_P[0]) for value_P in value_by_benchmark]
+    # Draws from all benchmarks count together, unless what is unseen may lie where it matters most.
+    num_draws = min(map(len, value_by_benchmark)) * (len(values) if len(set(values)) == 1 else 1)
+    seen, mean = 0.025 ** (1 / num_draws), sum(values) / len(values)
+    return Interval(seen * mean, seen * mean + (1 - seen) * largest)
+
+
 def average_paired_differences(
     a_by_benchmark: Sequence[Floats], b_by_benchmark: Sequence[Floats], *, seed: int
 ) -> list[PairedDifference]:

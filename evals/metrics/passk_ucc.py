@@ -21,7 +21,7 @@ import numpy as np
 
 from evals import estimators
 from evals.estimators import Floats
-from evals.intervals import average_intervals
+from evals.intervals import average_intervals, interval_without_spread
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
 from evals.metrics.counting import (
@@ -249,8 +249,11 @@ def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
         interval_K = average_intervals(values, seed=ci_seed) if ci_seed is not None else None
         for position, k in enumerate(estimate.ks):
             extra = dict(estimate.extra)
+            n = min(problem.n for problem in group)
             if interval_K is not None:
-                extra["ci_low"], extra["ci_high"] = interval_K[position]
+                of_k = [value_PK[:, position] for value_PK in values]
+                without_spread = interval_without_spread(of_k, _largest(estimate.metric, k, n))
+                extra["ci_low"], extra["ci_high"] = without_spread or interval_K[position]
             shares = [problem.found_share for problem in group if problem.found_share is not None]
             if len(shares) == len(group) and name != AVERAGE:
                 extra["share_of_all_solutions"] = float(np.mean(shares))
@@ -261,11 +264,18 @@ def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
                     k=k,
                     value=float(mean_K[position]),
                     num_problems=len(group),
-                    n=min(problem.n for problem in group),
+                    n=n,
                     **extra,
                 )
             )
     return rows
+
+
+def _largest(metric: str, k: int | None, n: int) -> float:
+    """The largest value that the metric can have."""
+    if metric in ("num_clusters", "effective_number", "vendi"):
+        return n
+    return k if k is not None and metric in ("ucc@k", "distinct@k") else 1
 
 
 def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:

@@ -121,7 +121,10 @@ class Row(Document):
     linkage: str | None = Field(None, description="components, complete, average or greedy")
     tokens: str | None = Field(None, description="math, sklearn, whitespace or code")
     tau: float | None = Field(None, description="g-pass@k: share of the k draws that must be correct")
-    ci_low: float | None = Field(None, description="lower end of the 95 % bootstrap interval over problems")
+    ci_low: float | None = Field(
+        None,
+        description="lower end of the 95 % interval over problems: by bootstrap, or exact if all have the same value",
+    )
     ci_high: float | None = Field(None, description="upper end of this interval")
     share_of_all_solutions: float | None = Field(
         None,

@@ -87,4 +87,4 @@ def test_averages_and_intervals_cover_them_too():
     assert {(row.metric, row.benchmark) for row in result.rows} == {
         (metric, name) for metric in ("pass@k", "maj@k", "g-pass@k") for name in ("a", "average")
     }
-    assert all(row.ci_low == row.value == row.ci_high for row in result.rows)
+    assert all(row.ci_low < row.value < row.ci_high for row in result.rows)  # of one problem nobody knows the spread

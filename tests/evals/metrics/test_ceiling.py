@@ -1,0 +1,72 @@
+"""Intervals where all problems have the same score: resampling would give no width at all."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from typer.testing import CliRunner
+
+from evals.intervals import interval_without_spread
+from quatro_cli.app import app
+
+
+def measured(path, command, right, *options):
+    """The rows by (metric, benchmark, k); ``right`` says which samples of each problem are correct."""
+    with path.open("w", encoding="utf-8") as stream:
+        for benchmark, problems in right.items():
+            for id, corrects in enumerate(problems):
+                for index, correct in enumerate(corrects):
+                    row = {"benchmark": benchmark, "id": str(id), "sample_index": index, "answer": "1"}
+                    row |= {"completion": f"text {index}", "correct": bool(correct)}
+                    stream.write(json.dumps(row) + "\n")
+    result = CliRunner().invoke(app, ["eval", command, str(path), "--ci", "--json", *options])
+    assert result.exit_code == 0, result.output
+    return {(row["metric"], row["benchmark"], row["k"]): row for row in json.loads(result.stdout)["rows"]}
+
+
+@pytest.mark.parametrize("correct", [1, 0])
+def test_all_right_or_all_wrong_has_the_exact_interval_of_that_many_problems(tmp_path, correct):
+    rows = measured(tmp_path / "s.jsonl", "passk", {"toy": [[correct] * 2] * 12}, "--k", "1,2")
+    exact = binomtest(12 * correct, 12).proportion_ci(method="exact")
+    for k in (1, 2):
+        row = rows["pass@k", "toy", k]
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(exact))
+
+
+def test_where_problems_differ_it_stays_the_bootstrap(tmp_path):
+    right = {"toy": [[1, 1]] * 11 + [[0, 0]]}
+    row = measured(tmp_path / "s.jsonl", "passk", right, "--k", "1")["pass@k", "toy", 1]
+    drawn = np.random.default_rng(0).integers(0, 12, size=(10_000, 12))
+    assert row["ci_low"] == pytest.approx(np.percentile((drawn < 11).mean(axis=1), 2.5))
+    assert row["ci_high"] == 1
+
+
+def test_counts_of_solutions_allow_for_problems_with_k_of_them(tmp_path):
+    rows = measured(tmp_path / "s.jsonl", "ucc", {"toy": [[1, 0]] * 12}, "--k", "2")
+    seen = binomtest(12, 12).proportion_ci(method="exact").low
+    row = rows["ucc@k", "toy", 2]
+    assert (row["value"], row["ci_low"], row["ci_high"]) == pytest.approx((1, seen, seen + 2 * (1 - seen)))
+    assert rows["ucr", "toy", None]["ci_high"] == pytest.approx(0.5 * seen + 1 - seen)
+
+
+def test_an_average_of_ceilings_counts_the_problems_of_all_benchmarks(tmp_path):
+    right = {"a": [[1]] * 12, "b": [[1]] * 20}
+    low = measured(tmp_path / "s.jsonl", "passk", right)["pass@k", "average", 1]["ci_low"]
+    assert low == pytest.approx(binomtest(24, 24).proportion_ci(method="exact").low)  # as if both had the fewer
+
+
+def test_ceilings_at_two_heights_have_an_interval_that_holds_their_mean():
+    low, high = interval_without_spread([np.ones(12), np.zeros(20)], 1.0)
+    assert 0.2 < low < 0.5 < high < 0.8
+
+
+def test_the_interval_covers_the_truth_however_problems_are_distributed():
+    rng = np.random.default_rng(0)
+    for share in (0.9, 0.97, 0.99):  # of problems that everybody solves; the others are solved half of the time
+        missed = 0
+        for _ in range(2000):
+            values = np.where(rng.random(30) < share, 1.0, 0.5)
+            found = interval_without_spread([values], 1.0)
+            missed += found is not None and not found.low <= share + 0.5 * (1 - share) <= found.high
+        assert missed <= 0.025 * 2000
