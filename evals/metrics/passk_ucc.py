@@ -117,6 +117,8 @@ def ucc_result(
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, setting._asdict()) for setting, group in counts.items() for problem in group]
     result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
+    if "distinct" in also:
+        result.warnings.extend(_left_out(counted.problems, ks))
     num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
     if num_ties:
         result.warnings.append(f"similarities within 1e-12 of their threshold, where rounding may decide: {num_ties}")
@@ -209,10 +211,12 @@ def _cover_estimate(groups: Mapping[str, Sequence[Counts]], tau: float) -> Estim
 def _distinct_estimates(
     counts: Sequence[Counts], ks: Sequence[int], extra: Mapping[str, Any], *, num_benchmarks: int
 ) -> list[Estimate]:
-    """Clusters among k draws from the correct answers alone, over the problems that have k of them."""
+    """Clusters among k draws from the correct answers alone, for every k over the same problems of a benchmark."""
     estimates = []
+    largest = {name: largest_distinct_k(group, ks) for name, group in by_benchmark(counts).items()}
     for k in ks:
-        groups = by_benchmark([problem for problem in counts if problem.correct >= k])
+        reached = [one for one in counts if k <= largest[one.benchmark] <= one.correct]
+        groups = by_benchmark(reached)
         values = {
             name: estimators.ucc_at_ks([p.correct for p in group], [p.sizes or () for p in group], [k])
             for name, group in groups.items()
@@ -221,10 +225,33 @@ def _distinct_estimates(
     return estimates
 
 
+def largest_distinct_k(problems: Sequence[Counts], ks: Sequence[int]) -> int:
+    """The largest of ``ks`` of which half of the solved problems have as many correct answers, else the smallest.
+
+    distinct@k is over the problems that have this many, so that its values for different k can be compared.
+    """
+    solved = [problem.correct for problem in problems if problem.correct]
+    return max((k for k in ks if 2 * sum(c >= k for c in solved) >= len(solved) > 0), default=min(ks))
+
+
 def _of_each(
     groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
 ) -> dict[str, Floats]:
     return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
+
+
+def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:
+    warnings = []
+    for name, group in by_benchmark(counts).items():
+        largest, solved = largest_distinct_k(group, ks), sum(problem.correct > 0 for problem in group)
+        next_k = min((k for k in ks if k > largest), default=None)
+        reached = sum(problem.correct >= next_k for problem in group) if next_k is not None else 0
+        if reached:
+            warnings.append(
+                f"{name}: distinct@k stops at {largest}, since only {reached} of {solved} solved problems have "
+                f"{next_k} correct samples; for these alone ask for --k {next_k}"
+            )
+    return warnings
 
 
 def _checked_ucc(group: Sequence[Counts], ks: Sequence[int]) -> Floats:

@@ -78,13 +78,23 @@ def test_cover_is_a_share_of_problems():
     ]
 
 
-def test_distinct_draws_from_the_correct_answers_of_problems_that_have_enough():
+def test_distinct_draws_from_the_correct_answers_of_the_same_problems_for_every_k():
     problems = samples({"p": ["x", "x", "y"], "q": ["x"], "r": []})
     result = ucc_result(problems, similarities=["exact"], ks=[1, 2, 4], also=["distinct"])
     rows = {row.k: row for row in rows_of(result, "distinct@k")}
     assert set(rows) == {1, 2}  # nobody has four
-    assert (rows[1].value, rows[1].num_problems) == (1.0, 2)
+    assert (rows[1].value, rows[1].num_problems) == (1.0, 1)
     assert (rows[2].value, rows[2].num_problems) == (pytest.approx(ucc_at_k(3, [2, 1], 2)), 1)
+
+
+def test_distinct_stops_where_fewer_than_half_of_the_solved_problems_have_k_correct_answers():
+    problems = samples({"p": ["x", "x", "y"], "q": ["x"], "r": ["y"], "s": []})
+    result = ucc_result(problems, similarities=["exact"], ks=[1, 2, 4], also=["distinct"])
+    assert [(row.k, row.num_problems) for row in rows_of(result, "distinct@k")] == [(1, 3)]
+    (warning,) = (text for text in result.warnings if "distinct@k" in text)
+    assert "stops at 1, since only 1 of 3 solved problems have 2 correct samples" in warning
+    alone = ucc_result(problems, similarities=["exact"], ks=[2], also=["distinct"])
+    assert [(row.k, row.num_problems) for row in rows_of(alone, "distinct@k")] == [(2, 1)]
 
 
 def test_vendi_has_a_row_a_similarity_whatever_the_thresholds():
