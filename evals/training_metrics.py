@@ -62,10 +62,11 @@ class Metric:
 
 TRAINING_METRICS = (
     Metric("step", "number of the iteration, from 1"),
-    Metric("rollouts", "responses of the iteration and their tokens, stop tokens included", also=("tokens",)),
+    Metric("rollouts", "number of responses in the iteration, and of their tokens with stop tokens", also=("tokens",)),
     Metric(
         "reward/mean",
-        "mean over the rollouts; one on which the reward failed counts as 0 (`on_error: zero`) or not at all (`drop`)",
+        "mean over the rollouts; if the reward failed on a rollout, it counts as 0 (`on_error: zero`) or "
+        "is left out (`drop`)",
         title="Reward",
         unit="mean of the iteration",
         panel=1,
@@ -78,48 +79,51 @@ TRAINING_METRICS = (
     Metric("reward/std", "standard deviation over the same rollouts", view=View("reward", "± {}")),
     Metric(
         "reward/errors",
-        "rollouts whose reward raised or was killed at its deadline, of all that were drawn; by `reward.on_error` they "
-        "count as 0 or are left out of their groups. In a list each failure of a reward counts",
+        "number of rollouts whose reward raised an exception, or was killed at its time limit. "
+        "`reward.on_error` says whether they count as 0 or are left out of their groups. In a list each "
+        "reward that fails is counted",
         also=("reward/timeouts",),
     ),
     Metric(
         "reward/parts/NAME",
-        "mean of each reward of a list, before its weight, and of each number that a reward logs: what a function "
-        "returns beside `reward` (behind the reward's name in a list), of a reward model `cut`. Each is a mean over "
-        "the rollouts that have it: one on which a function failed has none of its numbers, and, if it counts as 0, "
-        "a 0 for the reward of the list",
+        "mean of each reward of a list, without its weight, and of each number that a reward logs. A "
+        "function logs what it returns beside `reward` (in a list the name begins with that of the "
+        "reward); a reward model logs `cut`. Each mean is over the rollouts that have the number. A "
+        "rollout on which a function failed has none of its numbers; if it counts as 0, it has a 0 for the "
+        "reward of the list",
     ),
     Metric(
         "reward/math_verify_disagreement",
-        "with `reward: math`: share of different pairs of answer and reference on which math-verify and the reward "
-        "disagree, and how many were asked: up to 64 an iteration, chosen by the seed. A share that grows says that "
-        "the policy may be learning to please a grader",
+        "with `reward: math`: share of the compared pairs of answer and reference for which math-verify "
+        "and the reward disagree, and the number of these pairs (different ones, at most 64 per iteration, "
+        "chosen by the seed). If the share grows, the policy may be learning to please a grader",
         also=("reward/math_verify_pairs",),
     ),
     Metric(
         "accuracy/mean",
-        "share of correct rollouts among those with a verdict; null where the reward has no notion of correct. A "
-        "function of your own gives one by `correct`",
+        "share of correct rollouts, among those of which the reward says whether they are correct; null if "
+        "it never does. Your own function says it by `correct`",
         is_in_summary=True,
         card="accuracy of the training rollouts",
         view=View("accuracy"),
     ),
     Metric(
         "groups/mixed_share",
-        "share of prompts whose rollouts did not all earn the same: the only ones with a signal",
+        "share of prompts whose rollouts did not all earn the same; only these prompts give a signal",
         is_share=True,
         card="share of prompts with a signal",
         view=View("accuracy", "  mixed groups {}"),
     ),
     Metric(
         "groups/all_right_share",
-        "share of prompts whose rollouts are all correct, or none; null unless every rollout has a verdict",
+        "share of prompts whose rollouts are all correct, and of those whose rollouts are all wrong; null "
+        "if this is unknown for any rollout",
         also=("groups/all_wrong_share",),
     ),
-    Metric("sampling/rounds", "with dynamic sampling: batches of prompts drawn to fill one"),
+    Metric("sampling/rounds", "with dynamic sampling: how many batches of prompts were drawn to fill one"),
     Metric(
         "entropy/token_mean",
-        "exact entropy of the next-token distribution at temperature 1, over the rollouts' tokens, at pi_old",
+        "exact entropy of the next-token distribution of pi_old at temperature 1, mean over the rollouts' tokens",
         title="Entropy",
         unit="nats per token",
         panel=2,
@@ -131,7 +135,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "dual/lam_mean",
-        "lam* over the prompts that have one",
+        "mean, quantiles, smallest and largest lam* of the prompts that have one",
         also=("dual/lam_p10", "dual/lam_median", "dual/lam_p90", "dual/lam_min", "dual/lam_max"),
         title="Dual variable λ",
         unit="mean over prompts",
@@ -142,24 +146,25 @@ TRAINING_METRICS = (
         card="lambda",
         view=View("lambda", is_optional=True),
     ),
-    Metric("dual/mu_mean", "mu* over the same prompts"),
+    Metric("dual/mu_mean", "mean of mu* over the same prompts"),
     Metric(
         "dual/interior_share",
-        "status of the prompts' duals: KL equals delta; delta lowered to `boundary_cap` x log(N/m); no interior "
-        "optimum; all rewards equal",
+        "shares of prompts by how their dual was solved: the KL equals delta; delta was lowered to "
+        "`boundary_cap` x log(N/m); there is no interior optimum; all rewards are equal",
         also=("dual/capped_share", "dual/boundary_share", "dual/degenerate_share"),
     ),
-    Metric("dual/floored_rows", "rollouts whose advantage was raised to `advantage_floor`"),
-    Metric("dual/delta", "the KL radius in force: `method.delta`, or what its schedule made of it"),
+    Metric("dual/floored_rows", "number of rollouts whose advantage was raised to `advantage_floor`"),
+    Metric("dual/delta", "the KL radius of this iteration: `method.delta`, or the value of its schedule"),
     Metric(
         "advantage/min",
-        "over the rollouts; GPG's batch-wide factor",
+        "smallest, mean and largest advantage of the rollouts; alpha is GPG's factor for the whole batch",
         also=("advantage/mean", "advantage/max", "advantage/alpha"),
     ),
     Metric(
         "kl/new_old",
-        "audit after the last update: KL(pi_new || pi_old), the constraint's direction, and its standard error over "
-        "the audited prompts (`audit.prompts`, or all of the iteration if it has no more)",
+        "the realised KL, measured after the last update: KL(pi_new || pi_old), the direction of the "
+        "constraint, and its standard error over the audited prompts (`audit.prompts` of them, or all if "
+        "there are not more)",
         also=("kl/new_old_se",),
         title="Realised KL(new ‖ old)",
         unit="nats per iteration",
@@ -182,7 +187,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "kl/ratio_to_delta",
-        "`kl/new_old` over the delta in force; above 3 there is a warning",
+        "`kl/new_old` divided by the delta of this iteration; above 3 there is a warning",
         title="Realised KL over δ",
         unit="kl/new_old divided by delta",
         is_log=True,
@@ -194,67 +199,71 @@ TRAINING_METRICS = (
     ),
     Metric(
         "kl/prompt_p10",
-        "`kl/new_old` of each audited prompt; with 8 rollouts a prompt this is noisy",
+        "quantiles of `kl/new_old` over the audited prompts; with 8 rollouts per prompt these are noisy",
         also=("kl/prompt_median", "kl/prompt_p90"),
     ),
-    Metric("kl/prompt_above_3delta_share", "share of prompts above three times delta"),
+    Metric("kl/prompt_above_3delta_share", "share of audited prompts whose KL is above three times delta"),
     Metric("kl/capped_share", "share of rollouts whose log-ratio was capped at 20 in the audit"),
     Metric(
         "kl/new_old_fresh",
-        "with `audit_rollouts`: the same KL from fresh responses of the new policy",
+        "with `audit_rollouts`: the same KL, estimated from fresh responses of the new policy",
         also=("kl/new_old_fresh_se",),
     ),
     Metric(
         "kl/reference",
-        "k3 estimate of the KL to the model the run began with, token mean, at pi_old",
+        "KL of pi_old to the model that the run began with: k3 estimate, mean over tokens",
         card="KL to the base model, nats per token",
     ),
-    Metric("target/gap_mean", "mean |A - l|: how far audited rows still are from pi* (the fixed point is l = A)"),
-    Metric("target/above_share", "share of audited rows that are now more likely than pi* would have them"),
+    Metric("target/gap_mean", "mean |A - l|: how far the audited rollouts still are from pi*, where l = A"),
+    Metric("target/above_share", "share of audited rollouts that are now more likely than under pi*"),
     Metric(
         "log_ratio/before_mean",
-        "sequence log-ratio between two sources of log pi_old before any update: over the first minibatch where the "
-        "sampler is the second, over its first micro-batch where a forward pass is. It is numerical noise and should "
-        "be about 0. Above 0.1 nats, or half of sqrt(2 delta) if that is less, there is a warning. With one minibatch "
-        "an iteration there is one source only, and it is 0",
+        "difference of two computations of a sequence's log pi_old before any update: that of the first "
+        "update, and that of the sampler (over the first minibatch) or of a separate forward pass (over "
+        "its first micro-batch). It is numerical noise and should be about 0. Above 0.1 nats, or above "
+        "half of sqrt(2 delta) if that is less, there is a warning. With one minibatch per iteration there "
+        "is only one computation, and it is 0",
         also=("log_ratio/before_std", "log_ratio/before_max"),
     ),
     Metric(
         "log_ratio/after_mean",
-        "sequence log-ratio of the audited rollouts after the last update",
+        "sequence log-ratio l of the audited rollouts after the last update",
         also=("log_ratio/after_std", "log_ratio/after_max"),
     ),
     Metric(
         "mismatch/dlogp_abs_mean",
-        "sampler against trainer, per token: over all responses (of vLLM's in bfloat16 one in eight); where log pi_old "
-        "is the sampler's, over the first minibatch",
+        "difference between the sampler's and the trainer's log-probability of a token: over all "
+        "responses, or one in eight with vLLM in bfloat16; over the first minibatch if log pi_old is the "
+        "sampler's",
         also=("mismatch/dlogp_abs_max", "mismatch/k3"),
     ),
     Metric(
         "sync/probe_dlogp_mean",
-        "engine vllm: engine against policy on a fixed sequence after the weights were sent, per token; above 1e-4 in "
-        "float32 (largest) or 0.12 in bfloat16 (mean) the run stops",
+        "with vLLM: difference per token between engine and policy on a fixed sequence, after the weights "
+        "were sent. The run stops if the largest is above 1e-4 in float32, or the mean above 0.12 in "
+        "bfloat16",
         also=("sync/probe_dlogp_max",),
     ),
     Metric(
         "logp_max",
-        "largest log-probability of a token, never above 0: a head or kernel that computes something else "
-        "stops the run",
+        "largest log-probability of a token. If it is above 0, a head or kernel computes something else, "
+        "and the run stops",
     ),
     Metric(
         "ratio/ess_share_min",
-        "smallest effective sample size of a minibatch, (sum s)^2 / (n sum s^2); below 0.1 there is a warning",
+        "smallest effective sample size of a minibatch as a share of its rows, (sum s)^2 / (n sum s^2); "
+        "below 0.1 there is a warning",
     ),
     Metric("ratio/capped_share", "share of rows whose log-ratio exceeded `max_log_ratio`"),
     Metric(
         "loss",
-        "summed loss of the iteration's steps; its terms before their coefficients",
+        "the loss, summed over the iteration's optimiser steps; its terms, without their coefficients",
         also=("loss/policy", "loss/kl", "loss/entropy"),
     ),
-    Metric("approx_kl", "token mean of log pi_old - log pi_theta while learning"),
+    Metric("approx_kl", "mean over tokens of log pi_old - log pi_theta during the updates"),
     Metric(
         "clip_fraction",
-        "share of tokens where the clipped branch, or the dual clip, was in force",
+        "share of tokens whose loss was clipped: by the ordinary clip, and by the dual clip",
         also=("clip_fraction_lower",),
         title="Clipped",
         unit="share of rows or tokens",
@@ -266,15 +275,15 @@ TRAINING_METRICS = (
     ),
     Metric(
         "clip_fraction_samples",
-        "GSPO: share of samples whose sequence ratio is clipped, as the paper counts; `clip_fraction` weighs a sample "
-        "by its tokens",
+        "GSPO: share of responses whose sequence ratio is clipped, as the paper counts; `clip_fraction` "
+        "weights each response by its number of tokens",
         title="Clipped",
         unit="share of samples",
         is_share=True,
     ),
     Metric(
         "grad/norm",
-        "gradient norm before clipping, mean and largest over the steps where it was finite",
+        "gradient norm before clipping, mean and largest over the optimiser steps where it was finite",
         also=("grad/norm_max",),
         title="Gradient norm",
         unit="before clipping",
@@ -287,12 +296,13 @@ TRAINING_METRICS = (
     Metric("lr", "learning rate of the iteration's first optimiser step", view=View("gradient", "  lr {}")),
     Metric(
         "grad/skipped_steps",
-        "steps not taken because something was not finite, or because there was no gradient; steps taken",
+        "optimiser steps that were skipped because loss or gradient was not finite, or because there was "
+        "no gradient; optimiser steps that were made",
         also=("grad/zero_steps", "optimizer_steps"),
     ),
     Metric(
         "length/mean",
-        "tokens of a response, mean and largest",
+        "mean and largest number of tokens of a response",
         also=("length/max",),
         title="Response length",
         unit="tokens",
@@ -310,30 +320,32 @@ TRAINING_METRICS = (
     ),
     Metric(
         "length/unfinished_thoughts",
-        "with `rollout.thinking`: share of responses whose thought did not end, so that they have no answer",
+        "with `rollout.thinking`: share of responses whose thought does not end, which therefore have no answer",
         is_share=True,
     ),
     Metric(
         "length/padded_over_real",
-        "tokens of a rectangle around all rows over real tokens: what a naive batch would waste",
+        "tokens of a batch with every row padded to the longest, divided by real tokens: what naive "
+        "batching would waste",
     ),
     Metric(
         "inner/passes",
-        "passes over the rollouts that were made: K, or with `inner_updates: auto` as many as it took",
+        "passes over the rollouts: K, or with `inner_updates: auto` as many as were needed",
     ),
     Metric(
         "inner/budget_reached",
-        "with `auto`: 1 where the realised KL came to 0.8 of delta or more, 0 where the passes ended before",
+        "with `auto`: 1 if the realised KL reached 0.8 of delta, 0 if the passes ended before that",
     ),
-    Metric(
-        "inner/backtrack", "with `auto`: share of the last pass's move that was kept; 1 where nothing was taken back"
-    ),
+    Metric("inner/backtrack", "with `auto`: share of the last pass's move that was kept; 1 if nothing was taken back"),
     Metric("inner/kl_checks", "with `auto`: forward passes spent on measuring the realised KL"),
-    Metric("staleness/steps_max", "optimiser steps between the rollouts and the last update that used them"),
+    Metric(
+        "staleness/steps_max",
+        "number of optimiser steps between drawing the rollouts and the last update that used them",
+    ),
     Metric(
         "eval/pass@1",
-        "evaluation during training (`eval.every`), with the standard error over problems; distinct: identical texts "
-        "count once",
+        "evaluation during training (`eval.every`), with the standard error over problems; "
+        "distinct_correct counts identical texts once",
         also=(
             "eval/pass@1_se",
             "eval/pass@N",
@@ -350,7 +362,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "base/pass@1",
-        "the same of the model before training (`eval.at_start`); in the row of iteration 1 alone",
+        "the same for the model before training (`eval.at_start`); only in the row of iteration 1",
         also=(
             "base/pass@1_se",
             "base/pass@N",
@@ -362,7 +374,7 @@ TRAINING_METRICS = (
     ),
     Metric(
         "perf/tokens_per_s",
-        "response tokens a second: over the whole iteration, over drawing them, over the K passes of updates",
+        "response tokens per second: of the whole iteration, of generation, and of the K passes of updates",
         also=("perf/generate_tokens_per_s", "perf/update_tokens_per_s"),
         view=View("speed", "{} tokens/s"),
     ),
@@ -375,17 +387,17 @@ TRAINING_METRICS = (
     ),
     Metric(
         "perf/prompts_s",
-        "seconds of its phases up to the K passes of updates",
+        "seconds of the iteration's phases, up to the K passes of updates",
         also=("perf/generate_s", "perf/reward_s", "perf/dual_s", "perf/old_logp_s", "perf/ref_logp_s", "perf/update_s"),
     ),
     Metric(
         "perf/audit_s",
-        "seconds of the phases after them; checkpoint: the one after the previous iteration",
+        "seconds of the phases after the updates; checkpoint_s is for the checkpoint after the previous iteration",
         also=("perf/sync_s", "perf/eval_s", "perf/checkpoint_s", "perf/log_s", "perf/other_s"),
     ),
     Metric(
         "perf/peak_memory_gib",
-        "most memory held so far: on the GPU, or by the process on the CPU; of several ranks the largest",
+        "most memory used so far, on the GPU, or by the process on a CPU; of several processes the largest",
     ),
 )
 
