@@ -46,13 +46,17 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A share, a count or nats, as in result documents. ``misprint`` says what is wrong with a number of the paper."""
+    """A share, a count or nats, as in result documents. ``misprint`` says what is wrong with a number of the paper.
+
+    ``spread`` is the smaller and the larger value where it is the mean of two seeds, too few for an interval.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
     n: int | None = None
     misprint: str | None = None
+    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -227,13 +231,14 @@ def _limit(metric: str, k: int | None, n: int | None) -> int | None:
 
 
 def _mean(key: Key, numbers: Sequence[Number]) -> Number:
-    """The mean over seeds, of three and more with its interval, which ends where the metric does."""
+    """The mean over seeds, of two with both values, of more with its interval, which ends where the metric does."""
     if len(numbers) == 1:
         return numbers[0]
     mean = mean_over_seeds([number.value for number in numbers])
     n = min(number.n or 0 for number in numbers) or None
     if len(numbers) < FEWEST_SEEDS or mean.low is None or mean.high is None:
-        return Number(mean.mean, n=n)
+        values = [number.value for number in numbers]
+        return Number(mean.mean, n=n, spread=(min(values), max(values)))
     limit = _limit(key.metric, key.k, n)
     return Number(mean.mean, max(0.0, mean.low), mean.high if limit is None else min(limit, mean.high), n)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.files.csv_cells import csv_cell, csv_text
-from evals.tables.parts import Cell, Section, Table, cell_text, decimal_text
+from evals.tables.parts import Cell, Section, Table, beside_text, cell_text, decimal_text
 
 # What the names of several tables are, by their stub; of the others they are data sets.
 _NAMED_BY = {"Dataset": "Setting", "Hyper-parameter": "Runs"}
@@ -55,6 +55,8 @@ def _csv_values(cell: Cell | None, with_ci: bool, digits: int) -> dict[str, str]
     }
     if with_ci:
         ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
+        if cell is not None and cell.spread is not None:
+            ends |= dict(zip((" min", " max"), cell.spread, strict=True))
         values |= {suffix: "" if end is None else decimal_text(end, digits) for suffix, end in ends.items()}
     return values
 
@@ -106,9 +108,8 @@ def _markdown_cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
     text = markdown_text(cell_text(cell, digits))
     text = f"**{text}**" if cell.is_best else text
     text += "†" if cell.is_misprint else ""
-    if with_ci and cell.low is not None and cell.high is not None:
-        text += f" \\[{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}\\]"
-    return text
+    beside = markdown_text(beside_text(cell, digits)) if with_ci else ""
+    return f"{text} {beside}".rstrip()
 
 
 def to_json(layout: str, tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
@@ -150,4 +151,7 @@ def _cell_document(cell: Cell | None, digits: int, with_ci: bool) -> dict[str, A
         "is_best": cell.is_best,
         "is_misprint": cell.is_misprint,
     }
-    return document | ({"ci_low": cell.low, "ci_high": cell.high} if with_ci else {})
+    if with_ci:
+        document |= {"ci_low": cell.low, "ci_high": cell.high}
+        document |= dict(zip(("min", "max"), cell.spread, strict=True)) if cell.spread is not None else {}
+    return document

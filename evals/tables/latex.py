@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from evals.tables.latex_text import latex_text
-from evals.tables.parts import Cell, Column, Line, Section, Table, cell_text, decimal_text
+from evals.tables.parts import Cell, Column, Line, Section, Table, beside_text, cell_text
 
 SHADE = "[gray]{0.92}"
 # Each is left as it is where a package or another table has defined it.
@@ -119,8 +119,8 @@ class _Writer:
 
     def _plain(self, cell: Cell | None) -> str:
         text = cell_text(cell, self.digits)
-        has_interval = self.with_ci and cell is not None and cell.low is not None
-        return text + "0" * (2 * len(text) if has_interval else 0)
+        is_wider = self.with_ci and cell is not None and bool(beside_text(cell, self.digits))
+        return text + "0" * (2 * len(text) if is_wider else 0)
 
     def _stacked(self, table: Table, limit_pt: float) -> list[Table]:
         """The table in blocks of whole groups of columns, as many in each as ``limit_pt`` is wide."""
@@ -172,8 +172,8 @@ class _Writer:
         text = latex_text(cell.text) if cell.value is None else cell_text(cell, self.digits).replace("-", "$-$")
         text = f"\\textbf{{{text}}}" if cell.is_best else text
         text += "$^\\dagger$" if cell.is_misprint else ""
-        if self.with_ci and cell.low is not None and cell.high is not None:
-            text += f" {{\\tiny [{decimal_text(cell.low, self.digits)}, {decimal_text(cell.high, self.digits)}]}}"
+        beside = beside_text(cell, self.digits) if self.with_ci else ""
+        text += f" {{\\tiny {beside}}}" if beside else ""
         return f"\\cellcolor{SHADE} {text}" if cell.is_ours else text
 
 

@@ -81,21 +81,29 @@ def build_tables(
     tables = builders[layout](entries, metric, style)
     if not any(cell for table in tables for section in table.sections for line in section.lines for cell in line.cells):
         raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
-    notes = (*_seeds_note(own), *(["The paper has no such numbers."] if published and not beside else []))
+    notes = (
+        *_seeds_note(own, with_ci=style.with_ci),
+        *(["The paper has no such numbers."] if published and not beside else []),
+    )
     return [replace(table, notes=(*table.notes, *notes)) for table in tables]
 
 
-def _seeds_note(entries: Sequence[Entry]) -> Iterator[str]:
-    """How many results each mean is of, where there are means."""
+def _seeds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
+    """How many results each mean is of, where there are means, and what is shown beside them."""
     means = [entry for entry in entries if entry.num_results > 1]
     if not means:
         return
     is_same = len({entry.num_results for entry in entries}) == 1
     listed = ", ".join(f"{entry.label} ({entry.num_results})" for entry in means)
     words = f"of {means[0].num_results} seeds" if is_same else f"of several seeds: {listed}"
-    has_few = min(entry.num_results for entry in means) < FEWEST_SEEDS
-    interval = f"an interval needs {FEWEST_SEEDS}" if has_few else "intervals are Student t over the seeds"
-    yield f"Means {words}; {interval}."
+    num_results = [entry.num_results for entry in means]
+    about = ["intervals are Student t over the seeds"] if max(num_results) >= FEWEST_SEEDS else []
+    if min(num_results) < FEWEST_SEEDS:
+        beside = (
+            ": of two the lower and the higher value stand in parentheses" if with_ci else ", --ci shows both of two"
+        )
+        about.append(f"an interval needs {FEWEST_SEEDS}{beside}")
+    yield f"Means {words}; {'; '.join(about)}."
 
 
 def _of_own_models(own: Sequence[Entry], published: Sequence[Entry]) -> list[Entry]:

@@ -25,7 +25,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best."""
+    """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best.
+
+    ``spread`` is the smaller and the larger of the two values that it is the mean of.
+    """
 
     value: float | None
     low: float | None = None
@@ -34,6 +37,7 @@ class Cell:
     is_ours: bool = False
     is_misprint: bool = False
     text: str = ""
+    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +77,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How numbers are shown. Numbers that are equal after rounding to ``digits`` are equally good."""
+    """How numbers are shown. Numbers that are equal after rounding to ``digits`` are equally good.
+
+    ``with_ci``: what is beside a number, its interval or spread, is shown too.
+    """
 
     digits: int = 2
     ks: Sequence[int] | None = None
     with_average: bool = False
+    with_ci: bool = False
 
 
 _EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
@@ -94,6 +102,15 @@ def cell_text(cell: Cell | None, digits: int) -> str:
     if cell is None:
         return "-"
     return cell.text if cell.value is None else decimal_text(cell.value, digits)
+
+
+def beside_text(cell: Cell, digits: int) -> str:
+    """`[1.00, 2.00]` for an interval, `(1.00 to 2.00)` for the values of two seeds; empty where there is neither."""
+    if cell.low is not None and cell.high is not None:
+        return f"[{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}]"
+    if cell.spread is not None:
+        return f"({' to '.join(decimal_text(value, digits) for value in cell.spread)})"
+    return ""
 
 
 def method_table(
@@ -149,7 +166,8 @@ def cells_of(
         low, high = ((end * scale if end is not None else None) for end in (number.low, number.high))
         is_best = texts[position] == best and not is_wrong(number)
         is_ours = ours is not None and ours[position]
-        cells.append(Cell(number.value * scale, low, high, is_best, is_ours, is_wrong(number)))
+        spread = number.spread and (number.spread[0] * scale, number.spread[1] * scale)
+        cells.append(Cell(number.value * scale, low, high, is_best, is_ours, is_wrong(number), spread=spread))
     return cells
 
 

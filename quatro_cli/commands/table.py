@@ -103,7 +103,7 @@ def table(
         int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
     ] = 2,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
-    ci: Annotated[bool, typer.Option("--ci", help="Show the intervals that are in the files.")] = False,
+    ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or of two seeds both values.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
     labels: Labels = None,
     models: Models = None,
@@ -115,8 +115,8 @@ def table(
     """Print result files as a table in the paper's layout.
 
     Pass@k is in percent, UCC@k a count, the best of each column bold. Files with the same label are seeds: their mean
-    is shown, of three or more with a Student t interval. LaTeX shades labels that begin with `Ours`. --layout settings
-    and cost are about runs and sweeps; tidy writes the rows of files, or the metrics of runs.
+    is shown, with --ci a Student t interval, or of two seeds both values. LaTeX shades labels that begin with `Ours`.
+    --layout settings and cost are about runs and sweeps; tidy writes the rows of files, or the metrics of runs.
 
     \b
     Examples:
@@ -200,15 +200,16 @@ def _tables(sources: Sources, layout: Layout | None, metric: str | None, asked: 
         raise usage_error(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
     own = renamed(own, asked.labels, asked.models)
-    if asked.ci and not any(number.low is not None for entry in own for number in entry.numbers.values()):
+    found = [number for entry in own for number in entry.numbers.values()]
+    if asked.ci and all(number.low is None and number.spread is None for number in found):
         raise usage_error(
-            "--ci: no file has intervals, and no mean is of three seeds; `quatro eval passk FILE --ci -o RESULT.json` "
-            "makes intervals over problems"
+            "--ci: no file has intervals, and no mean is of several seeds; "
+            "`quatro eval passk FILE --ci -o RESULT.json` makes intervals over problems"
         )
     published = published_entries(metric, tables=PAPER_TABLES[chosen]) if asked.with_paper else []
     if asked.ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
         raise usage_error(f"--k: {metric} has no k")
-    style = Style(digits=asked.digits, ks=asked.ks, with_average=asked.average)
+    style = Style(digits=asked.digits, ks=asked.ks, with_average=asked.average, with_ci=asked.ci)
     tables = build_tables(chosen, own, published, metric=metric, style=style, whole_paper=asked.whole_paper)
     output.warn(*warnings)
     return chosen, tables

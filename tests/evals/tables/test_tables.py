@@ -14,6 +14,7 @@ from evals.results.entries import ENTROPY_METRIC, own_entries, published_entries
 from evals.results.paper import paper
 from evals.results.reading import RunHead, read_sources
 from evals.tables.formats import markdown_text, to_csv, to_json, to_markdown
+from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, build_tables
 from evals.tables.parts import Style, decimal_text
 
@@ -295,7 +296,27 @@ def test_two_seeds_have_a_mean_without_an_interval_and_one_note_says_so(write):
     assert (number.value, number.low, number.high) == (pytest.approx(0.3), None, None)
     assert warnings == []
     first, second = tables("benchmarks", paths)
-    assert first.notes == second.notes == ("Means of several seeds: M (2); an interval needs 3.",)
+    assert (
+        first.notes == second.notes == ("Means of several seeds: M (2); an interval needs 3, --ci shows both of two.",)
+    )
+
+
+def test_means_of_two_seeds_stand_beside_both_values_and_the_caption_says_so(write):
+    paths = [write(f"m{i}", [row("a", 1, value)], label="M") for i, value in enumerate((0.75, 0.25))]
+    found = tables("benchmarks", paths, with_ci=True)
+    says = "Means of 2 seeds; an interval needs 3: of two the lower and the higher value stand in parentheses."
+    assert found[0].notes == (says,)
+    assert "| 50.00 (25.00 to 75.00) |" in to_markdown(found, digits=2, with_ci=True)
+    assert r"50.00 {\tiny (25.00 to 75.00)}" in to_latex(found, digits=2, with_ci=True)
+    assert "| 50.00 |" in to_markdown(tables("benchmarks", paths), digits=2, with_ci=False)
+    (record,) = records(to_csv(found, digits=2, with_ci=True))
+    assert (record["1 ci_low"], record["1 min"], record["1 max"]) == ("", "25.00", "75.00")
+    (cell,) = json.loads(to_json("x", found, digits=2, with_ci=True))["tables"][0]["sections"][0]["rows"][0]["cells"]
+    assert (cell["ci_low"], cell["min"], cell["max"]) == (None, 25.0, 75.0)
+    three = [*paths, write("m2", [row("a", 1, 0.5)], label="N")]
+    paths = [*three, *(write(f"n{i}", [row("a", 1, value)], label="N") for i, value in enumerate((0.4, 0.6)))]
+    (note,) = tables("benchmarks", paths, with_ci=True)[0].notes
+    assert "M (2), N (3); intervals are Student t over the seeds; an interval needs 3: of two" in note
 
 
 def test_files_without_a_label_are_called_by_what_tells_them_apart_or_like_their_run(write, tmp_path):
