@@ -38,6 +38,7 @@ OURS = ("evals", "quatro", "quatro_cli")
 def report(error: BaseException) -> int:
     """Say what happened on stderr; returns the exit code."""
     from evals.errors import QuatroError, is_out_of_memory
+    from evals.files.own_code import line_of_any_own
 
     if isinstance(error, KeyboardInterrupt):
         output.error("interrupted")
@@ -59,7 +60,11 @@ def report(error: BaseException) -> int:
         output.error(_system_message(error))
         _debug_traceback(error)
         return EXIT_BUG
-    output.error(f"this is a bug: {type(error).__name__}: {error}\n{_keep_traceback(error)}")
+    said = f"{type(error).__name__}: {error}"
+    if own := line_of_any_own(error):
+        output.error(f"your own code raised {said}\n  {own}\n{_keep_traceback(error)}.")
+    else:
+        output.error(f"this is a bug: {said}\n{_keep_traceback(error)}; please report it with the command you typed.")
     return EXIT_BUG
 
 
@@ -119,5 +124,5 @@ def _keep_traceback(error: BaseException) -> str:
         with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError as failure:
-        return f"The traceback could not be written ({failure}); run again with QUATRO_DEBUG=1 to see it."
-    return f"The traceback is in {path} (QUATRO_DEBUG=1 prints it); please report it with the command you typed."
+        return f"The traceback could not be written ({failure}); run again with QUATRO_DEBUG=1 to see it"
+    return f"The traceback is in {path} (QUATRO_DEBUG=1 prints it)"

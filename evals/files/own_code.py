@@ -16,6 +16,7 @@ from evals.files.whole import file_digest
 
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 OWN_CODE = "own_code."  # before a module's name, the key of its SHA-256 in environment.json
+_imported: list[str] = []  # what `import_own` was asked for
 _also: list[str] = []  # the folders that were given to `also_from`
 
 
@@ -65,6 +66,7 @@ def import_own(spec: str, what: str) -> Any:
         if not is_absent and _frames(error):
             where = f"\n  {line_of_own(error, spec)}"
         raise UsageError(f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}{where}") from error
+    _imported.append(spec)
     try:
         return getattr(module, name)
     except AttributeError:
@@ -89,6 +91,12 @@ def file_of(spec: str) -> str:
     return getattr(sys.modules.get(module_name), "__file__", None) or module_name
 
 
+def place_of(function: object) -> str:
+    """`file:line in name` of where a Python function begins; "" for what is none, such as one written in C."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+
+
 def line_of_own(error: BaseException, spec: str) -> str:
     """The last line of the user's own file in the traceback of ``error``, as `file:line in function: source`.
 
@@ -102,6 +110,12 @@ def line_of_own(error: BaseException, spec: str) -> str:
     own = own or [frame for frame in frames if frame.filename == frames[0].filename]
     last = own[-1]
     return f"{last.filename}:{last.lineno} in {last.name}: {last.line}"
+
+
+def line_of_any_own(error: BaseException) -> str:
+    """As `line_of_own`, of any module of the user's own that was imported; "" if ``error`` came through none."""
+    files = {frame.filename for frame in _frames(error)}
+    return next((line_of_own(error, spec) for spec in _imported if file_of(spec) in files), "")
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
-from evals.files.own_code import file_of, is_own
+from evals.files.own_code import file_of, is_own, place_of
 from evals.files.strict_json import shown
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
@@ -82,7 +82,8 @@ def method_class(name: str) -> type[Method]:
     """The class that ``name`` names.
 
     Raises:
-        UsageError: there is no such method, or your own class is not a Method or lacks one of its functions.
+        UsageError: there is no such method, or your own class is not a Method, lacks one of its functions or has an
+            `__init__`, whose arguments no configuration would know.
     """
     found: Any = METHODS[name]
     if not (isinstance(found, type) and issubclass(found, MethodBase)):
@@ -90,6 +91,12 @@ def method_class(name: str) -> type[Method]:
     if lacking := sorted(found.__abstractmethods__):
         texts = [f"{one}({', '.join([*inspect.signature(getattr(found, one)).parameters][1:])})" for one in lacking]
         raise UsageError(f"method {name} lacks {' and '.join(texts)}; add them in {file_of(name)}")
+    if found.__init__ is not MethodBase.__init__:
+        raise UsageError(
+            f"method {name} has an __init__; make a field of the class of each of its arguments and remove it: "
+            f"`scale: float = 1.0` is set by -s method.scale=2, and is recorded with the run\n"
+            f"  {place_of(found.__init__) or file_of(name)}"
+        )
     return found
 
 

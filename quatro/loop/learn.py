@@ -17,6 +17,7 @@ from torch import Tensor
 from evals.errors import DivergedError
 from quatro.loop.iteration import Iteration
 from quatro.loop.kl_budget import KlBudget
+from quatro.loop.nonfinite import why_not_finite
 from quatro.loop.objective import make_objective
 from quatro.loop.old_logp import Source, mismatch
 from quatro.loop.parts import Parts
@@ -82,7 +83,7 @@ def learn(it: Iteration, method: Method, rows: Rows, learner: Learner, parts: Pa
             need_entropy=it.needs_entropy and progress.num_passes == 0,
         )
         _note(progress, update, minibatch, index, engine_logp_BT, learner.source, policy.world)
-        _refuse_non_finite(it.step, update, minibatch, learner, parts)
+        _refuse_non_finite(it, method, update, index, minibatch, learner, parts)
 
     metrics = progress.metrics(rows, policy.world)
     if learner.source != "engine":
@@ -135,24 +136,23 @@ def _note(
         progress.num_skipped += 1
 
 
-def _refuse_non_finite(step: int, update: Update, minibatch: Rows, learner: Learner, parts: Parts) -> None:
+def _refuse_non_finite(
+    it: Iteration, method: Method, update: Update, index: Tensor, minibatch: Rows, learner: Learner, parts: Parts
+) -> None:
     if update.is_finite:
         learner.num_skipped = 0
         return
     learner.num_skipped += 1
     world = parts.policy.world
     rank = "" if world.is_first else f"-rank-{world.rank}"
-    dump = learner.dump_folder / f"nonfinite-step-{step:06d}{rank}.pt"
+    dump = learner.dump_folder / f"nonfinite-step-{it.step:06d}{rank}.pt"
     torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, dump)
+    why = why_not_finite(it, method, index, minibatch, update.forward.logp_BT)
+    said = f"iteration {it.step}: the loss or gradient is not finite{why}"
     if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
-        logger.warning(
-            "iteration %d: the loss or gradient is not finite; this optimiser step is skipped, and its batch is in %s",
-            step,
-            dump,
-        )
+        logger.warning("%s; this optimiser step is skipped, and its batch is in %s", said, dump)
         return
     raise DivergedError(
-        f"iteration {step}: the loss or gradient is not finite (gradient norm {update.grad_norm}). The optimiser step "
-        f"was not taken, and its batch is in {dump}; begin a new run with a lower optimizer.lr, or with -s "
-        "on_nonfinite=skip"
+        f"{said}. The optimiser step was not taken (gradient norm {update.grad_norm}), and its batch is in {dump}; "
+        "begin a new run with a lower optimizer.lr, or with -s on_nonfinite=skip"
     )

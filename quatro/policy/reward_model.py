@@ -78,7 +78,7 @@ class ModelReward(RegisteredReward):
         rewards = self._rewards([row[-most:] for row in ids])
         grades = (Grade(reward, logged={"cut": float(cut)}) for reward, cut in zip(rewards, is_cut, strict=True))
         scored = Scored([[next(grades) for _ in rollouts] for rollouts in completions])
-        require_usable(prompts, scored.reward)
+        require_usable(prompts, completions, scored.reward)
         return scored
 
     @staticmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from evals.errors import DivergedError
+from evals.files.strict_json import shown
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout
 
@@ -139,12 +140,23 @@ def failure(kind: str, detail: str) -> str:
 MAX_REWARD = 1e18
 
 
-def require_usable(prompts: Sequence[Prompt], reward: Sequence[Sequence[float]]) -> None:
-    """DivergedError that names the first prompt with a reward that is NaN, infinite or beyond ``MAX_REWARD``."""
-    for prompt, values in zip(prompts, reward, strict=True):
+def require_usable(
+    prompts: Sequence[Prompt],
+    completions: Groups,
+    reward: Sequence[Sequence[float]],
+    giver: str = "the reward",
+    place: str = "",
+) -> None:
+    """Refuses rewards that are NaN, infinite or beyond ``MAX_REWARD``.
+
+    Raises:
+        DivergedError: names ``giver``, the first such prompt, the response and the ``place`` of the code.
+    """
+    for prompt, rollouts, values in zip(prompts, completions, reward, strict=True):
         for index, value in enumerate(values):
             if not abs(value) <= MAX_REWARD:
                 raise DivergedError(
-                    f"the reward of rollout {index} of {prompt.benchmark} {prompt.id!r} is {value}; rewards must be "
-                    f"finite numbers between {-MAX_REWARD:g} and {MAX_REWARD:g}"
+                    f"{giver} gave {value} to rollout {index} of {prompt.benchmark} {prompt.id!r}; expected a finite "
+                    f"number between {-MAX_REWARD:g} and {MAX_REWARD:g}{place}\n"
+                    f"  the response: {shown(rollouts[index].text)}"
                 )

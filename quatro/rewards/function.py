@@ -109,6 +109,7 @@ class FunctionReward(RegisteredReward):
             self._pool.close()
             raise self._cannot_load(f"its process {answer.detail}")
         self._names, self._is_batched = answer["wanted"]
+        self._place: str = answer["place"]
         self._recorded: dict[str, str] = answer["recorded"]
 
     def environment(self) -> Mapping[str, str]:
@@ -146,7 +147,8 @@ class FunctionReward(RegisteredReward):
             )
         grades = [[outcome.grade(is_dropped=self.on_error == "drop") for outcome in group] for group in by_prompt]
         scored = Scored(grades, num_errors, num_timeouts)
-        require_usable(prompts, scored.reward)
+        place = f"\n  {self._place}" if self._place else ""
+        require_usable(prompts, completions, scored.reward, f"the reward function {self.spec!r}", place)
         return scored
 
     def _outcomes(self, answer: Message | Failure, count: int) -> list[Outcome]:

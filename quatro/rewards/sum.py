@@ -102,7 +102,7 @@ class SumReward(RegisteredReward):
             for groups in zip(*(one.grades for one in scored), strict=True)
         ]
         found = Scored(grades, sum(one.num_errors for one in scored), sum(one.num_timeouts for one in scored))
-        require_usable(prompts, found.reward)
+        require_usable(prompts, completions, found.reward)
         return found
 
     def _sum(self, grades: Sequence[Grade]) -> Grade:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from evals import worker_pool
-from evals.files.own_code import recorded
+from evals.files.own_code import place_of, recorded
 from evals.worker_pool import Message, Respond
 from quatro.rewards import calls
 from quatro.rewards.calls import Wanted, call, wanted
@@ -57,9 +57,9 @@ def describe(error: BaseException, function: Callable[..., Any] | None = None) -
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in ours and not frame.filename.startswith("<frozen")
     ]
-    code = getattr(getattr(function, "func", None), "__code__", None)  # it is a partial
-    if not frames and code is not None:
-        frames = [f"  {code.co_filename}:{code.co_firstlineno} in {code.co_name}"]
+    place = place_of(getattr(function, "func", None))  # it is a partial
+    if not frames and place:
+        frames = [f"  {place}"]
     text = "".join(traceback.format_exception_only(error)).strip()
     return "\n".join([*frames, text])[-MAX_DESCRIPTION_CHARS:]
 
@@ -80,11 +80,12 @@ def exit_with_parent(parent: int) -> None:
 def prepare() -> Callable[[list[Any], Respond], None]:
     """What answers a chunk of calls, each a list of rows; the command names the function and its options.
 
-    The request without rows asks for what the function asks for, and for the digest of its file.
+    The request without rows asks for what the function asks for, where it is, and for the digest of its file.
     """
     threading.Thread(target=exit_with_parent, args=[os.getppid()], daemon=True).start()
     function, wants = load_function(sys.argv[1], json.loads(sys.argv[2]))
-    about = {"wanted": wants, "recorded": recorded(sys.argv[1].partition(":")[0])}
+    place = place_of(getattr(function, "func", None))
+    about = {"wanted": wants, "place": place, "recorded": recorded(sys.argv[1].partition(":")[0])}
 
     def answer(requests: list[Any], respond: Respond) -> None:
         for rows in requests:

@@ -75,6 +75,24 @@ METHODS = """
         def loss(self, logp_BT, batch):
             return Loss([LossTerm("policy", 0.5, 1.0)])
 
+    class Begins(Centred):
+        def __init__(self, scale):
+            self.scale = scale
+
+    class Unknown(Centred):  # four rows are those of a run
+        def advantages(self, reward_B, group_B):
+            return Advantages(reward_B / (len(reward_B) - 4))
+
+    class Endless(Centred):
+        def loss(self, logp_BT, batch):
+            return Loss([LossTerm("endless", logp_BT / (len(logp_BT) - 4), batch.mask_BT.to(logp_BT))])
+
+    class Late(Centred):
+        def loss(self, logp_BT, batch):
+            if len(logp_BT) == 4:
+                raise KeyError("late")
+            return super().loss(logp_BT, batch)
+
     def reward(completion, answer):
         return len(completion)
 
@@ -155,6 +173,7 @@ def test_a_method_of_the_current_folder_trains_and_its_run_is_read_from_anywhere
         ("Numbers", "value of the loss term policy is a float; expected a tensor"),
         ("Constant", "terms without a gradient"),
         ("Missing", "my_methods.py has no Missing"),
+        ("Begins", "has an __init__; make a field of the class of each of its arguments and remove it: `scale: float"),
     ],
 )
 @pytest.mark.parametrize("more", [["--dry-run"], []])
@@ -166,6 +185,25 @@ def test_a_method_that_returns_something_else_is_refused_before_the_run(
     assert says in " ".join(err.split())
     assert "my_methods.py" in err
     assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says", "line"),
+    [
+        ("Unknown", 5, "`advantages` of Unknown gave the advantage nan to a response to countdown", 1),
+        ("Endless", 5, "`loss` of Endless gave -inf in 16 of 16 values of the term 'endless'", 1),
+        ("Late", 1, "your own code raised KeyError: 'late'", 3),
+    ],
+)
+def test_what_a_method_of_ones_own_does_wrong_later_names_the_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, says: str, line: int
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found, _, err = quatro("train", "own.yaml", "-o", "run", "-s", f"method.name=my_methods:{name}", "-s", "steps=1")
+    assert found == code
+    begins = METHODS.partition(f"class {name}(")[0].count("\n") + 1
+    assert says in err
+    assert f"{folder}/my_methods.py:{begins + line} in " in err
 
 
 def test_a_dry_run_says_that_a_method_of_ones_own_was_tried(folder: Path) -> None:

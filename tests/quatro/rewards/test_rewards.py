@@ -209,8 +209,10 @@ def test_a_function_that_mostly_fails_stops_even_then(functions: Callable[..., R
 def test_a_reward_that_is_not_finite_or_that_overflows_names_the_prompt(
     functions: Callable[..., Reward], text: str
 ) -> None:
-    with pytest.raises(DivergedError, match=re.escape(f"rollout 1 of mine 'p1' is {text}; ")) as caught:
+    said = rf"function 'my_rewards:by_text' gave {re.escape(text)} to rollout 1 of mine 'p1'; expected a finite number"
+    with pytest.raises(DivergedError, match=said) as caught:
         score_texts(functions("by_text"), "a", text)
+    assert re.search(rf"my_rewards.py:[0-9]+ in by_text\n  the response: '{re.escape(text)}'$", str(caught.value))
     assert caught.value.exit_code == 5
 
 
