@@ -42,21 +42,8 @@ CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 JUDGED_AS = "judged_as"
 _Text = Annotated[str, Field(min_length=1)]
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
-# Endings of files that are no problems' and no data set's.
-_OTHER_FILES = (
-    *FILE_ENDINGS,
-    ".json",
-    ".txt",
-    ".tsv",
-    ".xls",
-    ".xlsx",
-    ".ods",
-    ".arrow",
-    ".gz",
-    ".zip",
-    ".yaml",
-    ".py",
-)
+# Names of files that hold neither problems nor a data set.
+_OTHER_FILE = re.compile(r".*\.(json|txt|tsv|xlsx?|ods|arrow|gz|zip|yaml|py)")
 
 
 class Kind(NamedTuple):
@@ -204,7 +191,14 @@ def find_benchmark(name: str) -> Benchmark | None:
     if name in registry():
         return registry()[name]
     id, *places = re.split(r":(?![^\[]*\])", name)
-    if not _HUB_ID.fullmatch(id) or id.endswith(_OTHER_FILES) or len(places) > 2 or "" in places or Path(id).exists():
+    if (
+        not _HUB_ID.fullmatch(id)
+        or id.endswith(FILE_ENDINGS)
+        or _OTHER_FILE.fullmatch(id)
+        or len(places) > 2
+        or "" in places
+        or Path(id).exists()
+    ):
         return None
     config, split = places if len(places) == 2 else ("", *places) if places else ("", "")
     return Benchmark(name=name, title=name, hub=(HubSource(id=id, config=config, split=split),), id_field="id")

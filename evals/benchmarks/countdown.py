@@ -7,11 +7,12 @@ the target. Equal digits are interchangeable: a solution is a token sequence, no
 
 from __future__ import annotations
 
+import operator
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ _PROBLEM_SEED = 20260
 # Tables instead of int(): they know exactly the texts of the vocabulary, whatever else Unicode calls a digit.
 _DIGIT = {str(digit): digit for digit in range(1, 10)}
 _NUMBER = {str(number): number for number in range(MAX_TOTAL + 1)}
-_STEP = {f"{operation}{digit}": (operation, digit) for operation in "+-*" for digit in range(1, 10)}
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_STEP = {f"{sign}{digit}": (apply, digit) for sign, apply in _OPERATIONS.items() for digit in range(1, 10)}
+_LENGTHS = range(2 * MIN_USED - 1, MAX_ANSWER_TOKENS + 1, 2)
 _TOTAL = {f"={total}": total for total in range(MAX_TOTAL + 1)}
 
 Digits = tuple[int, ...]
@@ -101,7 +104,7 @@ def distance(prompt: str, completion: str) -> int | None:
     """
     digits, target = parse_prompt(prompt)
     total = _total_of(digits, completion)
-    return None if isinstance(total, str) else abs(total - target)
+    return None if isinstance(total, tuple) else abs(total - target)
 
 
 def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
@@ -110,31 +113,36 @@ def fault(prompt: str, completion: str, finish_reason: str | None) -> str:
     if finish_reason == "length":
         return "cut off by the length limit"
     total = _total_of(digits, completion)
-    if isinstance(total, str):
-        return total
+    if isinstance(total, tuple):
+        words, *values = total
+        return words.format(*values)
     return "" if total == target else f"ends at {total}, the target is {target}"
 
 
-def _total_of(digits: Digits, completion: str) -> int | str:
-    """Where the chain of ``completion`` ends, or why it is no chain over ``digits``."""
-    tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS) if isinstance(completion, str) else []
-    if len(tokens) % 2 == 0 or not 2 * MIN_USED - 1 <= len(tokens) <= MAX_ANSWER_TOKENS:
-        return f"no chain of {MIN_USED} to {MAX_USED} digits, such as 8 +6 =14 *2 =28"
+def _total_of(digits: Digits, completion: str) -> int | tuple[Any, ...]:
+    """Where the chain of ``completion`` ends, or why it is no chain over ``digits``: words, and what stands in them.
+
+    The words are put together where somebody reads them: training asks this of every response.
+    """
+    tokens = completion.strip().split(" ", MAX_ANSWER_TOKENS) if isinstance(completion, str) else ()
+    if len(tokens) not in _LENGTHS:
+        return "no chain of {} to {} digits, such as 8 +6 =14 *2 =28", MIN_USED, MAX_USED
     total = _DIGIT.get(tokens[0])
     if total is None:
-        return "begins with no digit"
+        return ("begins with no digit",)
     used = [total]
     for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
-        if step_token not in _STEP or total_token not in _TOTAL:
-            return f"step {len(used)} is no operation with a digit and its total"
-        operation, digit = _STEP[step_token]
-        total = _apply(total, operation, digit)
-        if total != _TOTAL[total_token]:
-            return f"step {len(used)} gives {total}, not {_TOTAL[total_token]}"
+        step, claimed = _STEP.get(step_token), _TOTAL.get(total_token)
+        if step is None or claimed is None:
+            return "step {} is no operation with a digit and its total", len(used)
+        apply, digit = step
+        total = apply(total, digit)
+        if total != claimed:
+            return "step {} gives {}, not {}", len(used), total, claimed
         used.append(digit)
     for digit in used:
         if used.count(digit) > digits.count(digit):
-            return f"uses {digit} {used.count(digit)} times, and has it {digits.count(digit)} times"
+            return "uses {} {} times, and has it {} times", digit, used.count(digit), digits.count(digit)
     return total
 
 
@@ -165,8 +173,8 @@ def solutions(digits: Sequence[int], target: int) -> Iterator[str]:
             return
         for digit in sorted(set(left)):
             left.remove(digit)
-            for operation in "+-*":
-                new_total = _apply(total, operation, digit)
+            for operation, apply in _OPERATIONS.items():
+                new_total = apply(total, digit)
                 if 0 <= new_total <= MAX_TOTAL:
                     yield from extend((*chain, f"{operation}{digit}", f"={new_total}"), new_total, num_used + 1)
             left.append(digit)
@@ -297,12 +305,6 @@ def _random_chains(
 def _keys(digits: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.int64]:
     """One integer per row that two rows share exactly if they have the same multiset of digits and the same target."""
     return np.sort(digits, axis=1) @ 10 ** np.arange(NUM_DIGITS) * 100 + target
-
-
-def _apply(total: int, operation: str, digit: int) -> int:
-    if operation == "+":
-        return total + digit
-    return total - digit if operation == "-" else total * digit
 
 
 def _checked(digits: Sequence[int]) -> Digits:
