@@ -177,12 +177,14 @@ def _run(
     if not (place.path / "config.yaml").is_file():
         return ReportRun(status="missing", reason="not begun", **shared)
     summary = describe_run(place.path)
+    failed, drawn = summary.reward_failures or (0, 0)
+    failures = f"the reward failed on {failed} of {drawn} responses" if failed else ""
     return ReportRun(
         status=summary.status,
-        reason=summary.reason or "",
+        reason="; ".join(filter(None, (failures, summary.reason))),
         step=summary.step,
         updated=summary.updated or "",
-        metrics=list(read_metrics(place.path)),
+        metrics=summary.rows,
         **shared,
     )
 

@@ -139,6 +139,14 @@ def test_results_stand_in_for_samples_that_are_gone(tmp_path):
     assert samples.views == ()
 
 
+def test_a_run_says_on_how_many_of_all_responses_its_reward_failed(tmp_path):
+    run = make_run(tmp_path / "run", "prompts_per_step=4", "minibatch_prompts=4", "rollouts_per_prompt=2", steps=1)
+    row = {"step": 2, "reward/errors": 2.0, "reward/timeouts": 1.0}
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1}) + "\n" + json.dumps(row) + "\n", encoding="utf-8")
+    found = gather_report([run, make_run(tmp_path / "other")])
+    assert [one.reason for one in found.runs] == ["the reward failed on 3 of 16 responses", ""]
+
+
 def test_empty_sections_come_with_the_command_that_fills_them(tmp_path):
     run = make_run(tmp_path / "a b", steps=0)
     hints = gather_report([run]).hints
