@@ -34,9 +34,9 @@ def config_page() -> str:
     from quatro.config import schema_text
 
     intro = (
-        "`quatro train CONFIG -s KEY=VALUE` changes any of these. Behind a default stands whose it is: stated by the "
-        "paper, or verl's, which the paper follows where it states nothing; the others are ours. "
-        "`quatro config show` prints what a file resolves to, and from which file or option each value is."
+        "`quatro train CONFIG -s KEY=VALUE` changes any of these keys. Text after a default says where it comes from: "
+        "the paper, or verl, whose defaults the paper uses where it states nothing. All other defaults are our own. "
+        "`quatro config show` prints what a file resolves to, and which file or option set each value."
     )
     return f"# Configuration\n\n{NOTE}\n{intro}\n\n```\n{schema_text().rstrip()}\n```\n"
 

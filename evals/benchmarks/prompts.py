@@ -85,7 +85,8 @@ TEMPLATES: dict[str, Template] = {
 
 # What of those a user may write in place of a name.
 OWN_TEMPLATES = (
-    f"a text with {PLACE} in it is the whole prompt, and after `{CHAT}` the user's turn of a chat; a file may hold it"
+    f"a text with {PLACE} in it, or a file with one, is the whole prompt; "
+    f"after `{CHAT}` it is the user's turn of a chat"
 )
 
 

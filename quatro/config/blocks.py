@@ -116,11 +116,13 @@ class DataConfig(Block):
         json_schema_extra={"meanings": {name: template.about for name, template in TEMPLATES.items()}},
     )
     system: str | None = Field(
-        None, description="system prompt of a chat in place of the template's; \"\" is none; null: the template's"
+        None, description="system prompt of a chat, in place of the template's; \"\" is none; null is the template's"
     )
     max_prompt_tokens: int = Field(1024, ge=1, description="longest prompt, in tokens; verl's default is 512")
     too_long: Literal["refuse", "skip"] = Field(
-        "refuse", description="refuse to train if a prompt is longer, or leave such prompts out; none is ever cut"
+        "refuse",
+        description="refuse to train if a prompt is longer than data.max_prompt_tokens, or skip such prompts; a prompt "
+        "is never cut",
     )
 
     @property
@@ -150,24 +152,25 @@ class RolloutConfig(Block):
     max_new_tokens: int = Field(1024, ge=1, description="longest response, in tokens, the stop token included")
     stop: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_stop_strings)] | None = Field(
         None,
-        description='strings such as "\\ndef" before which the text of a response ends, in evaluations too; the token '
-        "that completes one is the last, and is learnt from; null: those of data.template",
+        description='strings such as "\\ndef"; the text of a response ends before the first of them, also in '
+        "evaluations. The token that completes the string is the last of the response, and is learnt from. "
+        "null: those of data.template",
     )
     thinking: Annotated[str, AfterValidator(_markers)] | None = Field(
         None,
-        description="markers of a thought that comes before the answer: its end, such as `</think>`, or start and end, "
-        "such as `<think> </think>`. Rewards and evaluations judge only what follows the last end marker, and an "
-        "unfinished thought has no answer (docs/data.md); null: the whole response is the answer",
+        description="markers of a thought before the answer: its end, such as `</think>`, or start and end, such as "
+        "`<think> </think>`. Rewards and evaluations judge only the text after the last end marker; an "
+        "unfinished thought has no answer (docs/data.md). null: the whole response is the answer",
     )
     rows_at_once: AutoCount = Field(
         "auto",
-        description="responses that the engine transformers draws at once, at most; auto is 2048 on a CPU, and on a "
-        "GPU follows from its memory when the run is made",
+        description="largest number of responses that the engine transformers draws at once; auto is 2048 on a CPU; on "
+        "a GPU it is computed from the memory when the run starts",
     )
     cache_tokens: AutoCount = Field(
         "auto",
-        description="tokens of prompts and responses that the engine transformers keeps keys and values of, at most; "
-        "auto is 131072 on a CPU, and on a GPU follows from its memory when the run is made",
+        description="largest number of tokens whose keys and values the engine transformers keeps; auto is 131072 on a "
+        "CPU; on a GPU it is computed from the memory when the run starts",
     )
     gpu_memory_utilization: float = Field(0.8, gt=0, le=1, description="share of GPU memory that vLLM may take")
     replay_file: Text | None = Field(None, description="file of recorded responses (.jsonl) for engine replay")
@@ -187,10 +190,10 @@ class OptimizerConfig(Block):
     """The optimiser."""
 
     name: Literal["adamw"] = Field("adamw", description="the optimiser")
-    lr: float = Field(1e-6, gt=0, description="learning rate, the largest of its schedule")
+    lr: float = Field(1e-6, gt=0, description="learning rate; the largest value of its schedule")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="how the rate falls to min_lr after the warm-up, over all optimiser steps that the run plans",
+        description="how the learning rate falls to min_lr after the warm-up, over all optimiser steps of the run",
     )
     min_lr: float = Field(0.0, ge=0, description="learning rate at the end of a linear or cosine schedule")
     betas: Annotated[
@@ -213,7 +216,9 @@ class OptimizerConfig(Block):
 class KlConfig(Block):
     """The KL penalty towards the model that the run began with."""
 
-    beta: float = Field(0.001, ge=0, description="coefficient of the KL to the model the run began with; 0 is off")
+    beta: float = Field(
+        0.001, ge=0, description="beta, the coefficient of the KL to the model that the run began with; 0 is off"
+    )
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"
     )
@@ -227,8 +232,8 @@ class LoraConfig(Block):
     alpha: int = Field(32, ge=1, description="the change is alpha / rank times the product of the two matrices")
     target_modules: Annotated[tuple[str, ...] | Literal["all-linear"], BeforeValidator(_targets)] = Field(
         "all-linear",
-        description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear adapts all linear layers but "
-        "the head",
+        description="names of the layers to adapt, such as [q_proj, v_proj]; all-linear adapts all linear layers "
+        "except the head",
     )
 
 
@@ -242,14 +247,15 @@ class PolicyConfig(Block):
         1,
         ge=1,
         le=3,
-        description="ZeRO shards the optimiser (1), gradients too (2), and weights too (3). With 1 the ranks exchange "
-        "gradients once for each optimiser step; with 2 and 3 after each micro-batch, for less memory",
+        description="what ZeRO shards: 1, the optimiser; 2, also the gradients; 3, also the weights. With 1 the "
+        "processes exchange gradients once per optimiser step; with 2 and 3 after each micro-batch, which "
+        "needs less memory",
     )
     offload_optimizer: bool = Field(
         False, description="keep DeepSpeed's optimiser in CPU memory: less memory on the device, slower steps"
     )
     gradient_checkpointing: bool = Field(
-        False, description="compute each layer again for its gradient: less memory, a third more computation"
+        False, description="compute each layer a second time for its gradient: less memory, a third more computation"
     )
     lora: LoraConfig | None = Field(
         None,
@@ -282,9 +288,10 @@ class AuditConfig(Block):
     # the paper's 256 prompts they cost an eighth of a forward pass.
     prompts: Annotated[Annotated[int, Field(ge=0)] | Literal["all"], BeforeValidator(_sample)] = Field(
         32,
-        description="prompts on whose rollouts the realised KL of an iteration is measured by one more forward pass: "
-        "so many, drawn anew from the seed in each iteration, or all; 0 measures nothing. A method that steers by "
-        "that KL needs all, and has all as its default. `audit: true` is short for all, `audit: false` for 0",
+        description="how many prompts the audit uses: it measures the realised KL of an iteration on their rollouts, "
+        "by one more forward pass. The prompts are drawn anew in each iteration, from the seed; 0 measures "
+        "nothing. A method that steers by this KL needs all, which is then the default. `audit: true` is "
+        "short for all, `audit: false` for 0",
     )
 
 
@@ -294,8 +301,8 @@ class KeepConfig(Block):
     last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept, beside the best one")
     best: Text | None = Field(
         None,
-        description="a metric, such as eval/pass@1: a checkpoint is also saved whenever it is larger than ever before, "
-        "and the one of the largest value is kept; null: none",
+        description="a metric, such as eval/pass@1: a checkpoint is also saved whenever the metric is larger than ever "
+        "before, and the one with the largest value is kept; null: none",
     )
 
 
@@ -307,16 +314,14 @@ def keep_block(value: Any) -> Any:
 class EarlyStopConfig(Block):
     """When a run ends before its last iteration."""
 
-    metric: Text = Field("eval/pass@1", description="the metric that is watched; larger is better")
+    metric: Text = Field("eval/pass@1", description="the metric that decides when the run ends; larger is better")
     patience: int = Field(
         0,
         ge=0,
         description="the run ends when the metric has been measured this many times in a row without an improvement "
         "over the largest value before; 0 is never. What is measured before training does not count",
     )
-    min_delta: float = Field(
-        0.0, ge=0, description="what exceeds the largest value by this much or less is no improvement"
-    )
+    min_delta: float = Field(0.0, ge=0, description="an improvement must exceed the largest value by more than this")
 
 
 class CheckpointConfig(Block):
@@ -345,9 +350,9 @@ class CheckpointConfig(Block):
 class TrackingConfig(Block):
     """Where metrics go beside metrics.jsonl."""
 
-    tensorboard: bool = Field(False, description="write metrics to RUN/tensorboard too")
+    tensorboard: bool = Field(False, description="also write metrics to RUN/tensorboard")
     wandb: Literal["online", "offline"] | None = Field(
-        None, description="send metrics to Weights & Biases too; offline keeps them in RUN/wandb for `wandb sync`"
+        None, description="also send metrics to Weights & Biases; offline keeps them in RUN/wandb for `wandb sync`"
     )
     project: Text = Field("quatro", description="project of the run at Weights & Biases")
     name: Text | None = Field(None, description="name of the run at Weights & Biases; null: the run directory's name")

@@ -123,21 +123,21 @@ class Config(Block):
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="where to compute; auto takes cuda if there is a device"
+        "auto", description="where to compute; auto is cuda if there is a device"
     )
     threads: int | None = Field(None, ge=1, description="CPU threads; null leaves PyTorch's choice")
     processes: int | None = Field(
         None,
         ge=1,
-        description="processes that train together, one on each GPU: `quatro sweep` starts as many with torchrun, and "
-        "`quatro train` refuses to begin with fewer; null is one, or as many as torchrun started",
+        description="number of processes that train together, one per GPU: `quatro sweep` starts them with torchrun, "
+        "and `quatro train` refuses to start with fewer; null is one, or the number that torchrun started",
     )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of the data order, of sampling and of a new adapter")
     steps: int = Field(
         100,
         ge=1,
-        description="iterations, each with one batch of rollouts. The paper states no number; verl's default of 30 "
-        "epochs is about 870 iterations of 256 prompts",
+        description="number of iterations; each draws one batch of rollouts and learns from it. The paper states no "
+        "number; verl's default of 30 epochs is about 870 iterations of 256 prompts",
     )
     method: Annotated[Method, BeforeValidator(build_method)] = Field(
         description="the policy-gradient method and its own keys"
@@ -152,14 +152,16 @@ class Config(Block):
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
     inner_updates: AutoCount = Field(
         1,
-        description="passes over each batch of rollouts (K); auto (experimental, not in the paper) makes passes until "
-        "the realised KL comes to 0.8 of the method's radius, and takes back the part of a pass that overshoots it",
+        description="passes over each batch of rollouts (K). auto (experimental, not in the paper) makes passes until "
+        "the realised KL reaches 0.8 of the method's radius; if a pass overshoots the radius, a part of it "
+        "is taken back",
     )
-    max_inner_updates: int = Field(20, ge=1, description="the most passes that inner_updates auto makes")
+    max_inner_updates: int = Field(20, ge=1, description="largest number of passes with inner_updates auto")
     microbatch_tokens: AutoCount = Field(
         "auto",
-        description="tokens per forward pass; it changes memory and speed, never a gradient. The run lowers it where "
-        "memory runs out; auto is 16384 on a CPU, and on a GPU follows from its memory when the run is made",
+        description="tokens per forward pass; it changes memory and speed, never a gradient. The run lowers it if "
+        "memory runs out. auto is 16384 on a CPU; on a GPU it is computed from the memory when the run "
+        "starts",
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
@@ -171,7 +173,7 @@ class Config(Block):
         default_factory=AuditConfig, description="of which prompts the realised KL of an iteration is measured"
     )
     audit_rollouts: int = Field(
-        0, ge=0, description="fresh responses per prompt that the audit draws besides; 0 draws none"
+        0, ge=0, description="number of fresh responses per prompt that the audit draws in addition; 0 draws none"
     )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
     early_stop: EarlyStopConfig = Field(
@@ -181,7 +183,8 @@ class Config(Block):
     save_rollouts: bool = Field(True, description="write every training response to rollouts/")
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop",
-        description="stop the run at an optimiser step whose loss or gradient is not finite, or skip the step",
+        description="what to do at an optimiser step whose loss or gradient is not finite: stop the run, or skip the "
+        "step",
     )
 
     @property

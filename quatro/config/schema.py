@@ -22,7 +22,7 @@ from quatro.registry import REWARDS
 
 def schema_text() -> str:
     """Every key with its type, default and meaning; the keys of each method and the options of rewards come last."""
-    lines = ["# key: type = default, whose default it is (no word: ours); its meaning is below"]
+    lines = ["# key: type = default, where the default comes from (nothing: our own); the meaning is below"]
     lines += [f"{EXTENDS}: text\n    {EXTENDS_MEANS}", *_model_lines(Config)]
     for name in METHODS:
         lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]

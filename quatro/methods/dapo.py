@@ -63,16 +63,16 @@ class Dapo(Grpo):
     )
     clip_high: float = Field(default=0.28, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
     dynamic_sampling: bool = Field(
-        default=True, description="draw prompts until prompts_per_step of them have rewards that differ"
+        default=True, description="draw until prompts_per_step prompts have rollouts with different rewards"
     )
     max_sampling_rounds: int = Field(
-        default=10, ge=1, description="the run stops if the batch is not full after this many rounds of drawing"
+        default=10, ge=1, description="the run stops if the batch is not full after this many rounds"
     )
     overlong_buffer: int | None = Field(
         default=0,
         ge=0,
-        description="the penalty grows over this many tokens before the length limit; 0: no penalty, null: "
-        "max_new_tokens / 5",
+        description="the penalty for long responses begins this many tokens before the length limit; 0: no penalty; "
+        "null: max_new_tokens / 5",
     )
     overlong_factor: float = Field(default=1.0, ge=0, description="penalty at the length limit, in units of reward")
 

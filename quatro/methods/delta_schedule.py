@@ -31,8 +31,8 @@ class ScheduledQuatro(Quatro, Scheduled):
     delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
         default="constant",
         description="experimental, not in the paper: linear and cosine change delta to delta_end over the iterations "
-        "of the run; target-entropy and target-kl begin at delta and steer the token entropy, or the realised "
-        "KL(new || old) of an iteration, towards delta_target",
+        "of the run; target-entropy and target-kl begin at delta, and change it so that the token entropy, "
+        "or the realised KL(new || old) of an iteration, comes to delta_target",
     )
     delta_end: float | None = Field(
         default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"

@@ -41,7 +41,8 @@ class Gspo(GroupZScore):
     name: Literal["gspo"] = "gspo"
     preset: Literal["paper", "official"] = Field(
         default="paper",
-        description="whose settings fill what is not set here: the paper's or the method's own scripts'",
+        description="fills the keys that are not set here with the paper's settings, or with those of the method's own "
+        "scripts",
     )
     clip_low: float = Field(default=0.2, ge=0, description="lower clip range of the sequence ratio: 1 - clip_low")
     clip_high: float = Field(default=0.2, ge=0, description="upper clip range of the sequence ratio: 1 + clip_high")

@@ -37,8 +37,8 @@ class Quatro(Method):
     delta: float = Field(
         default=0.01,
         gt=0,
-        description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity) "
-        "and names no default",
+        description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity), and "
+        "names no default",
     )
     log_ratio: Literal["detached", "none", "attached"] = Field(
         default="detached",
@@ -52,25 +52,25 @@ class Quatro(Method):
     )
     loss_norm: Literal["rows", "sum"] = Field(
         default="rows",
-        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over the rollouts of a prompt "
-        "and the mean over prompts (the main text), which is N times as much; under Adam it only divides the other "
-        "terms by N",
+        description="rows: the mean over rollouts (the paper's appendix). sum: the sum over the rollouts of a prompt, "
+        "then the mean over prompts (the main text). That is N times as large; since Adam ignores scale, "
+        "it only makes the other terms N times smaller in comparison",
     )
     max_log_ratio: float | None = Field(
         default=20.0,
         gt=0,
-        description="C, in nats: s = exp(min(l, C)) keeps its gradient and cannot overflow; null takes the largest C "
+        description="C, in nats: s = exp(min(l, C)) cannot overflow, and it keeps its gradient; null is the largest C "
         "that the number format allows",
     )
     boundary_cap: float | None = Field(
         default=0.95,
         gt=0,
         lt=1,
-        description="delta is capped at this share of log(N/m), the largest KL that a prompt with m best of N "
-        "rollouts allows",
+        description="delta is capped at this share of log(N/m), the largest possible KL for a prompt whose best reward "
+        "is earned by m of N rollouts",
     )
     advantage_floor: float | None = Field(
-        default=-20.0, lt=0, description="lower advantages are raised to this value, in nats"
+        default=-20.0, lt=0, description="advantages below this value are raised to it, in nats"
     )
 
     @model_validator(mode="after")

@@ -22,14 +22,19 @@ class ModelOptions(Block):
 
     path: str = Field(
         min_length=1,
-        description="folder or Hub id of the reward model: a sequence classifier of transformers. It reads the problem "
-        "and the response as its own chat template puts them, or, without a template, the prompt and the response",
+        description="folder or Hub id of the reward model, a sequence classifier of transformers. It reads the problem "
+        "and the response in its own chat template, or without a template the prompt and the response",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where it computes; auto takes cuda if there is")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="where it computes; auto is cuda if there is a device"
+    )
     dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="number format of its weights")
-    batch_rows: int = Field(16, ge=1, description="responses that it reads at once")
+    batch_rows: int = Field(16, ge=1, description="how many responses it reads at once")
     max_tokens: int = Field(
-        4096, ge=1, description="of a longer text it reads the last so many tokens; `reward/parts/cut` is their share"
+        4096,
+        ge=1,
+        description="longest text, in tokens: of a longer one it reads the end; `reward/parts/cut` is the share of "
+        "such texts",
     )
 
 

@@ -64,9 +64,9 @@ class RewardConfig(Block):
         None,
         gt=0,
         le=86_400,
-        description="seconds after which the process that grades a response is killed and the response earns 0; null "
-        "is the reward's own limit, 10 for a function. For code it is CPU time of a program, by default 10. math and "
-        "countdown refuse it: their verdicts are those of the benchmarks",
+        description="time limit for grading a response, in seconds: then the process is killed and the response earns "
+        "0. null is the reward's own limit, 10 for a function. For code it is the CPU time of a program, "
+        "by default 10. math and countdown refuse it, because they grade as the benchmarks do",
     )
     workers: Annotated[int | None, AfterValidator(lambda found: found or None)] = Field(
         None,
@@ -76,9 +76,10 @@ class RewardConfig(Block):
     )
     on_error: OnError = Field(
         "fail",
-        description="what an exception does while a response is graded: fail stops the run, with zero the response "
-        "earns 0, and drop takes it out of its group, as it does with one that ran out of time. If half of an "
-        "iteration's responses fail, the run stops. Rewards that run no function refuse it",
+        description="what happens if grading a response raises an exception: fail stops the run; with zero the "
+        "response earns 0; drop takes it out of its group, and also a response whose time limit ran out. "
+        "If half of an iteration's responses fail, the run stops. Rewards that call no function refuse "
+        "this key",
     )
 
     @field_validator("options")

@@ -17,8 +17,10 @@ from quatro.types import Block, Prompt
 class LengthOptions(Block):
     """The keys of `reward.options` of `reward: length`."""
 
-    short: int = Field(0, ge=0, description="a response of at most so many tokens earns 1")
-    long: int = Field(description="a response of so many tokens or more earns 0, and between the two it falls linearly")
+    short: int = Field(0, ge=0, description="a response of at most this many tokens earns 1")
+    long: int = Field(
+        description="a response of this many tokens or more earns 0; between the two the reward falls linearly"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -63,8 +65,8 @@ class FormatOptions(Block):
 
     pattern: Annotated[str, AfterValidator(_pattern)] = Field(
         r"\\boxed\{",
-        description="regular expression of Python that is looked for in the response; `.` matches line breaks too, and "
-        "^ and $ are the ends of the response",
+        description="Python regular expression to be searched in the response; `.` also matches line breaks, and ^ and "
+        "$ are the ends of the response",
     )
 
 

@@ -52,7 +52,7 @@ class SumOptions(Block):
         Field(strict=False),
         AfterValidator(_parts),
     ] = Field(
-        description="the rewards, each a name or a block that may have `weight` and `label` besides",
+        description="the rewards: each a name, or a block that may also have `weight` and `label`",
         json_schema_extra={"items": {"type": "object"}},
     )
 
