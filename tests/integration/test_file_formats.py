@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evals.benchmarks.catalogue import Benchmark
+from evals.benchmarks.catalogue import JUDGED_AS
 from evals.grading.thinking import THOUGHT
 from evals.samples.types import FIELDS, REQUIRED_FIELDS
 from quatro_cli.app import app
@@ -45,7 +46,7 @@ def check_files(folder: Path, heading: str, *, also: tuple[str, ...] = ()) -> No
 
 def test_the_columns_of_samples_are_those_that_are_read():
     columns = {name.strip("`"): required for name, required, _ in table("Samples")}
-    assert tuple(name for name in columns if name != THOUGHT) == FIELDS
+    assert tuple(name for name in columns if name not in (THOUGHT, JUDGED_AS)) == FIELDS
     assert tuple(name for name, required in columns.items() if required) == REQUIRED_FIELDS
 
 

@@ -181,6 +181,8 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
     listed = json.loads(run_command(runs_command.app, "list", run.parent, "--json")[0])["runs"]
     one = json.loads(run_command(runs_command.app, "show", run, "--json")[0])
     assert one.pop("reward_failures") == {"count": 0, "of": 256}  # for which all metrics are read
+    assert one.pop("evaluations") == []
+    assert one.pop("began_with") is None
     assert listed == [one]
     assert (one["status"], one["reason"], one["step"]) == ("interrupted", "SIGINT", 3)
     assert one["metrics"]["kl/new_old"] is None
@@ -195,7 +197,7 @@ def test_the_best_value_of_a_run_is_that_of_the_metric_by_which_a_checkpoint_is_
         for step, value in enumerate((-0.5, None, -0.25, -0.25), 1):
             opened.append_metrics({"step": step, "reward/mean": value})
     shown, _ = run_command(runs_command.app, "show", opened.path)
-    assert re.search(r"^best reward/mean +-0.25 in step 3$", shown, re.MULTILINE)
+    assert re.search(r"^  best reward/mean +-0.25 in step 3$", shown, re.MULTILINE)
     document = json.loads(run_command(runs_command.app, "show", opened.path, "--json")[0])
     assert document["best"] == {"metric": "reward/mean", "value": -0.25, "step": 3}
 
