@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evals.benchmarks.catalogue import Benchmark
-from evals.benchmarks.catalogue import JUDGED_AS
+from evals.benchmarks.catalogue import JUDGED_AS, Benchmark
 from evals.grading.thinking import THOUGHT
 from evals.samples.types import FIELDS, REQUIRED_FIELDS
 from quatro_cli.app import app

@@ -187,7 +187,7 @@ def test_runs_are_listed_and_shown(run: Path) -> None:
     assert (one["status"], one["reason"], one["step"]) == ("interrupted", "SIGINT", 3)
     assert one["metrics"]["kl/new_old"] is None
     shown, _ = run_command(runs_command.app, "show", run)
-    assert "interrupted (SIGINT)" in shown
+    assert "interrupted: SIGINT" in shown
     assert "3 of 100" in shown
 
 
