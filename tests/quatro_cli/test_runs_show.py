@@ -50,7 +50,7 @@ def test_a_run_is_shown_in_sections_and_the_lines_of_an_error_stay_lines(make_ru
     text = shown(run)
     lines = text.splitlines()
     titles = [line for line in lines if line and not line.startswith(" ")]
-    assert titles == [str(run), "training", "last iteration, and the mean of the last 10"]
+    assert titles == [str(run), "training", "last iteration, and the mean of the last 2"]
     assert len(lines) <= 40
     assert "\\n" not in text
     after = lines.index(next(line for line in lines if "failed: the reward failed:" in line))
