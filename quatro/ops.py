@@ -32,12 +32,20 @@ def pack_groups(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tenso
     return value_QN, mask_QN, group_index_B, slot_B
 
 
-def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True, epsilon: float = 1e-6) -> Tensor:
+def group_zscore(
+    reward_B: Tensor,
+    group_B: Tensor,
+    *,
+    standardise: bool = True,
+    leave_one_out: bool = False,
+    epsilon: float = 1e-6,
+) -> Tensor:
     """(R - mean) / (std + epsilon) within each group, float64, std with ddof = 1 as verl has it.
 
     A group whose rewards are all equal gets exactly 0, tested by its range: in float32 the standard deviation of
     equal rewards is not 0. A group of one has mean 0 and std 1. ``standardise=False`` leaves out the division
-    (Dr. GRPO).
+    (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of the group, which is the same times
+    n / (n - 1) (RLOO).
     """
     reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
     size_Q = mask_QN.sum(dim=1)
@@ -52,6 +60,8 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, *, standardise: bool = True,
     range_Q = reward_QN.masked_fill(~mask_QN, -infinity).amax(1) - reward_QN.masked_fill(~mask_QN, infinity).amin(1)
     is_uniform_Q = (range_Q == 0) & ~alone_Q
     scale_Q = std_Q + epsilon if standardise else torch.ones_like(std_Q)
+    if leave_one_out:
+        scale_Q = torch.where(alone_Q, scale_Q, scale_Q * (size_Q - 1) / size_Q)
     advantage_QN = torch.where(is_uniform_Q[:, None], 0.0, centred_QN / scale_Q[:, None])
     return advantage_QN[group_index_B, slot_B]
 

@@ -128,12 +128,14 @@ class Needs:
     ``dynamic_sampling``: draw prompts, at most ``max_sampling_rounds`` batches of them, until a batch is full of
     prompts whose rewards differ. ``overlong_buffer``: a penalty grows to ``overlong_factor`` over this many tokens
     before the length limit (0: no penalty; None: a fifth of the limit). Only the advantages see the penalty.
+    ``min_rollouts``: the fewest rollouts of a prompt that the configuration may ask for.
     """
 
     dynamic_sampling: bool = False
     max_sampling_rounds: int = 1
     overlong_buffer: int | None = 0
     overlong_factor: float = 1.0
+    min_rollouts: int = 1
 
 
 @dataclass(frozen=True)

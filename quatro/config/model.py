@@ -38,7 +38,7 @@ from quatro.methods.base import Method as MethodBase
 from quatro.methods.scheduled import needs_audit
 from quatro.registry import ENGINES, POLICIES
 from quatro.rewards.settings import RewardConfig, reward_block
-from quatro.types import Block
+from quatro.types import Block, Needs
 
 if TYPE_CHECKING:
     Method = MethodBase
@@ -295,12 +295,15 @@ def _check_schedule(config: Config) -> Problems:
         yield "optimizer.min_lr", f"found {optimizer.min_lr:g}, expected {limit}"
 
 
-def _check_overlong(config: Config) -> Problems:
-    needs = getattr(config.method, "needs", None)
+def _check_needs(config: Config) -> Problems:
+    needs = getattr(config.method, "needs", None) or Needs()
     limit = config.rollout.max_new_tokens
-    if needs is not None and needs.overlong_buffer is not None and needs.overlong_buffer > limit:
+    if needs.overlong_buffer is not None and needs.overlong_buffer > limit:
         found = needs.overlong_buffer
         yield "method.overlong_buffer", f"found {found}, expected at most rollout.max_new_tokens ({limit})"
+    if needs.min_rollouts > config.rollouts_per_prompt:
+        found, asked = config.rollouts_per_prompt, needs.min_rollouts
+        yield "rollouts_per_prompt", f"found {found}, expected at least {asked}, as method {config.method.name} asks"
 
 
 def _check_radius(config: Config) -> Problems:
@@ -369,7 +372,7 @@ _CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_batch,
     _check_data,
     _check_schedule,
-    _check_overlong,
+    _check_needs,
     _check_radius,
     _check_recorded,
     _check_measuring,

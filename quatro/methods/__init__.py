@@ -25,6 +25,10 @@ _LOCATIONS = {
     "gpg": "quatro.methods.gpg:Gpg",
     "dapo": "quatro.methods.dapo:Dapo",
     "cispo": "quatro.methods.cispo:Cispo",
+    "dppo": "quatro.methods.dppo:Dppo",
+    "pmd": "quatro.methods.pmd:Pmd",
+    "maxrl": "quatro.methods.maxrl:Maxrl",
+    "pkpo": "quatro.methods.pkpo:Pkpo",
 }
 
 
@@ -32,7 +36,7 @@ class _Methods(Mapping[str, "type[Method]"]):
     """Name -> class of a method, whose fields are its hyper-parameters; docs/methods.md puts them side by side.
 
     >>> list(quatro.METHODS)
-    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo']
+    ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'dppo', 'pmd', 'maxrl', 'pkpo']
     >>> quatro.METHODS["quatro"](delta=0.01).kl_radius
     0.01
     """

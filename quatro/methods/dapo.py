@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.grpo import Grpo
+from quatro.methods.surrogate import TokenSurrogate
+from quatro.methods.zscore import GroupZScore
 from quatro.types import Needs
 
 
-class Dapo(Grpo):
+class Dapo(TokenSurrogate, GroupZScore):
     """The token surrogate of GRPO with clip_high above clip_low, averaged over the tokens of the minibatch.
 
     The loop does the two other parts for any method whose `needs` ask for them: `dynamic_sampling` draws until the
@@ -55,8 +56,8 @@ class Dapo(Grpo):
         {"clip_low", "dual_clip", "aggregate", "overlong_buffer", "standardise"}
     )
 
-    name: Literal["dapo"] = "dapo"  # type: ignore[assignment]
-    preset: Literal["paper", "official", "verl-default"] = Field(  # type: ignore[assignment]
+    name: Literal["dapo"] = "dapo"
+    preset: Literal["paper", "official", "verl-default"] = Field(
         default="paper",
         description="fills the keys that are not set here with our reading of the paper's settings, with those of "
         "the method's own scripts, or with verl's defaults, under which DAPO is GRPO",

@@ -1,6 +1,6 @@
 """GRPO: clipped surrogate on token ratios with group z-scores (paper, Eq. grpo_loss; semantics of verl 0.9.1)."""
 
-# Axes: B rows (rollouts), T response tokens.
+# Axes: B rows (rollouts).
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -8,31 +8,45 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from quatro.methods.base import Aggregate
+from quatro.methods.surrogate import TokenSurrogate
 from quatro.methods.zscore import GroupZScore
-from quatro.types import Batch, Loss
+from quatro.types import Advantages
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_VERL = {
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+    "dual_clip": 3.0,
+    "aggregate": "token-mean",
+    "kl.beta": 0.001,
+    "kl.aggregate": "token-mean",
+}
 
-class Grpo(GroupZScore):
-    """loss = aggregate of max(-r A, -clip(r, 1 - low, 1 + high) A), at most -c A where A < 0; r is a token's ratio.
 
-    ``standardise: false`` with ``aggregate: seq-mean-token-sum-norm`` is Dr. GRPO; ``seq-mean-token-mean`` is how
-    DeepSeekMath averages, ``token-mean`` how verl does.
+class Grpo(TokenSurrogate, GroupZScore):
+    """The group z-score as advantage of PPO's clipped surrogate on token ratios.
+
+    ``seq-mean-token-mean`` is how DeepSeekMath averages, ``token-mean`` how verl does. The preset `dr-grpo` (Liu et
+    al., arXiv 2503.20783) divides neither by the standard deviation nor by the length of a response, and `rloo`
+    (Ahmadian et al., arXiv 2402.14740) takes the mean of a prompt's other rollouts as the baseline of whole responses.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "dual_clip": 3.0,
-            "aggregate": "token-mean",
-            "kl.beta": 0.001,
-            "kl.aggregate": "token-mean",
-        }
-        for name in ("paper", "official")
+        **dict.fromkeys(("paper", "official"), _VERL),
+        "dr-grpo": {
+            "standardise": False,
+            "dual_clip": None,
+            "aggregate": "seq-mean-token-sum-norm",
+            "kl.beta": 0.0,
+        },
+        "rloo": {
+            "standardise": False,
+            "leave_one_out": True,
+            "dual_clip": None,
+            "aggregate": "seq-mean-token-sum",
+        },
     }
     # The paper's table states a clip range for GSPO only.
     VERL_DEFAULTS: ClassVar[frozenset[str]] = frozenset(
@@ -40,26 +54,18 @@ class Grpo(GroupZScore):
     )
 
     name: Literal["grpo"] = "grpo"
-    preset: Literal["paper", "official"] = Field(
+    preset: Literal["paper", "official", "dr-grpo", "rloo"] = Field(
         default="paper",
-        description="fills the keys that are not set here with the paper's settings, or with those of the method's own "
-        "scripts",
+        description="fills the keys that are not set here with the settings of the paper (or of the method's own "
+        "scripts, which are the same), of Dr. GRPO or of RLOO",
     )
-    clip_low: float = Field(default=0.2, ge=0, description="lower clip range of a token's ratio: 1 - clip_low")
-    clip_high: float = Field(default=0.2, ge=0, description="upper clip range of a token's ratio: 1 + clip_high")
-    dual_clip: float | None = Field(
-        default=3.0, gt=1, description="c: a token's loss is at most -c A where A < 0; null is off"
+    leave_one_out: bool = Field(
+        default=False, description="subtract the mean reward of the prompt's other rollouts, as RLOO does"
     )
-    aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
 
-    def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
-        from quatro.ops import token_surrogate
+    def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
+        from quatro.ops import group_zscore
 
-        return token_surrogate(
-            logp_BT,
-            batch,
-            clip_low=self.clip_low,
-            clip_high=self.clip_high,
-            dual_clip=self.dual_clip,
-            how=self.aggregate,
+        return Advantages(
+            group_zscore(reward_B, group_B, standardise=self.standardise, leave_one_out=self.leave_one_out)
         )

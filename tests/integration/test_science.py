@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quatro.config import load_config
+from quatro.methods import METHODS
 from quatro.runs.directory import RunDir
 from quatro.train import train
 
@@ -88,11 +89,12 @@ def test_diversity_falls_with_delta_and_gspo_falls_further(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["quatro", "grpo", "gspo", "gmpo", "gpg", "dapo", "cispo"])
-@pytest.mark.parametrize("preset", ["paper", "official"])
+@pytest.mark.parametrize(
+    ("name", "preset"), [(name, preset) for name in METHODS for preset in METHODS[name].PRESETS or [None]]
+)
 def test_every_method_trains_quickstart(tmp_path, name, preset):
     """Twenty iterations: rewards are finite and move, metrics are complete, the policy changes."""
-    settings = [] if name == "quatro" else [f"method.preset={preset}"]
+    settings = [f"method.preset={preset}"] if preset else []
     config = load_config("quickstart", overrides=["steps=20", "save_rollouts=false", *settings], method=name)
     with RunDir.create(tmp_path / "run", config) as run:
         train(config, run)
@@ -105,6 +107,6 @@ def test_every_method_trains_quickstart(tmp_path, name, preset):
     for metric in ("kl/new_old", "kl/old_new", "entropy/token_mean", "grad/norm", "loss/policy", "approx_kl"):
         assert all(row[metric] is not None for row in rows), metric
     assert rows[-1]["kl/old_new"] > 1e-4
-    if name == "dapo":
+    if name == "dapo" and preset != "verl-default":
         assert all(row["sampling/rounds"] >= 1 for row in rows)
         assert mean(row["sampling/rounds"] for row in rows) > 1

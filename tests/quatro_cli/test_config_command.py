@@ -139,6 +139,7 @@ def test_dapo_as_verl_runs_it_is_grpo() -> None:
     dapo, grpo = settings("dapo", "verl-default"), settings("grpo", "paper")
     assert dapo["method"].pop("dynamic_sampling") is False
     assert dapo["method"].pop("overlong_buffer") == 0
+    assert grpo["method"].pop("leave_one_out") is False
     grpo["method"] |= {"name": "dapo", "preset": "verl-default"}
     idle = ("max_sampling_rounds", "overlong_factor")
     assert {key: value for key, value in dapo["method"].items() if key not in idle} == grpo["method"]

@@ -28,8 +28,12 @@ def baseline(batch: Record, hyper: Record) -> Record:
     rewards = torch.zeros_like(old)
     rewards[:, 0] = torch.tensor(batch["rewards"], dtype=torch.float64)
     options = {} if hyper["adv_estimator"] == "gpg" else {"norm_adv_by_std_in_grpo": hyper["norm_adv_by_std"]}
+    if hyper["adv_estimator"] == "grpo_passk":
+        options = {"config": {"norm_adv_by_std_in_grpo": False}}
     estimate = core_algos.get_adv_estimator_fn(hyper["adv_estimator"])
     advantage, _ = estimate(rewards, mask, index=np.array(batch["group_ids"]), **options)
+    # verl's advantage of the best of N is its distance to the second; the gradient of Pass@N is N times that.
+    advantage = advantage * hyper.get("k", 1)
 
     names = ("clip_ratio_low", "clip_ratio_high", "clip_ratio_c", "loss_agg_mode")
     chosen = {name: hyper[name] for name in names}

@@ -1,7 +1,7 @@
 """Makes the vectors of this folder anew, or with --check compares what it makes with the files that are there.
 
     python tests/vectors/methods/generate.py --check           # batches, dual, quatro: numpy and mpmath
-    python tests/vectors/methods/generate.py --check --verl    # baselines, dapo_extras: `make test-vectors`
+    python tests/vectors/methods/generate.py --check --verl    # those of verl: `make test-vectors`
 
 Exit code 1 if a case differs; each is named.
 """
@@ -50,14 +50,18 @@ def verl_files(every: int = 1) -> dict[str, Record]:
     if inputs.META["verl"] != from_verl.VERSION:
         sys.exit(f"verl {from_verl.VERSION} is installed, expected {inputs.META['verl']}: run `make test-vectors`")
     batches = inputs.batches()
-    cases = [
-        {"id": id, "method": method, "batch": name, "hyper": hyper}
-        | {"expected": from_verl.baseline(batches[name], hyper)}
-        for id, method, name, hyper in list(inputs.baseline_cases())[::every]
-    ]
+    cases = {
+        file: [
+            {"id": id, "method": method, "batch": name, "hyper": hyper}
+            | {"expected": from_verl.baseline(batches[name], hyper)}
+            for id, method, name, hyper in list(inputs.baseline_cases(table))[::every]
+        ]
+        for file, table in (("baselines", inputs.BASELINES), ("relatives", inputs.RELATIVES))
+    }
     kept = [{"batch": name, "kept_group_ids": from_verl.kept_groups(batch)} for name, batch in batches.items()]
     overlong = [{**case, "reward": from_verl.overlong_reward(case)} for case in inputs.overlong_cases()]
-    return {"baselines": {"cases": cases}, "dapo_extras": {"dynamic_sampling": kept, "soft_overlong": overlong}}
+    extras = {"dynamic_sampling": kept, "soft_overlong": overlong}
+    return {file: {"cases": found} for file, found in cases.items()} | {"dapo_extras": extras}
 
 
 def by_name(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def differing(made: Any, wanted: Any, *, rtol: float, atol: float) -> list[str]:
 
 def complaints(name: str, made: Record, *, is_sample: bool) -> Iterator[str]:
     """One line for each case of file ``name`` that is not as committed."""
-    tolerance = {"rtol": VERL_RTOL, "atol": VERL_ATOL} if name in ("baselines", "dapo_extras") else {}
+    tolerance = {} if name in ("batches", "dual", "quatro") else {"rtol": VERL_RTOL, "atol": VERL_ATOL}
     found, wanted = by_name(made), by_name(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
     for case in wanted.keys() | found.keys() if not is_sample else found.keys():
         if case not in found or case not in wanted:

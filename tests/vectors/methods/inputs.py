@@ -182,16 +182,24 @@ def quatro_cases() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield f"quatro/{batch}/delta={delta}/{log_ratio}/kl={beta}/{kl_agg}/C={cap}", batch, hyper
 
 
-def baseline_cases() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+Settings = tuple[str, dict[str, Any]]
+
+
+def baseline_cases(table: Sequence[Settings]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
     """Id, method, batch and verl's settings of each case: every row of the table on every batch but `n8_binary`."""
-    for batch in batches():
+    for batch, rows in batches().items():
         if batch == "n8_binary":
             continue
-        for number, (method, changes) in enumerate(BASELINES):
+        sizes = [rows["group_ids"].count(id) for id in set(rows["group_ids"])]
+        for number, (method, changes) in enumerate(table):
+            if method == "pkpo" and set(sizes) != {4}:  # k is the size of every group
+                continue
             estimator = "gpg" if method == "gpg" else "grpo"
             defaults = {
                 "adv_estimator": estimator,
-                "loss_mode": {"grpo": "vanilla", "dapo": "vanilla", "gmpo": "geo_mean"}.get(method, method),
+                "loss_mode": {"grpo": "vanilla", "dapo": "vanilla", "pkpo": "vanilla", "gmpo": "geo_mean"}.get(
+                    method, method
+                ),
                 "clip_ratio_low": 0.2,
                 "clip_ratio_high": 0.2,
                 "clip_ratio_c": 3.0,
@@ -212,7 +220,7 @@ def _kl(coefficient: float, **more: Any) -> dict[str, Any]:
     return {"kl_loss_coef": coefficient, **more}
 
 
-BASELINES: list[tuple[str, dict[str, Any]]] = [
+BASELINES: list[Settings] = [
     ("grpo", {"note": "verl defaults"}),
     ("grpo", _kl(0.001, note="verl defaults + paper's auxiliary KL")),
     ("grpo", _kl(0.1, kl_loss_type="k1")),
@@ -232,6 +240,15 @@ BASELINES: list[tuple[str, dict[str, Any]]] = [
     ("gpg", _kl(0.001)),
     ("cispo", _clip(10.0, 0.2, note="official CISPO script: effectively no lower bound")),
     ("cispo", _kl(0.001, note="verl default clip")),
+]
+
+RELATIVES: list[Settings] = [
+    ("grpo", {"adv_estimator": "rloo", "norm_adv_by_std": False, "note": "RLOO: the mean of the others"}),
+    ("dppo", _clip(0.15, 0.15, loss_mode="dppo_tv", clip_ratio_c=20.0, note="the authors' script for TV")),
+    ("dppo", _clip(0.02, 0.05, loss_mode="dppo_tv", clip_ratio_c=1.5, note="tight, and two-sided")),
+    ("dppo", _clip(0.05, 0.05, loss_mode="dppo_kl", clip_ratio_c=20.0, note="the authors' script for KL")),
+    ("dppo", _clip(0.001, 0.003, loss_mode="dppo_kl", clip_ratio_c=1.5) | _kl(0.001)),
+    ("pkpo", {"adv_estimator": "grpo_passk", "k": 4, "note": "verl's k is N, and its advantage 1/N of ours"}),
 ]
 
 
