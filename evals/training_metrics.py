@@ -148,6 +148,17 @@ TRAINING_METRICS = (
     ),
     Metric("dual/mu_mean", "mean of mu* over the same prompts"),
     Metric(
+        "dual/kl_mean",
+        "KL(pi* || pi_old) over the same prompts: delta, unless it was lowered or `method.temperature` is another than "
+        "dual",
+    ),
+    Metric(
+        "dual/share_without_success",
+        "share of the KL, summed over the prompts, that goes to prompts none of whose rollouts is correct: where "
+        "rewards are graded, .02 against .05 counts like 0 against 1; null unless every rollout has a verdict. Above "
+        "0.25 there is a warning",
+    ),
+    Metric(
         "dual/interior_share",
         "shares of prompts by how their dual was solved: the KL equals delta; delta was lowered to "
         "`boundary_cap` x log(N/m); there is no interior optimum; all rewards are equal",

@@ -15,7 +15,7 @@ from quatro.loop.draw import draw, own_rows
 from quatro.loop.evaluation import Evaluation
 from quatro.loop.iteration import Iteration
 from quatro.loop.learn import learn
-from quatro.loop.metrics import rollout_metrics, rollout_records
+from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
 from quatro.loop.old_logp import old_logp
 from quatro.loop.parts import Parts
 from quatro.loop.position import Position
@@ -117,6 +117,8 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     if policy.has_reference:
         rows = rows.with_batch(ref_logp_BT=policy.score(rows, use_reference=True).logp_BT)
     metrics: Metrics = {"step": float(step), "lr": it.lr, **rollout_metrics(it.drawn, config), **advantages.metrics}
+    if method.kl_radius is not None:
+        metrics["dual/share_without_success"] = share_without_success(it.learnt, advantages.value_B)
     phase("update")  # theta, K passes over the minibatches
     metrics |= learn(it, method, rows, learner, parts)
     phase("sync")  # the engine's weights <- theta

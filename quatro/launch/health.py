@@ -26,6 +26,7 @@ MIN_ESS_SHARE = 0.1
 MAX_NOISE = 0.1  # nats of a sequence log-ratio that should be 0
 MAX_NOISE_SHARE = 0.5  # the same as a share of sqrt(2 delta), the size of advantages under a radius delta
 MAX_FAILED_SHARE = 0.1
+MAX_SHARE_WITHOUT_SUCCESS = 0.25
 MAX_KL = 1.0  # nats of one iteration, for any method
 MAX_FLAT_STEPS = 3  # iterations in a row in which nothing can be learnt
 QUOTED_CHARACTERS = 300
@@ -147,6 +148,17 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
                 f"the policy moved {ratio:.1f} x delta in one iteration (kl/new_old {moved:.2g} nats, delta "
                 f"{moved / ratio:.2g}); a delta below the optimiser's noise cannot be kept. Lower optimizer.lr, raise "
                 f"prompts_per_step{fewer}, or set inner_updates to auto, which keeps it"
+            ),
+        )
+    unsolved = metrics.get("dual/share_without_success", 0.0)
+    if unsolved > MAX_SHARE_WITHOUT_SUCCESS:
+        yield (
+            "unsolved",
+            (
+                f"{unsolved:.0%} of the KL goes to prompts without a correct response, where only small differences "
+                "between rewards count: the dual gives each prompt the same radius, whatever the scale of its rewards. "
+                "If they do not matter to you, give all wrong responses the same reward, or try "
+                "-s method.temperature=batch"
             ),
         )
     truncated = metrics["length/truncated_share"]

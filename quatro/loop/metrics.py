@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from evals.grading.thinking import THOUGHT
 from quatro.config import Config
@@ -67,6 +68,19 @@ def logged_means(scored: Scored) -> dict[str, float]:
             for name, value in () if grade.is_dropped else grade.logged.items():
                 values[name].append(value)
     return {f"reward/parts/{name}": float(np.mean(values[name])) for name in sorted(values)}
+
+
+def share_without_success(learnt: Drawn, advantage_B: Tensor) -> float:
+    """The share of the prompts' KL(pi* || pi_old), the mean of A e^A, of those none of whose rollouts is correct.
+
+    NaN if a rollout has no verdict, or no prompt a signal.
+    """
+    groups = learnt.scored.grades
+    if any(grade.correct is None and not grade.is_dropped for group in groups for grade in group):
+        return float("nan")
+    kl_Q = np.array([(A_N * A_N.exp()).mean().item() for A_N in advantage_B.split([len(group) for group in groups])])
+    is_unsolved_Q = np.array([not any(grade.correct for grade in group) for group in groups])
+    return float(kl_Q[is_unsolved_Q].sum() / kl_Q.sum()) if kl_Q.sum() > 0 else float("nan")
 
 
 def rollout_records(drawn: Drawn, advantage_B: Any) -> Iterator[dict[str, Any]]:

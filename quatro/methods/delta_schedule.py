@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from quatro.methods.quatro import Quatro
 from quatro.methods.scheduled import Scheduled
+from quatro.methods.temperature import TemperedQuatro
 
 Schedule = Literal["linear", "cosine"]
 
@@ -23,7 +23,7 @@ MAX_SHRINKAGE = 10_000.0  # without `delta_bounds`, steering may divide the conf
 Positive = Annotated[float, Field(gt=0)]
 
 
-class ScheduledQuatro(Quatro, Scheduled):
+class ScheduledQuatro(TemperedQuatro, Scheduled):
     """QUATRO with a KL radius that may change over the run; ``constant``, the default, is the paper's method."""
 
     model_config = ConfigDict(title="Quatro")
@@ -54,6 +54,8 @@ class ScheduledQuatro(Quatro, Scheduled):
                 raise ValueError(f"delta_schedule {schedule} needs {key}: set method.{key}")
             if not is_read and getattr(self, key) is not None:
                 raise ValueError(f"delta_schedule {schedule} does not read {key}: leave it out, or set delta_schedule")
+        if self.temperature == "fixed" and schedule != "constant":
+            raise ValueError(f"temperature fixed does not read delta: leave delta_schedule {schedule} out")
         if self.delta_bounds is not None and not is_steered:
             raise ValueError(f"delta_schedule {schedule} does not read delta_bounds: leave it out")
         low, high = self._bounds

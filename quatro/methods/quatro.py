@@ -3,7 +3,7 @@
 # Axes: B rows (rollouts), T response tokens, Q prompts, N rollouts of one prompt.
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -28,7 +28,8 @@ class Quatro(Method):
     expectation the gradient is that of KL(pi_theta || pi*). A prompt whose rewards are all equal has A = 0 and stays
     in the loss: once the policy has moved, its rows pull it back to pi_old.
 
-    `quatro/dual.py` solves for lam*, mu* and A. `ScheduledQuatro` (delta_schedule.py) adds experiments with delta.
+    `quatro/dual.py` solves for lam*, mu* and A. `TemperedQuatro` (temperature.py) and `ScheduledQuatro`
+    (delta_schedule.py) add experiments with lam and delta.
     """
 
     STATED_BY_PAPER: ClassVar[frozenset[str]] = frozenset({"log_ratio", "ratio"})
@@ -99,7 +100,7 @@ class Quatro(Method):
             advantage_floor=self.advantage_floor,
         )
         value_B = dual.advantage[group_index_B, slot_B]
-        return Advantages(value_B, {"dual/delta": self.delta} | _dual_metrics(dual, value_B))
+        return Advantages(value_B, {"dual/delta": self.delta} | dual_metrics(dual, value_B))
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         """One term, -s_i (A_i - stopgrad(l_i)) for row i with s_i = exp(min(l_i, C)) (paper, Eq. exact_tr_update)."""
@@ -134,19 +135,20 @@ class Quatro(Method):
         return Loss([LossTerm("policy", value_B, weight_B)], metrics)
 
 
-def _dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
+def dual_metrics(dual: DualSolution, advantage_B: Tensor) -> dict[str, float]:
     """Metrics of the dual; those of lam and mu are over the prompts with an interior or capped optimum."""
     num_prompts = len(dual.status)
     metrics = {f"dual/{word}_share": dual.status.count(word) / num_prompts for word in STATUSES}
     metrics["dual/floored_rows"] = float(dual.num_floored)
     solved_Q = dual.lam > 0
-    names = ("lam_p10", "lam_median", "lam_p90", "lam_min", "lam_max", "lam_mean", "mu_mean")
-    values = [float("nan")] * len(names)  # no prompt with a signal: unknown, not absent
+    names = ("lam_p10", "lam_median", "lam_p90", "lam_min", "lam_max", "lam_mean", "mu_mean", "kl_mean")
+    values: list[Any] = [float("nan")] * len(names)  # no prompt with a signal: unknown, not absent
     if bool(solved_Q.any()):
         lam_Q, mu_Q = np.sort(dual.lam[solved_Q].cpu().numpy()), dual.mu[solved_Q]
         levels = np.interp([0.1, 0.5, 0.9], np.linspace(0.0, 1.0, lam_Q.size), lam_Q)
-        values = [*map(float, levels), lam_Q[0].item(), lam_Q[-1].item(), lam_Q.mean().item(), mu_Q.mean().item()]
-    metrics |= {f"dual/{name}": value for name, value in zip(names, values, strict=True)}
+        kl_Q = dual.kl[solved_Q]
+        values = [*levels, lam_Q[0], lam_Q[-1], *(each.mean().item() for each in (lam_Q, mu_Q, kl_Q))]
+    metrics |= {f"dual/{name}": value for name, value in zip(names, map(float, values), strict=True)}
     metrics |= {
         "advantage/min": advantage_B.min().item(),
         "advantage/mean": advantage_B.mean().item(),

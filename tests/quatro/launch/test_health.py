@@ -61,6 +61,7 @@ def test_a_healthy_iteration_says_nothing():
         ({"kl/ratio_to_delta": 2.0, "kl/new_old": 4.0}, "kl", r"4 nats.*-s optimizer.lr=7e-05[, ]"),
         ({"kl/ratio_to_delta": 400.0, "kl/new_old": 4.0}, "kl", r"4 nats.*-s optimizer.lr=7e-05[, ]"),
         ({"kl/new_old": 0.9999, "kl/old_new": 100.0}, "kl", r"100 nats.*kl/old_new.*-s optimizer.lr=1e-05[, ]"),
+        ({"dual/share_without_success": 0.35}, "unsolved", "35% of the KL goes to prompts without a correct response"),
         ({"reward/errors": 26.0, "reward/timeouts": 5.0, "rollouts": 225.0}, "reward", "31 of 256"),
     ],
 )

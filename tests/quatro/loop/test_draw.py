@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.loop.draw import Drawn, Dropped, draw, has_signal, overlong_penalty, shaped_rewards
 from quatro.loop.iteration import _drawn, _drawn_state
-from quatro.loop.metrics import rollout_metrics, rollout_records
+from quatro.loop.metrics import rollout_metrics, rollout_records, share_without_success
 from quatro.loop.timing import Stopwatch
+from quatro.methods import METHODS
 from quatro.processes.stop import StopCheck
 from quatro.processes.world import World
 from quatro.rewards import Grade, Scored
@@ -117,6 +120,25 @@ def test_dropped_rollouts_leave_their_group_and_an_empty_group_keeps_one_without
     metrics = rollout_metrics(drawn, load_config("quickstart"))
     assert metrics["reward/mean"] == 0.5  # of the five that have a reward
     assert metrics["rollouts"] == 6
+
+
+def test_the_kl_of_prompts_without_a_correct_response_is_told():
+    """.02 against .05 takes the same radius as 0 against 1: two of three prompts are solved, one is not."""
+    rewards = [[1.0, 0.0, 0.0], [0.05, 0.02, 0.02], [0.02, 0.02, 0.05], [1.0, 1.0, 1.0]]
+    correct = [[value == 1 for value in row] for row in rewards]
+    reward_B = torch.tensor(rewards, dtype=torch.float64).flatten()
+    method = METHODS["quatro"](delta=0.01)
+    advantage_B = method.advantages(reward_B, torch.arange(4).repeat_interleave(3)).value_B
+
+    def share(grades: list[list[Grade]], values: torch.Tensor = advantage_B) -> float:
+        return share_without_success(Drawn([], [], Scored(grades)), values)
+
+    grades = [[Grade(*one) for one in zip(*row, strict=True)] for row in zip(rewards, correct, strict=True)]
+    assert share(grades) == pytest.approx(2 / 3)
+    assert math.isnan(share([[Grade(0.5), *grades[0][1:]], *grades[1:]]))  # a rollout without a verdict
+    assert math.isnan(share(grades, torch.zeros(12, dtype=torch.float64)))
+    lost = [[Grade(0.0, is_dropped=True)], *grades]  # it holds the place of a group that lost all its rollouts
+    assert share(lost, torch.cat([torch.zeros(1, dtype=torch.float64), advantage_B])) == pytest.approx(2 / 3)
 
 
 def test_an_iteration_learns_from_what_was_not_dropped():
