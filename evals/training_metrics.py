@@ -222,8 +222,9 @@ TRAINING_METRICS = (
     ),
     Metric(
         "kl/reference",
-        "KL of pi_old to the model that the run began with: k3 estimate, mean over tokens",
-        card="KL to the base model, nats per token",
+        "KL of pi_old to the reference (`kl.reference`, else the model that the run began with): k3 estimate, mean "
+        "over tokens",
+        card="KL to the reference model, nats per token",
     ),
     Metric("target/gap_mean", "mean |A - l|: how far the audited rollouts still are from pi*, where l = A"),
     Metric("target/above_share", "share of audited rollouts that are now more likely than under pi*"),

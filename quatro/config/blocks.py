@@ -214,10 +214,13 @@ class OptimizerConfig(Block):
 
 
 class KlConfig(Block):
-    """The KL penalty towards the model that the run began with."""
+    """The KL penalty towards the model that the run began with, or another reference."""
 
-    beta: float = Field(
-        0.001, ge=0, description="beta, the coefficient of the KL to the model that the run began with; 0 is off"
+    beta: float = Field(0.001, ge=0, description="beta, the coefficient of the KL to the reference; 0 is off")
+    reference: Text | None = Field(
+        None,
+        description="the model towards which the KL penalty pulls, named as `model` is, with the same architecture and "
+        "tokenizer; null: the model the run began with. A second stage can keep the reference of the first",
     )
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"

@@ -34,6 +34,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     METHOD_GROUP: {
         "method.name": "Method",
         "kl.beta": "Coefficient of the KL loss",
+        "kl.reference": "Reference of the KL loss",
         "kl.estimator": "Estimator of the KL loss",
         "kl.aggregate": "Mean of the KL loss",
         "entropy_coefficient": "Coefficient of the entropy",
@@ -57,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 # Where a run is kept and shown, which no number depends on, and what fits into its machine's memory.
 _BOOKKEEPING = ("checkpoint.", "tracking.", "eval.", "early_stop.", "save_rollouts", "threads", "device", *SIZE_KEYS)
-_PATHS = ("model", "data.prompts")
+_PATHS = ("model", "kl.reference", "data.prompts")
 _STATED_DELTAS = (0.1, 0.01, 0.001)
 
 

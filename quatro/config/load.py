@@ -117,6 +117,7 @@ def with_absolute_paths(config: Config) -> Config:
     return config.model_copy(
         update={
             "model": absolute(config.model),
+            "kl": config.kl.model_copy(update={"reference": absolute(config.kl.reference)}),
             "data": config.data.model_copy(update={"prompts": absolute(config.data.prompts)}),
             "reward": _absolute_reward(config.reward, absolute),
             "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),

@@ -116,8 +116,8 @@ class Config(Block):
     """One training run. Frozen; equal configurations give equal runs on one machine."""
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
-        description=f"what to fine-tune: a folder, a Hub id, a run (the weights of its newest checkpoint), or one of "
-        f"{', '.join(EMBEDDED_MODELS)}"
+        description=f"what to fine-tune: a folder, a Hub id, a run (RUN: the weights of its newest checkpoint, "
+        f"RUN@STEP, RUN@best), or one of {', '.join(EMBEDDED_MODELS)}"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
@@ -165,7 +165,7 @@ class Config(Block):
     )
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="how training responses are drawn")
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig, description="the optimiser")
-    kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards the model the run began with")
+    kl: KlConfig = Field(default_factory=KlConfig, description="KL penalty towards a reference model")
     entropy_coefficient: float = Field(0.0, ge=0, description="coefficient of the entropy bonus; 0 is off")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="how the model is held and updated")
     eval: EvalConfig = Field(default_factory=EvalConfig, description="evaluation during training")
@@ -345,6 +345,19 @@ def _check_measuring(config: Config) -> Problems:
         yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"
 
 
+def _check_reference(config: Config) -> Problems:
+    if config.kl.reference is None:
+        return
+    if config.kl.beta == 0:
+        yield "kl.reference", f"found {shown(config.kl.reference)}, expected null: kl.beta is 0"
+    elif config.policy.lora is not None:
+        yield (
+            "kl.reference",
+            f"found {shown(config.kl.reference)}, expected null: with an adapter (policy.lora) the reference is the "
+            "model without it",
+        )
+
+
 def _check_policy(config: Config) -> Problems:
     if not POLICIES[config.policy.kind].is_sharded:
         if config.policy.offload_optimizer:
@@ -376,5 +389,6 @@ _CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _check_radius,
     _check_recorded,
     _check_measuring,
+    _check_reference,
     _check_policy,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from evals.errors import UsageError
 from quatro.config import Config
 from quatro.launch.health import prompt_warnings
 from quatro.launch.prepare import Prepared
@@ -34,9 +35,10 @@ def assemble(
 ) -> Parts:
     """All parts of a run; ``weights`` is the model folder of a checkpoint that the run goes on from.
 
-    The reference policy is always the model of the configuration.
+    The reference policy is always the model of the configuration, or that of `kl.reference`.
 
     Raises:
+        UsageError: the model of `kl.reference` is of another architecture.
         MissingError: the device or a package is not on this machine.
         DataError: the prompts are empty, too long or cannot be graded.
         DivergedError: the policy's head disagrees with the model's own logits.
@@ -52,6 +54,11 @@ def assemble(
     # computation; frozen weights under an adapter are cast to it before they come to the device.
     model = load_model(folder, torch.float32, "cpu" if config.policy.lora is not None else prepared.device)
     policy = make_policy(config, model, world, weights, device=prepared.device)
+    fingerprints = {"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)}
+    if config.kl.reference is not None:
+        reference = embedded.resolve_model(config.kl.reference)
+        _take_weights(policy.reference, reference)
+        fingerprints["model of kl.reference"] = model_digest(reference)
     policy.check_head(prompts.prompts)
     for warning in (*prompts.warnings, *prompt_warnings(config, len(prompts.prompts))):
         logger.warning(warning)
@@ -72,9 +79,22 @@ def assemble(
             max_new_tokens=config.rollout.max_new_tokens,
             stop=config.stop,
         ),
-        fingerprints={"reference model": model_digest(folder), "prompts": digest_prompts(prompts.prompts)},
+        fingerprints=fingerprints,
         stop=StopCheck(stop, world),
     )
+
+
+def _take_weights(reference: Any, name: str) -> None:
+    """Put the weights of the model ``name`` in place of those that ``reference`` copied from the trained model."""
+    wanted, found = reference.state_dict(), load_model(name, torch.float32, "cpu").state_dict()
+    shapes, others = ({key: tuple(value.shape) for key, value in one.items()} for one in (wanted, found))
+    if differing := sorted(key for key in shapes.keys() | others.keys() if shapes.get(key) != others.get(key)):
+        key = differing[0]
+        raise UsageError(
+            f"kl.reference: {name} is of another architecture than the model: {key} is {others.get(key, 'absent')}, "
+            f"expected {shapes.get(key, 'no such weight')}"
+        )
+    reference.load_state_dict(found)
 
 
 def make_policy(

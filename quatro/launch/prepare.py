@@ -124,7 +124,9 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
     if config.policy.lora is not None or base_of(config.model) != config.model:
         require("peft", "policy.lora")
     POLICIES[config.policy.kind].check()
-    require_model(config.model)
+    for name in (config.model, config.kl.reference):
+        if name is not None:
+            require_model(name)
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     problems = training_problems(config.data)

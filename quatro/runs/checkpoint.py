@@ -156,7 +156,7 @@ def find_checkpoint(run: Path, step: Step | None = None) -> Path:
     there = f"it has {', '.join(map(str, numbers)) or 'none between two iterations'}"
     wanted = _best_step(run, present[-1], there) if step == "best" else step
     if wanted not in numbers:
-        raise UsageError(f"--step {step}: {run} has no checkpoint of step {wanted}; {there}")
+        raise UsageError(f"{run} has no checkpoint of step {wanted}; {there}")
     return numbers[wanted]
 
 
@@ -166,7 +166,7 @@ def _best_step(run: Path, newest: Path, there: str) -> int:
     carried = read_document(newest / STATE).get("carried", {})
     if metric is None or f"best_step/{metric}" not in carried:
         why = "checkpoint.keep.best is null" if metric is None else f"no iteration has measured {metric}"
-        raise UsageError(f"--step best: {run} keeps no best checkpoint ({why}); {there}")
+        raise UsageError(f"{run} keeps no best checkpoint ({why}); {there}")
     return int(carried[f"best_step/{metric}"])
 
 

@@ -205,7 +205,9 @@ def _train(prepared: Prepared, path: Path, *, resume: bool) -> tuple[StopRequest
         if launch.is_first:
             _announce(prepared)
         if launch.local_rank == 0:
-            ensure_model(prepared.config.model)
+            for name in (prepared.config.model, prepared.config.kl.reference):
+                if name is not None:
+                    ensure_model(name)
         world.barrier("the model to be there")
         return (_lead if launch.is_first else _follow)(prepared, path, world, resume=resume)
 

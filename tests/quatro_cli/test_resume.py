@@ -239,6 +239,49 @@ def test_a_run_begins_with_the_weights_of_another(arguments: list[str], run: Pat
     assert str(checkpoint.with_name("step-000001") / "model") in other.stdout
 
 
+def test_a_second_stage_keeps_the_reference_of_the_first_where_it_is_asked_to(
+    arguments: list[str], run: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    began, first = tmp_path / "began", run / "checkpoints/step-000001"
+    shutil.copytree(load_config(run).model, began)
+    weights = {name: 1.1 * value for name, value in load_file(began / "model.safetensors").items()}
+    save_file(weights, began / "model.safetensors", {"format": "pt"})
+    moved = {}
+    for name, setting in (("own", "kl.beta=0.001"), ("kept", f"kl.reference={began}")):
+        settings = ["-s", f"model={run}@1", "-s", setting, "--steps", "1"]
+        done = runner.invoke(app, [*arguments, *settings, "-o", str(tmp_path / name)])
+        assert done.exit_code == 0, done.stderr
+        assert f"begins with the weights of {first};" in done.stderr
+        assert ("the reference of the KL penalty is that model" in done.stderr) == (name == "own")
+        assert (f"the KL penalty is towards {began}" in done.stderr) == (name == "kept")
+        moved[name] = json.loads((tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8"))["kl/reference"]
+    assert moved["own"] < 1e-9 < 1e-6 < moved["kept"]
+    longer = runner.invoke(app, ["train", str(tmp_path / "kept"), "--resume", "--steps", "2"])
+    assert longer.exit_code == 0, longer.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["model={run}@9"], "has no checkpoint of step 9; it has 1"),
+        (["model={run}@best"], "keeps no best checkpoint (checkpoint.keep.best is null)"),
+        (["model={run}@last"], "found 'last' behind @, expected an iteration or best, such as {run}@best"),
+        (["kl.reference={run}", "kl.beta=0"], "kl.reference: found '{run}', expected null: kl.beta is 0"),
+        (["kl.reference={run}", "policy.lora={{}}"], "expected null: with an adapter (policy.lora) the reference is"),
+        (["kl.reference={other}"], "is of another architecture than the model: "),
+    ],
+)
+def test_weights_that_cannot_be_taken_are_refused(
+    arguments: list[str], run: Path, model: Path, tmp_path: Path, settings: list[str], says: str
+) -> None:
+    words = [word for setting in settings for word in ("-s", setting.format(run=run, other=model))]
+    refused = runner.invoke(app, [*arguments, *words, "-o", str(tmp_path / "second")])
+    assert refused.exit_code == 2
+    assert says.format(run=run) in " ".join(refused.stderr.split())
+
+
 @pytest.mark.parametrize("words", [["--resume"], []])
 def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run: Path, words: list[str]) -> None:
     refused = runner.invoke(app, ["train", str(run), *words, "-s", "optimizer.lr=1e-4"])

@@ -64,6 +64,7 @@ def _refuse(config: Config) -> None:
     refused = {
         "inner_updates": (config.inner_updates == "auto", "verl's ppo_epochs is a whole number"),
         "kl.estimator": (config.kl.estimator == "sequence-exact", "verl has no such KL; k3 is the paper's"),
+        "kl.reference": (config.kl.reference is not None, "verl's reference is the model that the run begins with"),
         "rollout.stop": (bool(config.stop), "verl's responses end at the end-of-sequence token only"),
         "rollout.thinking": (config.rollout.thinking is not None, "its reward gets the whole response"),
         "rollout.engine": (ENGINES[config.rollout.engine].is_recorded, "verl draws its responses itself"),

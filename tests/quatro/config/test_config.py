@@ -115,7 +115,7 @@ def test_defaults_are_the_contracts(write: Any) -> None:
             "schedule": "constant",
             "min_lr": 0.0,
         },
-        "kl": {"beta": 0.001, "estimator": "k3", "aggregate": "token-mean"},
+        "kl": {"beta": 0.001, "reference": None, "estimator": "k3", "aggregate": "token-mean"},
         "entropy_coefficient": 0.0,
         "policy": {
             "kind": "local",
