@@ -22,7 +22,8 @@ def check_beside_pass(also: Sequence[str], taus: Sequence[float]) -> None:
     """Raises UsageError for an unknown name in ``also`` or a tau outside [0, 1]."""
     unknown = [name for name in also if name not in BESIDE_PASS]
     if unknown:
-        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_PASS)}")
+        where = " (it is one of `quatro eval ucc --also`)" if unknown[0] in BESIDE_UCC else ""
+        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE_PASS)}")
     outside = [tau for tau in taus if not 0 <= tau <= 1]
     if outside:
         raise UsageError(f"tau is the required share of correct draws, in [0, 1]; found {outside[0]}")
@@ -32,7 +33,8 @@ def check_beside_ucc(also: Sequence[str], similarities: Sequence[str] | None) ->
     """Raises UsageError for an unknown name in ``also``, or if no similarity asked for has a Vendi score."""
     unknown = [name for name in also if name not in BESIDE_UCC]
     if unknown:
-        raise UsageError(f"unknown metric {unknown[0]!r}; choose from {', '.join(BESIDE_UCC)}")
+        where = " (it is one of `quatro eval passk --also`)" if unknown[0] in BESIDE_PASS else ""
+        raise UsageError(f"unknown metric {unknown[0]!r}{where}; choose from {', '.join(BESIDE_UCC)}")
     if "vendi" in also and similarities and not any(map(has_vendi_score, similarities)):
         known = " or ".join(filter(has_vendi_score, SIMILARITIES))
         raise UsageError(

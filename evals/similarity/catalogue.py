@@ -69,8 +69,8 @@ DEFAULT = "tfidf"
 
 
 def names_text() -> str:
-    """The names for a person, with the default marked: `exact, tfidf (default), ...`."""
-    return ", ".join(f"{name} (default)" if name == DEFAULT else name for name in SIMILARITIES)
+    """The names for a person: `exact, tfidf, ...`."""
+    return ", ".join(SIMILARITIES)
 
 
 def thresholds_text() -> str:

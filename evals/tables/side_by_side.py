@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from evals.errors import UsageError
 from evals.metrics.counted import Counted
-from evals.metrics.passk_ucc import ucc_result
+from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.graded import agreed_grader
 from evals.samples.types import Samples
@@ -35,12 +35,13 @@ def temperature_result(
     thresholds: Sequence[float] | None = None,
     linkage: str = "components",
     tokens: str | None = None,
+    ks: Sequence[int] = (),
     ci: bool = False,
     seed: int = 0,
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """pass@1, UCR, clusters and effective number of each side and benchmark.
+    """pass@1, UCR, clusters and effective number of each side and benchmark, and Pass@k and UCC@k of ``ks``.
 
     Rows also have ``label``, ``temperature``, ``top_p`` and ``top_k``, null if unknown. Options are as in `ucc_result`.
     The head names the grader that all sides share. UCR falls as n grows, so a warning names sides with unequal n, and
@@ -55,14 +56,16 @@ def temperature_result(
     rows: list[Row] = []
     warnings: list[str] = []
     counted = [Counted.of(side.samples) for side in sides]
+    all_ks = sorted({1, *ks})
     for side, samples in zip(sides, counted, strict=True):
+        passed = {(row.benchmark, row.k): row for row in passk_result(samples, ks=all_ks, ci=ci, seed=seed).rows}
         found = ucc_result(
             samples,
             similarities=similarities,
             thresholds=thresholds,
             linkage=linkage,
             tokens=tokens,
-            ks=[1],
+            ks=all_ks,
             ci=ci,
             seed=seed,
             jobs=jobs,
@@ -71,9 +74,11 @@ def temperature_result(
         sampling = side.about.get("sampling", SamplingInfo())
         drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
         for row in found.rows:
-            # UCC@1 = pass@1, which `ucc_result` has checked.
-            metric = "pass@k" if row.metric == "ucc@k" else row.metric
-            rows.append(row.model_copy(update={"metric": metric, "label": side.label, **drawn}))
+            if row.metric == "ucc@k":
+                numbers = passed[row.benchmark, row.k].model_dump(include={"metric", "value", "ci_low", "ci_high"})
+                rows.append(row.model_copy(update={**numbers, "label": side.label, **drawn}))
+            if (row.metric, row.k) != ("ucc@k", 1):  # which is pass@1
+                rows.append(row.model_copy(update={"label": side.label, **drawn}))
         warnings += found.warnings
     warnings += _differences([side.label for side in sides], counted)
     grader = agreed_grader({side.label: side.about["grader"] for side in sides if "grader" in side.about})

@@ -36,6 +36,15 @@ from quatro_cli.commands.eval.options import (
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers, usage_error
 
 
+def _elsewhere(name: str) -> str:
+    """Where metrics are that `compare` does not have; empty for what is nowhere."""
+    from evals.metrics.beside import BESIDE_PASS, BESIDE_UCC
+
+    if name in BESIDE_PASS:
+        return f"; add --also {name} to pass@k"
+    return f"; of one file `quatro eval ucc FILE --also {name}` has it" if name in BESIDE_UCC else ""
+
+
 def compare(
     a: A,
     b: B,
@@ -73,12 +82,17 @@ def compare(
     from quatro_cli.commands.eval.tables import show_comparison
 
     if metric not in ("pass@k", "ucc@k"):
-        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k")
+        raise usage_error(f"--metric {metric}: expected pass@k or ucc@k{_elsewhere(metric.removesuffix('@k'))}")
     if metric == "pass@k":
         chosen = {"linkage": linkage != "components", "tokens": tokens}
         refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)
+    elif also:
+        raise usage_error(
+            "--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number"
+            f"{_elsewhere(also)}"
+        )
     else:
-        refuse_beside("--metric ucc@k", also=also, tau=tau)
+        refuse_beside("--metric ucc@k", tau=tau)
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)

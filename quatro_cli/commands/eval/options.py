@@ -78,7 +78,8 @@ Thinking = Annotated[
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
-_WHICH = f"{SIMILARITIES}, or your own as module:function."
+NAMED = f"{SIMILARITIES} or your own module:function."
+_WHICH = f"{NAMED} Default: tfidf; for short answers, as countdown's: exact."
 Similarities = Annotated[
     str | None,
     typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities),
@@ -235,16 +236,18 @@ def warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A function of (done, total) that moves a bar, which is there from its first call on."""
+    """A function of (done, total) that moves a bar, which is there from its first call on; each total has its own."""
     from contextlib import ExitStack
 
     with ExitStack() as stack:
-        bars: list[Bar] = []
+        bar_of: dict[int, Bar] = {}
 
         def tell(done: int, total: int) -> None:
-            if not bars:
-                bars.append(stack.enter_context(output.progress(description, total)))
-            bars[0].update(done)
+            if total not in bar_of:
+                stack.close()
+                bar_of.clear()
+                bar_of[total] = stack.enter_context(output.progress(description, total))
+            bar_of[total].update(done)
 
         yield tell
 

@@ -111,6 +111,7 @@ def side_by_side(
     files: Files,
     benchmarks: Benchmarks,
     label: Labels,
+    k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Add Pass@k and UCC@k for these k.")] = None,
     similarity: Similarities = None,
     threshold: Thresholds = None,
     linkage: Linkage = "components",
@@ -123,8 +124,8 @@ def side_by_side(
 ) -> None:
     """Show several samples files side by side, a row for each.
 
-    A row has the sampling temperature, pass@1, UCR and the number of clusters. UCR is clusters of correct answers per
-    sample and falls as n grows: draw equal n.
+    A row has the sampling temperature, pass@1, UCR and the number of clusters; what all rows share is in the title. UCR
+    is clusters of correct answers per sample and falls as n grows: draw equal n.
 
     \b
     Examples:
@@ -135,13 +136,14 @@ def side_by_side(
     from evals.tables.side_by_side import Side, temperature_result
 
     how = clustering(similarity, threshold, linkage, tokens)
+    ks = numbers(k, "--k", int) or []
     check_out(out)
     named = labels_of(files, label)
     found = [counted_samples([path], benchmarks, jobs=jobs) for path in files]
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})
     with progress("clustering") as tell:
-        result = temperature_result(sides, **how, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
+        result = temperature_result(sides, **how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
     for counted, _ in found:
         counted.keep()
     say_and_write(result, json=json, out=out)
@@ -217,27 +219,50 @@ def _setting(
     return found.pop()
 
 
+_DRAWN = ("T", "top_p", "problems", "n")
+_SIDE_HEADS = {"ucr": "UCR", "num_clusters": "clusters", "effective_number": "effective"}
+
+
 def _show_sides(result: Result) -> None:
     from evals.similarity.setting import Setting
     from evals.tables.titles import rows_in_order, title_of, without_lone_average
     from quatro_cli.commands.eval.tables import number_cell
 
-    tables: dict[str, dict[tuple[str, str], dict[str, Row]]] = {}
-    names = without_lone_average(row.benchmark for row in result.rows)
-    for row in rows_in_order(row for row in result.rows if row.benchmark in names):
-        title = str(Setting.of(row))
+    tables: dict[str, dict[tuple[str, str], dict[tuple[str, int | None], Row]]] = {}
+    for row in rows_in_order(result.rows):
         label = (row.model_extra or {})["label"]
-        tables.setdefault(title, {}).setdefault((label, row.benchmark), {})[row.metric] = row
+        cells = tables.setdefault(str(Setting.of(row)), {}).setdefault((label, row.benchmark), {})
+        cells[row.metric, row.k] = row
+    ks = sorted({row.k for row in result.rows if row.k is not None})
+    pairs: list[tuple[str, int | None, str]] = [("pass@k", k, f"pass@{k} %") for k in ks]
+    pairs += [("ucc@k", k, f"UCC@{k}") for k in ks if k > 1]
+    pairs += [(metric, None, head) for metric, head in _SIDE_HEADS.items()]
     for title, lines in tables.items():
         body = []
         for (label, benchmark), cells in lines.items():
-            ucr = cells["ucr"]
+            if benchmark not in without_lone_average(name for of, name in lines if of == label):
+                continue
+            ucr = cells["ucr", None]
             extra = ucr.model_extra or {}
-            drawn = [extra["temperature"], extra["top_p"]]
-            shown = [number_cell(cells[metric]) for metric in ("pass@k", "ucr", "num_clusters", "effective_number")]
-            body.append([label, *drawn, title_of(benchmark), ucr.num_problems, ucr.n, *shown])
-        columns = ["samples", "T", "top_p", "benchmark", "problems", "n", "pass@1 %", "UCR", "clusters", "effective"]
-        output.table(f"Side by side, {title}", columns, body)
+            drawn = [extra["temperature"], extra["top_p"], ucr.num_problems, ucr.n]
+            shown = [number_cell(cells[metric, k]) for metric, k, _ in pairs]
+            body.append((label, title_of(benchmark), drawn, shown))
+        # What all rows share stands in the title: that leaves room for the numbers.
+        shared = {
+            head: values.pop() for at, head in enumerate(_DRAWN) if len(values := {row[2][at] for row in body}) == 1
+        }
+        columns = [
+            "samples",
+            "benchmark",
+            *(head for head in _DRAWN if head not in shared),
+            *(head for *_, head in pairs),
+        ]
+        rows = [
+            [label, name, *(value for head, value in zip(_DRAWN, drawn, strict=True) if head not in shared), *shown]
+            for label, name, drawn, shown in body
+        ]
+        said = [f"{head} {value:g}" for head, value in shared.items() if value is not None]
+        output.table(", ".join(["Side by side", *said, title]), columns, rows)
 
 
 def _show_bias(rows: list[Row]) -> None:

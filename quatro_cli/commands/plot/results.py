@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
+    NAMED,
     Files,
     Id,
     Linkage,
-    Similarity,
     Threshold,
     Tokens,
     clustering,
@@ -239,7 +240,12 @@ def heatmap(
     benchmarks: Benchmarks,
     label: OldLabel,
     id: Id,
-    similarity: Similarity = None,
+    similarity: Annotated[
+        str | None,
+        typer.Option(
+            "--similarity", metavar="NAME", help=f"{NAMED} Default: tfidf.", autocompletion=completion.similarities
+        ),
+    ] = None,
     threshold: Threshold = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,

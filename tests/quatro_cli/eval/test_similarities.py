@@ -53,7 +53,7 @@ def first_letter(unique, tokens):
 def test_one_function_and_one_entry_make_a_similarity(samples, monkeypatch, tmp_path):
     entry = Similarity("First letter", f"{__name__}:first_letter", "equal beginnings", 0.7, has_tokens=True)
     monkeypatch.setitem(SIMILARITIES, "first-letter", entry)
-    assert "edit, first-letter, or your own" in " ".join(invoke("eval", "ucc", "--help").split())
+    assert "edit,first-letteroryourown" in "".join(invoke("eval", "ucc", "--help").split())
     assert "0.9 (tfidf), 0.7 (first-letter), 0.8 (others)" in " ".join(invoke("eval", "ucc", "--help").split())
     shown = invoke("eval", "ucc", samples, "--similarity", "first-letter", "--k", "4", "-o", "ucc.json")
     assert "first-letter >= 0.7, components, math tokens" in shown
