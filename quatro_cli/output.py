@@ -136,7 +136,7 @@ class Output:
     def sections(self, sections: Sequence[tuple[str, Sequence[Sequence[object]]]]) -> None:
         """Titles on stdout, each with rows of cells in columns below; the last cell of a row may have several lines."""
         room = self.width("stdout") if self.is_terminal("stdout") else NATURAL_WIDTH
-        cells = [[[_cell(value, keep="\n") for value in row] for row in rows] for _, rows in sections]
+        cells = [[[*map(_cell, row[:-1]), _cell(row[-1], keep="\n")] for row in rows] for _, rows in sections]
         first = max((len(row[0]) for rows in cells for row in rows if len(row) > 1), default=0)
         blocks = [
             "\n".join([visible(title), *_section_lines(rows, first, room), ""])
@@ -305,7 +305,8 @@ def _section_lines(rows: Sequence[Sequence[str]], first: int, room: int) -> list
 
     A row of a single cell is a remark about the others.
     """
-    widths = [max(len(row[at]) for row in rows if at < len(row)) for at in range(max(map(len, rows)))]
+    most = max(map(len, rows))
+    widths = [max((len(row[at]) for row in rows if at < len(row) - 1), default=0) for at in range(most)]
     lines = []
     for row in rows:
         head = "".join(f"  {cell:{width}}" for cell, width in zip(row[:-1], [first, *widths[1:]], strict=False)) + "  "

@@ -154,6 +154,21 @@ def test_a_table_that_does_not_fit_folds_names_and_no_number_and_no_short_cell()
     ]
 
 
+def test_sections_keep_the_lines_of_a_last_cell_and_wrap_it_between_words():
+    error = "it failed:\n  at /a/long/path/that/nobody/breaks/into/pieces.py:3 in f"
+    rows = [("status", error), ("a\nb\x1b", 1.5, "x"), ("and 3 more",)]
+    drawn = on_terminal(f"output.sections([('run', {rows!r})])", columns=40)
+    assert drawn.splitlines() == [
+        "run",
+        "  status    it failed:",
+        "              at",
+        "            /a/long/path/that/nobody/breaks/into/pieces.py:3",
+        "            in f",
+        "  a\\nb\\x1b  1.5  x",
+        "  and 3 more",
+    ]
+
+
 def test_a_row_that_is_too_wide_for_a_table_has_a_line_for_each_cell():
     shown = on_terminal(NARROW.replace("WIDE", "5"), columns=48, NO_COLOR="1")
     assert shown.split("\r\n") == [
