@@ -1,13 +1,14 @@
 """Which part of a completion is the answer, and which texts are numbers."""
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.grading import grade
-from evals.grading.extraction import extract
+from evals.grading.extraction import EXTRACTION_POLICIES, extract
 from evals.grading.numbers import parse_number
 
 
@@ -104,3 +105,11 @@ def test_every_fraction_is_read_back(value: Fraction, as_command: bool) -> None:
     number = parse_number(text)
     assert number is not None
     assert number.value == value
+
+
+def test_the_page_on_grades_says_of_each_extraction_when_to_choose_it():
+    page = (Path(__file__).parents[3] / "docs/grading.md").read_text(encoding="utf-8")
+    table = page.split("| `--extraction` |")[1].split("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines()[2:]]
+    assert [row[1].split("`")[1] for row in rows] == list(EXTRACTION_POLICIES)
+    assert all(row[2].strip() and row[3].strip() for row in rows)
