@@ -56,6 +56,7 @@ def _training(run: RunSummary) -> Rows:
     learnt = f"{config.inner_updates} passes, learning rate {config.optimizer.lr:g}"
     return [
         ("model", _model_text(config.model)),
+        *([("KL reference", _model_text(config.kl.reference))] if config.kl.reference else []),
         ("method", method_text(config.method)),
         ("reward", ", ".join(config.reward.names)),
         ("prompts", f"{number}{config.data.prompts}"),

@@ -43,21 +43,31 @@ def origins(model: str) -> tuple[list[Origin], str | None]:
     return found, name
 
 
-def heirs(runs: Sequence[Path]) -> dict[Path, list[tuple[Path, int]]]:
-    """The runs beside each of ``runs``, or below `runs`, that began with a checkpoint of it, and the step of that.
+class Heir(NamedTuple):
+    """A run that cannot be resumed without the checkpoint of ``step``, and what for it is used."""
+
+    run: Path
+    step: int
+    use: str
+
+
+def heirs(runs: Sequence[Path]) -> dict[Path, list[Heir]]:
+    """The runs beside each of ``runs``, or below `runs`, that need a checkpoint of it.
 
     Those of ``runs`` themselves do not count, nor does a run whose configuration cannot be read.
     """
     own = {run.resolve(): run for run in runs}
     beside = [path.parent for folder in {run.parent for run in own} for path in sorted(folder.glob("*/config.yaml"))]
-    found: dict[Path, list[tuple[Path, int]]] = {run: [] for run in runs}
+    found: dict[Path, list[Heir]] = {run: [] for run in runs}
     seen = set(own)
     for path in [*runs_below(Path("runs")), *beside]:
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
         with contextlib.suppress(QuatroError, OSError):
-            origin = origin_of(load_config(path).model)
-            if origin is not None and (run := own.get(origin.run.resolve())) is not None:
-                found[run].append((path, origin.step))
+            config = load_config(path)
+            for use, model in (("began with", config.model), ("has as its KL reference", config.kl.reference)):
+                origin = origin_of(model or "")
+                if origin is not None and (run := own.get(origin.run.resolve())) is not None:
+                    found[run].append(Heir(path, origin.step, use))
     return found

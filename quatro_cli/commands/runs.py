@@ -16,6 +16,7 @@ from quatro_cli.output import output
 from quatro_cli.run_view import run_sections, step_text
 
 if TYPE_CHECKING:
+    from quatro.runs.lineage import Heir
     from quatro.runs.summary import RunSummary
 
 app = App()
@@ -191,7 +192,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
 
     A run that a process trains or samples is refused, and so is a folder that is no run, or that holds a folder which
     no run has. Of a symbolic link in a run the link is removed, never what it leads to. There is a warning if another
-    run began with a checkpoint that goes.
+    run cannot be resumed without a checkpoint that goes, since it began with that.
 
     \b
     Examples:
@@ -211,7 +212,7 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
         "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
     )
     for path, others in heirs(paths).items():
-        output.warn(*(_lost(other, path, step) for other, step in others))
+        output.warn(*(_lost(heir, path) for heir in others))
     total = size_text(sum(run.size for run in found))
     if not yes and not output.confirm(f"Remove {_counted(found, 'run')}, {total}, for good?", option="--yes"):
         output.info("nothing is removed")
@@ -238,7 +239,7 @@ def prune(
     Of a run that is `done` the newest checkpoint stays, and the best by `checkpoint.keep.best`, or by eval/pass@1 where
     that names no metric: the run can be sampled, exported and resumed with more --steps. What stays is verified before
     anything goes. Metrics, rollouts, samples and figures stay. Runs that are not done, or that a process holds, are
-    left alone. There is a warning if another run began with a checkpoint that goes.
+    left alone. There is a warning if another run cannot be resumed without a checkpoint that goes.
 
     \b
     Examples:
@@ -271,10 +272,10 @@ def prune(
     output.table("", ["run", "stays", "goes", "frees"], rows)
     for folder in [folder for plan in plans for folder in plan.sampled]:
         output.info(f"{folder} keeps its samples, but its checkpoint goes: no more can be drawn into it")
-    began = heirs([plan.run for plan in plans])
+    needed = heirs([plan.run for plan in plans])
     for plan in plans:
         gone = {folder.name for folder in plan.removed}
-        output.warn(*(_lost(run, plan.run, step) for run, step in began[plan.run] if step_name(step) in gone))
+        output.warn(*(_lost(heir, plan.run) for heir in needed[plan.run] if step_name(heir.step) in gone))
     total = size_text(sum(plan.num_bytes for plan in plans))
     number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
     if dry_run:
@@ -301,8 +302,8 @@ def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
     return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
 
 
-def _lost(heir: Path, run: Path, step: int) -> str:
-    return f"{heir} began with step {step} of {run}, which goes: {heir} cannot be resumed without it"
+def _lost(heir: Heir, run: Path) -> str:
+    return f"{heir.run} {heir.use} step {heir.step} of {run}, which goes: {heir.run} cannot be resumed without it"
 
 
 def _counted(things: Sequence[object], name: str) -> str:

@@ -367,17 +367,23 @@ def test_pruning_leaves_a_run_alone_that_a_process_holds_or_whose_kept_checkpoin
     assert "1 with checkpoints behind symbolic links" in quatro("runs", "prune", saved, "--yes").stderr
 
 
-def test_removing_what_another_run_began_with_is_warned_of(saved: Path) -> None:
-    for step in (1, 2):
-        model = f"model={saved}/checkpoints/step-{step:06d}/model"
-        make_run(saved.with_name(f"heir{step}"), settings=(model,))
-    heir = saved.with_name("heir1")
-    lost = f"warning: {heir} began with step 1 of {saved}, which goes: {heir} cannot be resumed without it"
-    pruned = quatro("runs", "prune", saved, "--dry-run").stderr
-    assert pruned.count("cannot be resumed") == pruned.count(lost) == 1  # step 2 was the best, and stays
-    assert quatro("runs", "rm", saved, input="n\n").stderr.count("cannot be resumed") == 2
-    assert "cannot be resumed" not in quatro("runs", "rm", saved, heir, saved.with_name("heir2"), input="n\n").stderr
-    assert "cannot be resumed" not in quatro("runs", "rm", heir, "--yes").stderr
+def test_removing_what_another_run_needs_is_warned_of(saved: Path) -> None:
+    first, second = (f"{saved}/checkpoints/step-{step:06d}/model" for step in (1, 2))
+    heir, other = saved.with_name("heir"), saved.with_name("other")
+    make_run(heir, settings=(f"model={second}", f"kl.reference={first}"))
+    make_run(other, settings=(f"model={first}",))
+    lost = [
+        f"warning: {run} {use} step {step} of {saved}, which goes: {run} cannot be resumed without it"
+        for run, use, step in ((heir, "began with", 2), (heir, "has as its KL reference", 1), (other, "began with", 1))
+    ]
+
+    def warned(*words: object) -> list[str]:
+        return [line for line in quatro("runs", *words, input="n\n").stderr.splitlines() if "resumed" in line]
+
+    assert warned("rm", saved) == lost
+    assert warned("prune", saved, "--dry-run") == lost[1:]  # step 2 was the best, and stays
+    assert warned("rm", saved, heir, other) == warned("rm", heir) == []
+    assert "  KL reference  step 1 of" in quatro("runs", "show", heir).stdout
 
 
 def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(saved: Path) -> None:
