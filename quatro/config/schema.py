@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from quatro.config.blocks import block_of
 from quatro.config.errors import EXTENDS
-from quatro.config.model import Config
+from quatro.config.model import Config, method_class
 from quatro.config.provenance import basis, method_basis
 from quatro.config.sources import EXTENDS_MEANS
 from quatro.config.yaml_writer import scalar_text
@@ -19,24 +19,44 @@ from quatro.methods import METHODS
 from quatro.methods.base import Method
 from quatro.registry import REWARDS
 
+HEAD = "# key: type = default, where the default comes from (nothing: our own); the meaning is below"
 
-def schema_text() -> str:
-    """Every key with its type, default and meaning; the keys of each method and the options of rewards come last."""
-    lines = ["# key: type = default, where the default comes from (nothing: our own); the meaning is below"]
+
+def schema_text(method: str | None = None) -> str:
+    """Every key with its type, default and meaning; the keys of each method and the options of rewards come last.
+
+    Of a ``method``, which may be your own, its keys alone.
+
+    Raises:
+        UsageError: there is no such method.
+    """
+    if method is not None:
+        return "\n".join([HEAD, *_method_lines(method)]) + "\n"
+    lines = [HEAD]
     lines += [f"{EXTENDS}: text\n    {EXTENDS_MEANS}", *_model_lines(Config)]
     for name in METHODS:
-        lines += ["", f"# method.name: {name}", *_model_lines(METHODS[name], "method.")]
+        lines += ["", *_method_lines(name)]
     for name in REWARDS:
         if options := list(_model_lines(REWARDS[name].Options, "reward.options.")):
             lines += ["", f"# reward.name: {name}", *options]
     return "\n".join(lines) + "\n"
 
 
-def schema_json() -> dict[str, Any]:
+def _method_lines(name: str) -> list[str]:
+    found = method_class(name)
+    return [f"# method.name: {name}", *_model_lines(found, "method.")]
+
+
+def schema_json(method: str | None = None) -> dict[str, Any]:
     """The JSON schema of a file; `methods` holds one schema per method name, `rewards` one of each's options.
 
-    A file that extends another needs no key.
+    A file that extends another needs no key. Of a ``method``, which may be your own, the schema of its block alone.
+
+    Raises:
+        UsageError: there is no such method.
     """
+    if method is not None:
+        return method_class(method).model_json_schema()
     document = Config.model_json_schema()
     document["properties"] = {EXTENDS: {"type": "string", "description": EXTENDS_MEANS}, **document["properties"]}
     document["anyOf"] = [{"required": document.pop("required")}, {"required": [EXTENDS]}]

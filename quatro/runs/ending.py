@@ -10,7 +10,7 @@ from typing import Any
 
 from evals.files.metric_rows import LAST_ITERATIONS, with_base
 from evals.text import clock_text
-from quatro.config.model import EMBEDDED_MODELS
+from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.runs.checkpoint import complete_checkpoints
 from quatro.runs.summary import RunSummary, describe_run
 
@@ -53,7 +53,8 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     saved = complete_checkpoints(run.path)[-1:]
     yield "checkpoint", str(saved[0]) if saved else "none"
     best = " --step best" if run.config.checkpoint.best else ""
-    benchmark = run.config.eval.benchmark or EMBEDDED_MODELS.get(run.config.model, EXAMPLE)
+    prompts = run.config.data.prompts
+    benchmark = run.config.eval.benchmark or (prompts if prompts in EMBEDDED_PROMPTS else EXAMPLE)
     yield "next", f"quatro sample {run.path}{best} -b {benchmark}"
     yield "", f"quatro plot training {run.path}"
     yield "", f"quatro runs show {run.path}"

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
+import typer
+
+from quatro_cli import completion
 from quatro_cli.help import App
 from quatro_cli.options import Config, Json, Method, Set
 from quatro_cli.output import output
+
+SchemaMethod = Annotated[
+    str | None,
+    typer.Option(
+        "-m",
+        "--method",
+        metavar="METHOD",
+        help="The keys of METHOD alone, which may be your own, module:Class.",
+        autocompletion=completion.methods,
+    ),
+]
 
 app = App()
 
@@ -68,20 +83,21 @@ def diff(a: Config, b: Config, json: Json = False) -> None:
         output.info(f"{a} and {b} agree on every key")
 
 
-def schema(json: Json = False) -> None:
+def schema(method: SchemaMethod = None, json: Json = False) -> None:
     """Print every key with its type, default and meaning.
 
     \b
     Examples:
       quatro config schema | grep -A1 kl
+      quatro config schema -m my_method:MyMethod
       quatro config schema --json > schema.json
     """
     from quatro.config import schema_json, schema_text
 
     if json:
-        output.json(schema_json())
+        output.json(schema_json(method))
     else:
-        output.data(schema_text())
+        output.data(schema_text(method))
 
 
 app.add("show", show)

@@ -206,6 +206,18 @@ def test_what_a_method_of_ones_own_does_wrong_later_names_the_line(
     assert f"{folder}/my_methods.py:{begins + line} in " in err
 
 
+def test_the_keys_of_a_method_of_ones_own_are_shown(folder: Path) -> None:
+    code, out, _ = quatro("config", "schema", "-m", "my_methods:Centred")
+    assert code == 0
+    assert out.splitlines()[1:] == [
+        "# method.name: my_methods:Centred",
+        "method.name: text, required",
+        "method.delta: float = 0.5",
+    ]
+    assert "delta" in json.loads(quatro("config", "schema", "-m", "my_methods:Centred", "--json")[1])["properties"]
+    assert quatro("config", "schema", "-m", "my_methods:Lacking")[0] == 2
+
+
 def test_a_dry_run_says_that_a_method_of_ones_own_was_tried(folder: Path) -> None:
     _, out, _ = quatro("train", "own.yaml", "--dry-run")
     assert f"method my_methods:Centred, {folder}/my_methods.py: tried on a made-up batch" in out
