@@ -169,7 +169,7 @@ def load_run(path: PathLike) -> RunSummary:
         ('done', 2, 0.01, (2,))
 
     Raises:
-        UsageError: ``path`` is no run.
+        UsageError: ``path`` is not a run.
         DataError: a file of the run cannot be read.
     """
     return describe_run(Path(path))
@@ -185,7 +185,7 @@ def read_metrics(run: PathLike) -> DataFrame:
         ([1, 2], True)
 
     Raises:
-        UsageError: ``run`` is no run.
+        UsageError: ``run`` is not a run.
         DataError: a line of metrics.jsonl is damaged.
     """
     return metrics_frame(describe_run(Path(run)).path)

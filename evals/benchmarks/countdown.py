@@ -134,7 +134,7 @@ def _total_of(digits: Digits, completion: str) -> int | tuple[Any, ...]:
     for step_token, total_token in zip(tokens[1::2], tokens[2::2], strict=True):
         step, claimed = _STEP.get(step_token), _TOTAL.get(total_token)
         if step is None or claimed is None:
-            return "step {} is no operation with a digit and its total", len(used)
+            return "step {} is not an operation, a digit and the new total", len(used)
         apply, digit = step
         total = apply(total, digit)
         if total != claimed:

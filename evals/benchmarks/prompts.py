@@ -96,7 +96,7 @@ def template_text(given: str) -> str:
     The file's last line break does not belong to the text. `chat:` may stand before a file's name as before a text.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is neither a name, nor a text, nor a file.
         DataError: the file cannot be read, or holds no ``{problem}``.
     """
     if given in TEMPLATES or PLACE in given:
@@ -122,15 +122,15 @@ def find_template(template: str | Template, system: str | None = None) -> Templa
     An empty ``system`` leaves out the template's own; None keeps it.
 
     Raises:
-        UsageError: there is no such template, or it is no chat's and there is a ``system``.
+        UsageError: there is no such template, or it makes no chat and there is a ``system``.
     """
     found = _named(template) if isinstance(template, str) else template
     if system is None:
         return found
     if not found.is_chat:
         raise UsageError(
-            f"the prompt template {shown(found.name)} is no chat's and has no place for a system prompt; leave that "
-            f"out, or begin a template of your own with `{CHAT}`"
+            f"the prompt template {shown(found.name)} makes no chat, so it has no place for a system prompt; leave "
+            f"that out, or begin a template of your own with `{CHAT}`"
         )
     return replace(found, system=system or None)
 

@@ -43,7 +43,7 @@ def calls(
     try:
         texts = [None if one is None else _text(one) for one in ([list(row) for row in inputs], expected)]
     except CannotCrossError as error:
-        raise ValueError(f"a test holds a value that cannot be written down: {error}") from error
+        raise ValueError(f"a test holds a value that cannot be saved as JSON: {error}") from error
     return {
         "kind": "calls",
         "inputs": texts[0],

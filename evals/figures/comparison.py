@@ -103,7 +103,7 @@ def lacking(settings: Sequence[RunSetting], axis: str) -> str:
     for method in method_order(settings):
         values = sorted({float(getattr(one, axis)) for one in settings if one.method == method})
         found.append(f"{method} {', '.join(f'{value:g}' for value in values)}")
-    return f"{AXES[axis]}: needs two runs of a method that differ in it alone; found {'; '.join(found) or 'none'}"
+    return f"{AXES[axis]}: needs two runs of one method that differ in nothing else; found {'; '.join(found) or 'none'}"
 
 
 def draw_comparisons(comparisons: Sequence[Comparison], *, sheet: Sheet = PAGE) -> Figure:

@@ -21,7 +21,7 @@ def limitation_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) ->
     and so is a comparison without runs.
 
     Raises:
-        DataError: there is no run of a baseline, or none that differ in learning rate or K alone.
+        DataError: there is no run of a baseline, or no two that differ only in learning rate or K.
     """
     baselines = [one for one in settings if one.method != QUATRO]
     if not baselines:

@@ -85,7 +85,7 @@ def stability_figure(settings: Sequence[RunSetting], *, sheet: Sheet = PAGE) -> 
         methods = method_order(stable)
         found = comparison(stable, axis, methods=methods)
         if not found:
-            notes.append(f"({letter}) needs runs of a method that differ in {AXES[axis]} alone; {_held(stable, axis)}")
+            notes.append(f"({letter}) needs runs of one method that differ only in {AXES[axis]}; {_held(stable, axis)}")
             continue
         notes += [
             f"({letter}) has too few values of {AXES[axis]} for {method} beside these: {_held(found, axis, method)}"

@@ -84,10 +84,10 @@ def read_sources(
 
     ``describe`` reads a run's configuration, which this package cannot do: it says the model and method of documents
     in a run that name none. A document without a label is called like its run, or like its file, or like what tells
-    these apart. ``expand`` finds the labelled results of a sweep and their files; None: the folder is none.
+    these apart. ``expand`` finds the labelled results of a sweep and their files; None: the folder is no sweep.
 
     Raises:
-        UsageError: a path stands twice.
+        UsageError: a path is given twice.
         DataError: a file is not a result document; a folder is not a run.
     """
     results, runs, heads, sweeps = [], [], {}, []

@@ -31,7 +31,7 @@ def about_samples(files: Sequence[Path]) -> About:
         try:
             found.append(_SamplingFile.model_validate(read_document(source)))
         except ValidationError as error:
-            raise DataError(f"{source}: not as `quatro sample` writes it: {first_error(error)}") from None
+            raise DataError(f"{source} is not in the form that `quatro sample` writes: {first_error(error)}") from None
     if not found:
         return {}
     settings = {name: _agreed([getattr(one.sampling, name) for one in found]) for name in SamplingInfo.model_fields}

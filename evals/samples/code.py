@@ -112,7 +112,7 @@ def _long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
     for path in dict.fromkeys(path for path in map(problems_beside, files) if path is not None):
         problems = read_document(path).get("problems")
         if not isinstance(problems, dict) or not all(isinstance(one, dict) for one in problems.values()):
-            refuse(str(path), "not as `quatro sample` writes it")
+            refuse(str(path), "it is not in the form that `quatro sample` writes")
         for id, values in problems.items():
             if found.setdefault((path.name, id), values) != values:
                 refuse(str(path), f"has other tests of {shown(id)} than another {path.name}; grade the files apart")

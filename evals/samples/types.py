@@ -123,7 +123,7 @@ class Samples:
         """The samples of the problem called ``id``, in every benchmark that has one.
 
         Raises:
-            UsageError: there is none; similar ids are named.
+            UsageError: there is no such problem; similar ids are named.
         """
         chosen = [row for row in self.rows if row.id == id]
         if not chosen:

@@ -34,7 +34,7 @@ class Sandbox:
     workers start with the first job, or with `start`, and end with `close`.
 
     Raises:
-        IsolationError: the tier cannot be had here.
+        IsolationError: the tier is not available on this machine.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Sandbox:
         self._lock = threading.Lock()
         faults = probe().faults(self.tier)
         if faults:
-            raise IsolationError(f"the tier {self.tier!r} cannot be had here: {'; '.join(faults)}")
+            raise IsolationError(f"the tier {self.tier!r} is not available here: {'; '.join(faults)}")
         if self.tier == "none" and not allow_unsafe:
             tried = "; ".join(probe().faults("landlock+seccomp")) or "it was asked for by name"
             raise IsolationError(

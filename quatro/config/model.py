@@ -277,7 +277,7 @@ def _check_data(config: Config) -> Problems:
     if config.data.system is not None and not find_template(template).is_chat:
         yield (
             "data.system",
-            f"found {shown(config.data.system)}, expected null: the prompt template {shown(template)} is no chat's",
+            f"found {shown(config.data.system)}, expected null: the prompt template {shown(template)} makes no chat",
         )
     for reward in config.reward.names:
         graded = "countdown" if reward == "countdown-distance" else reward

@@ -83,7 +83,7 @@ def export_model(
     found = checkpoint.load(checkpoint.find_checkpoint(run, step))
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
-        raise DataError(f"{found.model} is no whole model: it has no config.json")
+        raise DataError(f"{found.model} is not a complete model: it has no config.json")
     if is_adapter:
         check_model(str(found.model), trained_on=found.trained_on)
     if (note := checkpoint.unfinished_note(found)) is not None:

@@ -44,7 +44,7 @@ class Probe:
         """For a person. Nothing is switched: both choices are the user's."""
         pays = "pays" if self.bfloat16 > 1.0 else "does not pay"
         checkpointing = (
-            "the model type has no layers that can be computed again"
+            "the model type does not support gradient checkpointing"
             if self.checkpointing is None
             else f"{self.checkpointing:.2f} x the speed of false; it pays where the memory that it saves is needed"
         )

@@ -85,7 +85,7 @@ def enable_checkpointing(model: Any) -> Sequence[torch.nn.Module]:
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not model.supports_gradient_checkpointing or not layers:
         raise UsageError(
-            f"model type {model.config.model_type!r} has no layers that can be computed again; "
+            f"model type {model.config.model_type!r} does not support gradient checkpointing; "
             "set policy.gradient_checkpointing=false and lower microbatch_tokens"
         )
     # Nothing random happens in a policy's forward pass, so there is no state of a generator to keep.

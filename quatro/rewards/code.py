@@ -72,8 +72,8 @@ class CodeReward(Reward):
         num_errors = statuses.count("infra_error")
         if num_errors >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
             raise QuatroError(
-                f"the sandbox failed on {num_errors} of {len(grades)} programs; is memory short? `quatro doctor` "
-                "tests the sandbox"
+                f"the sandbox failed on {num_errors} of {len(grades)} programs; has the machine run out of memory? "
+                "`quatro doctor` tests the sandbox"
             )
         if num_errors:
             _log.warning("%d of %d programs could not be run; they earn 0", num_errors, len(grades))

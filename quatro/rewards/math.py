@@ -65,7 +65,8 @@ class MathReward(Reward):
         if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
             raise QuatroError(
                 f"the grader failed on {num_errors + num_timeouts} of {len(grades)} rollouts "
-                f"({', '.join(f'{name} {count}' for name, count in sorted(outcomes.items()))}); is memory short?"
+                f"({', '.join(f'{name} {count}' for name, count in sorted(outcomes.items()))}); "
+                "has the machine run out of memory?"
             )
         if outcomes["infra_error"]:
             _log.warning(

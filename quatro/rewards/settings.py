@@ -95,7 +95,7 @@ class RewardConfig(Block):
         default = cls.model_fields[key].default
         if name is not None and value != default and key not in reward_class(name).LIMITS:
             instead = "put it into the block of a reward of the list" if name == "sum" else "leave it out"
-            raise ValueError(f"expected {default or 'null'}: reward {name} has no use for {key}; {instead}")
+            raise ValueError(f"expected {default or 'null'}: reward {name} does not read {key}; {instead}")
         return value
 
     @property

@@ -37,10 +37,10 @@ def _parts(parts: tuple[PartConfig, ...]) -> tuple[PartConfig, ...]:
     if not parts:
         raise ValueError("expected at least one reward")
     if any(part.name == "sum" for part in parts):
-        raise ValueError("expected rewards that are no sum themselves: write all into one list")
+        raise ValueError("expected no list inside a list: write all rewards into one")
     twice = [label for label, count in Counter(part.shown for part in parts).items() if count > 1]
     if twice:
-        raise ValueError(f"expected different labels, and {', '.join(twice)} stands twice: give each a `label`")
+        raise ValueError(f"expected different labels, and {', '.join(twice)} is given twice: give each a `label`")
     return parts
 
 

@@ -56,7 +56,7 @@ def read_document(body: bytes) -> dict[str, Any]:
     """The JSON object of an answer with status 200.
 
     Raises:
-        Unanswered: it is none, or one that holds an error.
+        Unanswered: it is no JSON object, or one that holds an error.
     """
     try:
         document = json.loads(body)
@@ -95,7 +95,7 @@ def find_served(models: Sequence[Served], names: Sequence[str], *, where: str) -
     """The model that is called one of ``names`` there, or was loaded from it.
 
     Raises:
-        UsageError: there is none; the message lists what is served.
+        UsageError: no such model is served; the message lists those that are.
     """
     for name in names:
         for model in models:
@@ -115,8 +115,8 @@ def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, con
     """
     if (name := document.get("model")) not in (None, model):
         raise DataError(
-            f"{model!r} was asked and another model answered; if that is the same one, ask for it by the name that it "
-            f"answers to: --served-model {name!r}"
+            f"the request names the model {model!r}, and the answer names {name!r}; if both are the same, add "
+            f"--served-model {name!r}"
         )
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
@@ -159,7 +159,7 @@ def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
     if ids is None:
         return None
     if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
-        raise Unanswered("answer", "status 200 with token ids that are none")
+        raise Unanswered("answer", "status 200 with token ids that are not whole numbers")
     return tuple(ids)
 
 

@@ -91,7 +91,7 @@ class Server:
         """A pool of connections, to be closed.
 
         Raises:
-            UsageError: the address is none, or the environment names a proxy of a kind that is not known here, or
+            UsageError: the address is not an http address, or the environment names a proxy of an unknown kind, or
                 certificates that cannot be read.
         """
         url = f"{self.endpoint.base_url}/"
@@ -147,7 +147,7 @@ class Server:
         Raises:
             UsageError: the server refuses the request.
             MissingError: it still fails after all tries, or wants another key.
-            DataError: what ``read`` raises, or its answers still are none after all tries.
+            DataError: what ``read`` raises, or it has given no usable answer after all tries.
         """
         jitter = random.Random(seed)
         tries: Counter[str] = Counter()

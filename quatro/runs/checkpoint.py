@@ -126,7 +126,7 @@ def load(source: RunDir | Path) -> Checkpoint:
     """The newest complete checkpoint of a run, or the one in a checkpoint directory, every file verified.
 
     Raises:
-        DataError: there is none, or a file is missing, extra or changed; it is named, with both hashes.
+        DataError: there is no checkpoint, or a file of it is missing, extra or changed; it is named, with both hashes.
     """
     if isinstance(source, RunDir):
         newest = load_newest(source)

@@ -121,7 +121,7 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     """The runs at ``paths`` side by side; reads all of their metrics, and grades no samples.
 
     Raises:
-        UsageError: a path is no run, or is named twice.
+        UsageError: a path is not a run, or is named twice.
         DataError: a file of a run cannot be read.
     """
     names = labels_of(paths)

@@ -76,7 +76,7 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
 
     Raises:
         UsageError: the tool is unknown, or ``out`` is occupied.
-        DataError: the file is none of the tool's, or holds no metrics; names the line.
+        DataError: the tool has not written such a file, or it holds no metrics; names the line.
     """
     if tool not in NAMES:
         raise UsageError(f"--from {tool}: expected {' or '.join(NAMES)}")

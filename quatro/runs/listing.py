@@ -69,7 +69,7 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
     A run without the value comes last.
 
     Raises:
-        UsageError: ``order`` is none of `ORDERS`, and no run has such a metric.
+        UsageError: ``order`` is not in `ORDERS`, and no run has such a metric.
     """
     metric = metric_of(order)
     if metric is not None and runs and not any(metric in run.metrics for run in runs) and metric != REWARD:

@@ -30,7 +30,7 @@ def read_points(sweep: Path) -> dict[str, tuple[str, dict[str, str]]]:
     """The points of a sweep in their order: name -> cell (empty: it has none) and settings, as text.
 
     Raises:
-        DataError: there are none, or they are not as `quatro sweep` writes them.
+        DataError: there are none, or they are not in the form that `quatro sweep` writes.
     """
     path = sweep / SWEEP
     try:
@@ -39,7 +39,10 @@ def read_points(sweep: Path) -> dict[str, tuple[str, dict[str, str]]]:
         raise DataError(f"{error}; repeat the sweep's command, which writes it anew") from error
     points, cells = data.get("points"), data.get("cells") or {}
     if not (isinstance(points, dict) and points and isinstance(cells, dict) and all(map(_is_point, points.items()))):
-        raise DataError(f"{path}: not as `quatro sweep` writes it (no points with their settings); repeat its command")
+        raise DataError(
+            f"{path} is not in the form that `quatro sweep` writes (it has no points with their settings); repeat its "
+            "command"
+        )
     return {
         name: (str(cells.get(name, "")), {key: str(value) for key, value in settings.items()})
         for name, settings in points.items()

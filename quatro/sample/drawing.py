@@ -90,10 +90,11 @@ def draw_samples(
         preset: `paper` or `verl-generation`: other defaults of the first five above (`quatro.sample.settings.PRESETS`).
         template: prompt template: a name, a text with ``{problem}`` in it, or a file of one; docs/data.md. Default: the
             run's, else the benchmark's.
-        system: system prompt in place of the template's own; an empty one is none. Default: the run's with the run's
-            template, else the template's own.
+        system: system prompt in place of the template's own; an empty text means no system prompt. Default: the run's
+            with the run's template, else the template's own.
         thinking: markers of a thought that comes before the answer, `</think>` or `<think> </think>`; each row then has
-            its `thought` apart, and the `completion` is what follows. Default: the run's; an empty text is none.
+            its `thought` apart, and the `completion` is what follows. Default: the run's; an empty text means that
+            there are no markers.
         seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
@@ -111,7 +112,7 @@ def draw_samples(
         UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
         MissingError: the model, a benchmark, a package or a GPU is not on this machine, or a server does not answer.
         DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or the
-            answers of a server are none.
+            a server gives no usable answers.
     """
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
@@ -170,7 +171,7 @@ def plan_samples(
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")
     if tag is not None and file_stem(tag) != tag:
-        raise UsageError(f"--tag {tag!r} is no plain folder name; use letters, digits, dots and dashes, or -o DIR")
+        raise UsageError(f"--tag {tag!r} cannot be a folder's name; use letters, digits, dots and dashes, or -o DIR")
     sampling = plans[0].sampling
     default = found.samples_folder / (tag or str(Tag.of(sampling, step=found.step, is_inside=found.is_inside)))
     if endpoint is not None:

@@ -56,7 +56,7 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
     path = Path(name)
     if not (path / "config.yaml").is_file():
         if step is not None:
-            raise UsageError(f"--step {step} chooses a checkpoint of a run, and {name} is none; leave it out")
+            raise UsageError(f"--step {step} chooses a checkpoint of a run, and {name} is not a run; leave it out")
         folder = path.parent if path.name == MODEL and not (path / MANIFEST).is_file() else path
         if not (folder / MANIFEST).is_file():
             return SampledModel(name, Source(model=name))

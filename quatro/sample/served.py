@@ -47,7 +47,8 @@ def check_served(
     """Check what can be checked before the server is asked.
 
     Raises:
-        UsageError: an option of local engines is given, a chat template is wanted of text, or the key is no key.
+        UsageError: an option of local engines is given, a chat template is wanted of text, or the key holds
+            impossible characters.
         MissingError: MODEL has no tokenizer here, and token ids are to be sent.
     """
     for option, value in (("--engine", engine), ("--gpus", gpus)):

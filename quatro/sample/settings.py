@@ -216,7 +216,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
             type(server.get(key, nothing)) is type(nothing) for key, nothing in _NOTHING_CAME.items()
         )
         if not (is_sound and isinstance(found.get("sampling"), dict) and isinstance(found.get("devices"), list)):
-            refuse(str(path), "not as `quatro sample` writes it")
+            refuse(str(path), "it is not in the form that `quatro sample` writes")
     except DataError as error:
         raise DataError(f"{error}; choose another --tag") from error
     return {**found, "benchmarks": {name: {**entry, "stop": entry.get("stop", [])} for name, entry in entries.items()}}
@@ -225,7 +225,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 def _refuse_other_settings(folder: Path, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     differing = [key for key in asked if there.get(key) != asked[key]]
     if differing:
-        lines = "; ".join(f"{key}: there {there.get(key)}, asked {asked[key]}" for key in differing)
+        lines = "; ".join(f"{key}: {there.get(key)} there, {asked[key]} here" for key in differing)
         raise UsageError(f"{folder} holds samples drawn with other settings ({lines}); choose another --tag or -o")
 
 

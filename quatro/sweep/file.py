@@ -11,8 +11,8 @@
         exclude: [{method.name: quatro, method.delta: 0.1}]
         per_method: {gspo: {optimizer.lr: 1.0e-4}}
 
-A cell may also have its own `base`, and `method` for a sweep without an axis over it. What `--eval` and its like say
-may stand in the file, each as a list; an option wins over it:
+A cell may also have its own `base`, and `method` for a sweep without an axis over it. The file may also hold what
+`--eval` and `--eval-...` say, each as a list; an option wins over it:
 
     evaluation: {benchmarks: [all], n: 256, temperature: [1], top_p: [0.7]}
 """
@@ -213,7 +213,7 @@ class _Reader:
                 raise self.refuse(here, f"{key}: found {_shown(items)}, expected a list of values such as [0.1, 0.01]")
             texts = tuple(self.setting(key, item, (*here, index)) for index, item in enumerate(items))
             if len(set(texts)) < len(texts):
-                raise self.refuse(here, f"{key}: a value stands there twice")
+                raise self.refuse(here, f"{key}: a value is given twice")
             yield Axis(key, texts)
 
     def seeds(self, value: Any, place: KeyPath, keys: Sequence[str]) -> list[Axis]:

@@ -73,7 +73,7 @@ def parse_axis(text: str) -> Axis:
     if not separator or not key.strip() or not values or not all(values):
         raise UsageError(f"-g {text}: expected KEY=VALUE,VALUE such as method.delta=0.1,0.01")
     if len(set(values)) < len(values):
-        raise UsageError(f"-g {text}: a value stands there twice")
+        raise UsageError(f"-g {text}: a value is given twice")
     return Axis(key.strip(), values)
 
 
@@ -90,7 +90,7 @@ def plan_sweep(
     An axis over `method.name` replaces the method block. An axis `method.X` applies to points whose method has X.
 
     Raises:
-        UsageError: an axis stands twice or applies to no point, or a point's configuration is wrong.
+        UsageError: an axis is given twice or applies to no point, or a point's configuration is wrong.
     """
     if seeds:
         axes = [*axes, Axis(SEED_AXIS, tuple(map(str, seeds)))]

@@ -144,7 +144,9 @@ def sweep(
     folder = begun or out or Path("sweeps") / plan.name
     evaluation = _evaluation(file, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if begun and evaluation is None and (begun / BASE_CELL).is_dir():
-        raise usage_error(f"{begun} was measured, and it is not recorded how; add --eval and its like as before")
+        raise usage_error(
+            f"{begun} was measured, but its sweep.yaml does not say how; give --eval and its options again, as before"
+        )
     if dry_run:
         points = all_points(plan, evaluation)
         outcomes = [status_of(point, folder, evaluation) for point in points]

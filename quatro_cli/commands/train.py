@@ -146,7 +146,7 @@ def _to_resume(source: str, *, settings: list[str], method: str | None, out: Pat
     run = Path(source)
     if not (run / "config.yaml").is_file():
         raise usage_error(
-            f"--resume needs a run directory, and {source} is none (no config.yaml); see `quatro runs list`"
+            f"--resume needs a run directory, and {source} is not one (it has no config.yaml); see `quatro runs list`"
         )
     also_from(read_environment(run).get("folder"))  # where code of the user's own lay when the run began
     config = load_config(run)

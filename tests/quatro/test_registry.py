@@ -129,7 +129,7 @@ def test_a_reward_of_the_table_gets_its_options_and_limits(names, tiny_config, t
         ("reward.options.prais=hm", "reward.options.prais: unknown key; did you mean reward.options.praise?"),
         ("reward.options.praise=3", "reward.options.praise: found 3, expected text"),
         ("reward.options.unanswered=tak", "expected one of refuse, take; did you mean take?"),
-        ("reward.workers=3", "reward.workers: found 3, expected null: reward flattery has no use for workers"),
+        ("reward.workers=3", "reward.workers: found 3, expected null: reward flattery does not read workers"),
     ],
 )
 def test_what_a_reward_of_the_table_does_not_take_is_refused(names, tiny_config, setting, says):

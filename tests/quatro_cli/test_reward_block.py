@@ -82,7 +82,7 @@ def test_a_wrong_option_is_refused_before_anything_is_made(config: Path, command
         assert result.exit_code == 2
         said = " ".join(result.stderr.split())
         assert "reward.options.scale: unknown key; no keys are known here" in said
-        assert "-s reward.timeout_s=5: reward.timeout_s: found 5, expected null: reward math has no use for" in said
+        assert "-s reward.timeout_s=5: reward.timeout_s: found 5, expected null: reward math does not read" in said
     assert not (tmp_path / "out").exists()
 
 

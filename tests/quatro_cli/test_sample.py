@@ -63,7 +63,7 @@ def test_a_template_of_ones_own_and_a_system_prompt_are_used_and_recorded(model,
     assert runner.invoke(app, asked).exit_code == 0
     other = runner.invoke(app, [*asked[:-1], "8"])
     assert other.exit_code == 2
-    assert "system: there 9, asked 8" in other.stderr
+    assert "system: 9 there, 8 here" in other.stderr
 
 
 def test_a_thought_is_apart_from_the_completion_and_a_run_hands_on_its_markers(model, toy, tmp_path):
@@ -139,7 +139,7 @@ def test_samples_of_two_steps_lie_apart_and_say_which_they_are(trained, toy):
     for step in (1, 2):
         tagged = runner.invoke(app, ["sample", str(trained), "-b", str(toy), "-n", "1", "--tag", "x", "--step", step])
     assert tagged.exit_code == 2
-    assert "checkpoint: there step-000001, asked step-000002" in tagged.stderr
+    assert "checkpoint: step-000001 there, step-000002 here" in tagged.stderr
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_stop_strings_are_typed_with_escapes_and_recorded(model, toy, tmp_path):
 
     other = runner.invoke(app, [*arguments, "2"])
     assert other.exit_code == 2
-    assert "stop: there ['1'], asked ['2']" in other.stderr
+    assert "stop: ['1'] there, ['2'] here" in other.stderr
     empty = runner.invoke(app, [*arguments, ""])
     assert empty.exit_code == 2
     assert "stop strings are texts that are not empty" in empty.stderr
@@ -251,7 +251,7 @@ def test_samples_of_another_engine_are_kept_apart(model, toy, tmp_path):
     path.write_text(json.dumps({**document, "engine": "vllm"}), encoding="utf-8")
     result = runner.invoke(app, command(model, toy, out, "-n", "3"))
     assert result.exit_code == 2
-    assert "engine: there vllm, asked transformers" in result.stderr
+    assert "engine: vllm there, transformers here" in result.stderr
 
 
 def test_other_settings_into_the_same_folder_are_refused(model, toy, tmp_path):
@@ -259,7 +259,7 @@ def test_other_settings_into_the_same_folder_are_refused(model, toy, tmp_path):
     assert runner.invoke(app, command(model, toy, out, "-n", "1")).exit_code == 0
     result = runner.invoke(app, command(model, toy, out, "-n", "1", "--top-p", "0.7"))
     assert result.exit_code == 2
-    assert "top_p: there 1.0, asked 0.7" in result.stderr
+    assert "top_p: 1.0 there, 0.7 here" in result.stderr
 
 
 def lines(path: Path) -> int:

@@ -245,8 +245,8 @@ def test_a_preset_fills_the_methods_own_keys():
     [
         ("quatro", {"delta_schedule": "linear", "delta_end": 0.001}, "delta_schedule: expected constant"),
         ("quatro", {"delta_schedule": "target-kl", "delta_target": 0.01}, "delta_schedule: expected constant"),
-        ("quatro", {"inner_updates": "auto"}, "quatro.inner_updates is no key of a method: .*ppo_epochs"),
-        ("quatro", {"kl": {"beta": 0.1}}, "quatro.kl is no key of a method: .*use_kl_loss"),
+        ("quatro", {"inner_updates": "auto"}, "quatro.inner_updates is not a key of a method: .*ppo_epochs"),
+        ("quatro", {"kl": {"beta": 0.1}}, "quatro.kl is not a key of a method: .*use_kl_loss"),
         ("quatro", {"dleta": 0.1}, "quatro.dleta: Extra inputs"),
         ("quatro", {"delta": -1.0}, "quatro.delta: Input should be greater than 0"),
         ("quatro", {"name": "gspo"}, "quatro.name: "),
@@ -295,7 +295,7 @@ def test_a_loss_that_is_no_plain_mean_is_refused(monkeypatch):
     original = kind.loss
     monkeypatch.setattr(kind, "loss", uneven)
     rows = rows_of(BATCHES["binary_mild"])
-    with pytest.raises(UsageError, match="'policy' is no plain mean"):
+    with pytest.raises(UsageError, match="'policy' is not a plain mean"):
         verls_loss(actor_of("quatro_gmpo", {}), rows, rows["log"], [torch.arange(12)], 12)
 
 

@@ -103,7 +103,7 @@ def test_samples_are_drawn_continued_and_kept_apart_from_another_engines(run, tm
     assert path.read_bytes() == whole
 
     done = quatro("sample", run, "-b", "countdown", "-o", out, "-n", 3, code=2)
-    assert "engine: there vllm, asked transformers" in done.stderr
+    assert "engine: vllm there, transformers here" in done.stderr
 
 
 def test_an_adapter_is_merged_for_training_and_for_sampling(tmp_path):

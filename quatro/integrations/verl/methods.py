@@ -33,7 +33,7 @@ def method_of(verl_name: str, block: Mapping[str, Any]) -> Method:
         known = ", ".join(METHOD_OF)
         raise UsageError(f"actor_rollout_ref.actor.policy_loss.loss_mode: found {verl_name}, expected one of {known}")
     for key in block.keys() & _ELSEWHERE.keys():
-        raise UsageError(f"algorithm.quatro.{key} is no key of a method: {_ELSEWHERE[key]}")
+        raise UsageError(f"algorithm.quatro.{key} is not a key of a method: {_ELSEWHERE[key]}")
     name = METHOD_OF[verl_name]
     chosen = METHODS[name]
     default = chosen.model_fields["preset"].default if "preset" in chosen.model_fields else ""

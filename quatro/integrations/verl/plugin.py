@@ -149,7 +149,9 @@ def _averaged(term: LossTerm, mask_BT: Tensor, first_B1: Tensor, batch_info: Map
     """``term`` as verl averages it, over the tokens or the rows of the mini-batch of all ranks."""
     counted = term.weight[mask_BT if term.weight.ndim == 2 else mask_BT.any(dim=-1)]
     if bool((counted != counted[:1]).any()):
-        raise UsageError(f"loss term {term.name!r} is no plain mean over tokens or rows: verl cannot express it")
+        raise UsageError(
+            f"loss term {term.name!r} is not a plain mean over tokens or rows, which is all that verl can express"
+        )
     value_BT, how = term.value, "token-mean"
     if value_BT.ndim == 1:  # the first token carries the row's value, which verl takes for the sum over its tokens
         value_BT = torch.zeros_like(mask_BT, dtype=value_BT.dtype).scatter(1, first_B1, value_BT[:, None])

@@ -189,7 +189,7 @@ def test_the_grader_of_a_benchmark():
 
 
 def test_values_that_cannot_be_written_down_are_refused():
-    with pytest.raises(ValueError, match="cannot be written down"):
+    with pytest.raises(ValueError, match="cannot be saved as JSON"):
         calls([[object()]], expected=[1])
 
 

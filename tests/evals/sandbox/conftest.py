@@ -42,10 +42,10 @@ def attacks() -> ModuleType:
 
 
 def need(tier: str) -> str:
-    """The tier, or a skip with the reason why it cannot be had."""
+    """The tier, or a skip with the reason why it is not available."""
     faults = probe().faults(tier)
     if faults:
-        pytest.skip(f"the tier {tier} cannot be had here: {faults}")
+        pytest.skip(f"the tier {tier} is not available here: {faults}")
     return tier
 
 

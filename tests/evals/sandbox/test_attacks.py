@@ -69,7 +69,7 @@ def test_all_attacks_fail_for_an_ordinary_user(tier):
     ask = f"from evals.sandbox import probe; print(probe().faults({tier!r}))"
     faults = subprocess.run([*command, "-c", ask], cwd="/", env=env, capture_output=True, text=True, check=True).stdout
     if faults.strip() != "[]":
-        pytest.skip(f"the tier {tier} cannot be had by an ordinary user here: {faults}")
+        pytest.skip(f"the tier {tier} is not available to an ordinary user here: {faults}")
     files = [str(HOSTILE)] if HOSTILE.exists() else []
     script = str(Path(__file__).parent / "attacks.py")
     done = subprocess.run(

@@ -119,7 +119,7 @@ def f():
 @pytest.mark.parametrize("tier", ["full", "landlock+seccomp"])
 def test_nothing_is_left_behind(tier):
     if probe().faults(tier):
-        pytest.skip(f"the tier {tier} cannot be had here: {probe().faults(tier)}")
+        pytest.skip(f"the tier {tier} is not available here: {probe().faults(tier)}")
     before = len(os.listdir("/proc/self/fd"))
     with Sandbox(tier=tier, workers=1) as sandbox:
         [pid] = workers(sandbox)

@@ -82,7 +82,7 @@ def test_a_block_of_another_name_is_replaced_and_one_of_the_same_name_keeps_its_
 def test_a_list_of_rewards_is_kept_until_another_reward_is_named(files: Files) -> None:
     base = BASE.replace("reward: {", "reward: [math, {weight: 0.5, ").replace("9}}", "9}}]")
     assert load_config(files(top="extends: base.yaml\n", base=base)).reward.names == ("math", "length")
-    assert "reward sum has no use for workers" in refusal(files(top="extends: base.yaml\nreward: {workers: 2}\n"))
+    assert "reward sum does not read workers" in refusal(files(top="extends: base.yaml\nreward: {workers: 2}\n"))
     assert load_config(files(top="extends: base.yaml\nreward: math\n")).reward.names == ("math",)
 
 

@@ -78,9 +78,9 @@ def test_settings_reach_into_a_name(write: Any) -> None:
         ("{name: math, options: 2}", "reward.options: found 2, expected a block of keys"),
         (
             "{name: math, timeout_s: 2}",
-            "reward.timeout_s: found 2, expected null: reward math has no use for timeout_s",
+            "reward.timeout_s: found 2, expected null: reward math does not read timeout_s",
         ),
-        ("{name: math, on_error: zero}", "reward.on_error: found zero, expected fail: reward math has no use for"),
+        ("{name: math, on_error: zero}", "reward.on_error: found zero, expected fail: reward math does not read"),
         ("{name: 'm:f', timeout_s: 0}", "reward.timeout_s: found 0, expected more than 0"),
         ("{name: 'm:f', timeout_s: 1e9}", "reward.timeout_s: found 1000000000.0, expected at most 86400"),
         ("{name: 'm:f', workers: 1.5}", "reward.workers: found 1.5, expected a whole number"),

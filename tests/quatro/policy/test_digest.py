@@ -89,5 +89,5 @@ def test_samples_go_on_with_the_commit_they_began_with(cached_model, tmp_path):
 
     claim(model_digest(cached_model("aa1")))
     assert json.loads((tmp_path / "s" / "sampling.json").read_text(encoding="utf-8"))["fingerprint"] == "some/model@aa1"
-    with pytest.raises(UsageError, match="fingerprint: there some/model@aa1, asked some/model@bb2"):
+    with pytest.raises(UsageError, match="fingerprint: some/model@aa1 there, some/model@bb2 here"):
         claim(model_digest(cached_model("bb2")))

@@ -190,7 +190,7 @@ def test_a_larger_n_draws_the_difference_and_a_smaller_one_nothing(tmp_path):
 
 def test_samples_of_other_settings_are_not_mixed(tmp_path):
     before = draw(tmp_path).path.read_bytes()
-    with pytest.raises(UsageError, match=r"top_p: there 1\.0, asked 0\.7"):
+    with pytest.raises(UsageError, match=r"top_p: 1\.0 there, 0\.7 here"):
         draw(tmp_path, n=9, sampling=Sampling(top_p=0.7))
     assert (tmp_path / "toy.jsonl").read_bytes() == before
 

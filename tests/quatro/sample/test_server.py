@@ -176,8 +176,8 @@ def test_the_same_command_draws_what_is_missing(serve, toy, tmp_path):
 @pytest.mark.parametrize(
     ("card", "more", "said"),
     [
-        ({"root": "elsewhere"}, TEXT, "server's root: there None, asked elsewhere"),
-        ({}, ("--chat", "--template", "plain", "--max-tokens", "8"), "server's prompts: there text, asked chat"),
+        ({"root": "elsewhere"}, TEXT, "server's root: None there, elsewhere here"),
+        ({}, ("--chat", "--template", "plain", "--max-tokens", "8"), "server's prompts: text there, chat here"),
     ],
 )
 def test_samples_of_another_model_or_form_are_not_mixed_in(serve, toy, tmp_path, card, more, said):

@@ -121,7 +121,7 @@ LIES = {
     "fewer tokens": (short, r"at most 8 tokens were asked for, and a response ended with 'length' after 3"),
     "another model": (
         lambda stub, body: {**stub.right(body), "model": "big"},
-        r"'small' was asked and another model answered; .* --served-model 'big'",
+        r"the request names the model 'small', and the answer names 'big'; .* --served-model 'big'",
     ),
     "a filter": (lambda stub, body: stub.right(body, finish_reason="content_filter"), r"ended with 'content_filter'"),
     "an error": (lambda stub, body: {"error": {"message": "no memory"}}, r"status 200 with an error: no memory"),
@@ -167,9 +167,9 @@ def changed(**choice):
         (changed(finish_reason="abort"), r"ended with 'abort', expected 'stop' or 'length'"),
         (changed(finish_reason=None), r"ended with None, expected"),
         (changed(token_ids=[1]), r"1 token ids in a response that is said to have 2"),
-        (changed(token_ids=[1, True]), r"token ids that are none"),
-        (changed(token_ids=[1, -1]), r"token ids that are none"),
-        (changed(token_ids=[1, 2**31]), r"token ids that are none"),
+        (changed(token_ids=[1, True]), r"token ids that are not whole numbers"),
+        (changed(token_ids=[1, -1]), r"token ids that are not whole numbers"),
+        (changed(token_ids=[1, 2**31]), r"token ids that are not whole numbers"),
     ],
 )
 def test_fault_50_an_answer_without_a_whole_response_is_asked_for_again(answer, said):

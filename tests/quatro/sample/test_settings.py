@@ -62,16 +62,16 @@ def settings(folder) -> dict:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"sampling": Sampling(top_p=0.7)}, "top_p: there 1.0, asked 0.7"),
+        ({"sampling": Sampling(top_p=0.7)}, "top_p: 1.0 there, 0.7 here"),
         ({"sampling": Sampling(temperature=0.5)}, "temperature"),
         ({"sampling": Sampling(top_k=50)}, "top_k"),
         ({"sampling": Sampling(max_new_tokens=9)}, "max_tokens"),
-        ({"sampling": Sampling(stop=("\ndef",))}, r"stop: there \[\], asked \['\\ndef'\]"),
-        ({"seed": 8}, "seed: there 7, asked 8"),
+        ({"sampling": Sampling(stop=("\ndef",))}, r"stop: \[\] there, \['\\ndef'\] here"),
+        ({"seed": 8}, "seed: 7 there, 8 here"),
         ({"template": "qwen-boxed"}, "prompt"),
-        ({"source": Source(model="other")}, "model: there m, asked other"),
-        ({"source": Source(model="m", fingerprint="x")}, "fingerprint: there None, asked x"),
-        ({"source": Source(model="m", dtype="bfloat16")}, "dtype: there None, asked bfloat16"),
+        ({"source": Source(model="other")}, "model: m there, other here"),
+        ({"source": Source(model="m", fingerprint="x")}, "fingerprint: None there, x here"),
+        ({"source": Source(model="m", dtype="bfloat16")}, "dtype: None there, bfloat16 here"),
     ],
 )
 def test_other_settings_into_the_same_folder_are_refused(tmp_path, change, named):
@@ -96,7 +96,7 @@ def test_a_folder_from_before_stop_strings_had_none(tmp_path):
     document = settings(tmp_path)
     del document["sampling"]["stop"], document["benchmarks"]["toy"]["stop"]
     (tmp_path / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"stop: there \[\], asked \['x'\]"):
+    with pytest.raises(UsageError, match=r"stop: \[\] there, \['x'\] here"):
         claim(tmp_path, sampling=Sampling(stop=("x",)))
     claim(tmp_path, "other", n=2)
     assert settings(tmp_path)["sampling"]["stop"] == []
@@ -120,7 +120,7 @@ def test_benchmarks_of_one_folder_may_differ_in_template_length_and_stop(tmp_pat
         "toy": {"n": 2, "max_tokens": 10, "prompt": "plain", "stop": []},
         "other": {"n": 2, "max_tokens": 99, "prompt": "qwen-boxed", "stop": ["\n"]},
     }
-    with pytest.raises(UsageError, match="prompt: there qwen-boxed, asked plain"):
+    with pytest.raises(UsageError, match="prompt: qwen-boxed there, plain here"):
         claim(tmp_path, "other", sampling=Sampling(max_new_tokens=99, stop=("\n",)))
     with pytest.raises(UsageError, match="temperature: there"):
         claim(tmp_path, "third", sampling=Sampling(temperature=0.5))

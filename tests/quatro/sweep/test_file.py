@@ -76,7 +76,7 @@ def test_options_come_after_the_file(load):
         ("optimizer.lr: 1e-4", "optimiser.lr: 1e-4", r"s\.yaml:5: .*did you mean optimizer"),
         ("[0.1, 0.01]", "[0.1, 0.01, -1]", r"s\.yaml:8: .*method\.delta.*-1"),
         ("[0.1, 0.01]", "0.1", r"s\.yaml:8: method\.delta: found 0\.1, expected a list"),
-        ("[0.1, 0.01]", "[0.1, 0.1]", r"s\.yaml:8: method\.delta: a value stands there twice"),
+        ("[0.1, 0.01]", "[0.1, 0.1]", r"s\.yaml:8: method\.delta: a value is given twice"),
         ("method.delta: 0.01}", "method.delta: 0.5}", r"s\.yaml:12: exclude: method\.delta has no value 0\.5"),
         ("quatro, method.delta: 0.01}", "gspo, method.delta: 0.01}", r"s\.yaml:11: cells\.a: exclude .*no point"),
         ("method.delta: 0.01}", "method.detla: 0.01}", r"s\.yaml:12: exclude: no axis.*did you mean method\.delta\?"),

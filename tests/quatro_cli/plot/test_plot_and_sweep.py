@@ -167,7 +167,7 @@ def test_what_would_change_a_sweep_that_goes_on_is_refused(tmp_path):
     assert f"To add points, type `quatro sweep quickstart ... -o {folder}`" in said
     assert "leave out --seeds and -m" in refused("--seeds", "2", "-m", "gspo")
     (folder / "base").mkdir()  # as an earlier version left it, which did not record how it measured
-    assert "add --eval and its like" in refused()
+    assert "give --eval and its options again" in refused()
     (folder / "configs/seed=1.yaml").unlink()
     assert "configs/seed=1.yaml is missing" in refused("--eval", "countdown", code=4)
 
