@@ -49,7 +49,7 @@ Method = Annotated[
         "-m",
         "--method",
         metavar="METHOD",
-        help="Take METHOD with its defaults in place of another method, before any -s.",
+        help="Replace the method by METHOD with its defaults, before any -s.",
         autocompletion=completion.methods,
     ),
 ]
@@ -106,7 +106,7 @@ SweepCell = Annotated[
 WithPaper = Annotated[
     bool,
     typer.Option(
-        "--with-paper", help="Add the rows that the paper publishes; `--with-paper all`: at all its benchmarks and k."
+        "--with-paper", help="Add the published rows; `--with-paper all`: at all benchmarks and k of the paper."
     ),
 ]
 WholePaper = Annotated[bool, typer.Option("--with-paper-all", hidden=True)]

@@ -32,9 +32,9 @@ Name = Annotated[
 def _benchmarks() -> None:
     """List and show benchmarks, and fetch them into the cache.
 
-    A benchmark of your own is a .jsonl, .csv or .parquet file (problem, answer, id), used by its path, or a data set
-    of the Hub, OWNER/NAME:SPLIT. Or it is an entry, used by its name, of ./quatro-benchmarks.toml or of the file that
-    the variable QUATRO_BENCHMARKS names:
+    Your own benchmark is a .jsonl, .csv or .parquet file (problem, answer, id), given by its path, or a data set of
+    the Hub, OWNER/NAME:SPLIT. Or it is an entry in ./quatro-benchmarks.toml, or in the file that the variable
+    QUATRO_BENCHMARKS names; then you give the name of the entry:
 
     \b
       [gsm8k]
@@ -109,8 +109,8 @@ def show(name: Name, json: Json = False) -> None:
 def templates(json: Json = False) -> None:
     """List the prompt templates, which surround a problem.
 
-    They are for `--template` of `quatro sample` and the key `data.template`. Your own is a text with {problem} in it,
-    or a file of one: the whole prompt, or after `chat:` the user's turn (docs/data.md).
+    They are for `--template` of `quatro sample` and the key `data.template`. Your own template is a text with {problem}
+    in it, or a file with such a text: the whole prompt, or after `chat:` the user's turn (docs/data.md).
 
     \b
     Examples:
@@ -131,10 +131,11 @@ def templates(json: Json = False) -> None:
 def fetch(
     name: Name,
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet and not the Hub.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Read this .jsonl, .csv or .parquet file, not the Hub."),
     ] = None,
     hub: Annotated[
-        str, typer.Option("--hub", metavar="ID", help="Read this data set of the Hub and not the usual one.")
+        str, typer.Option("--hub", metavar="ID", help="Read this data set of the Hub, not the usual one.")
     ] = "",
     config: Annotated[
         str, typer.Option("--config", metavar="NAME", help="Config of the data set, if it has several.")
@@ -143,13 +144,13 @@ def fetch(
         str, typer.Option("--split", metavar="NAME", help="Split of the data set, if it has several.")
     ] = "",
     accept_count: Annotated[
-        bool, typer.Option("--accept-count", help="Accept another number of problems than the registry's.")
+        bool, typer.Option("--accept-count", help="Accept a number of problems other than the registered one.")
     ] = False,
 ) -> None:
     """Copy a benchmark into the cache, from the Hub or a file.
 
     The cache is $QUATRO_CACHE/benchmarks. The first fetch writes the Hub's commit and a hash of the problems and
-    answers into a lock file, and later ones must match it.
+    answers into a lock file; a later fetch must match it.
 
     \b
     Examples:

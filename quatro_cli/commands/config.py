@@ -40,9 +40,9 @@ def _config() -> None:
 def show(source: Config, settings: Set, method: Method = None, json: Json = False) -> None:
     """Print a configuration in full, and where each value is from.
 
-    A comment behind a value says who set it: a file (one may extend another) or an option, the paper, verl (whose
-    defaults the paper follows where it states nothing), or a preset that fills in what neither says ("our reading").
-    A value without a comment is a default of quatro.
+    A comment after a value says where it comes from: a file (also one that is extended), an option, the paper, verl
+    (whose defaults the paper uses where it states nothing), or a preset that fills in the rest ("our reading"). A
+    value without a comment is a default of quatro.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def show(source: Config, settings: Set, method: Method = None, json: Json = Fals
 def diff(a: Config, b: Config, json: Json = False) -> None:
     """Print the keys in which two configurations differ.
 
-    A dash stands where a configuration has no such key.
+    A dash means that a configuration does not have the key.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def demo(
     """Train, sample and measure the embedded model, as a tour.
 
     The model is fine-tuned with QUATRO and with GSPO. All three are sampled; a table and two figures compare them.
-    It takes about three minutes on one idle core. After an interruption, the same command goes on where it stopped.
+    It takes about three minutes on one idle core. After an interruption, repeat the command to continue.
 
     \b
     Examples:

@@ -24,8 +24,8 @@ def paper(
 ) -> None:
     """Write the paper's tables and figures from a sweep.
 
-    Each table comes as LaTeX, CSV and Markdown, each figure as PDF and PNG. README.md shows them, and says what is
-    missing and why.
+    Each table is written as LaTeX, CSV and Markdown, each figure as PDF and PNG. README.md shows all of them and says
+    what is missing and why.
 
     \b
     Examples:

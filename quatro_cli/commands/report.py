@@ -26,18 +26,21 @@ def report(
             "--problems",
             metavar="N",
             min=0,
-            help="Problems of each benchmark to show with answers. Default: 100, or fewer if they fill 8 MB.",
+            help="How many problems of each benchmark to show with samples. Default: 100, or fewer if they fill 8 MB.",
             show_default=False,
         ),
     ] = None,
     answers: Annotated[
-        int, typer.Option("--answers", metavar="N", min=1, help="Clusters and wrong answers to show for each problem.")
+        int,
+        typer.Option(
+            "--answers", metavar="N", min=1, help="How many clusters and wrong samples to show for each problem."
+        ),
     ] = 3,
 ) -> None:
     """Write one page about runs or a sweep, for a browser.
 
-    Settings, curves with values under the pointer, Pass@k, UCC@k and the answers by cluster. The page needs no
-    network, and the same runs give the same bytes. Warnings say what was left out.
+    The page has settings, curves with values under the pointer, Pass@k, UCC@k and the samples by cluster. It needs no
+    network, and the same runs give the same file. Warnings say what was left out.
 
     \b
     Examples:

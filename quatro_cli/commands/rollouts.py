@@ -15,12 +15,12 @@ def rollouts(
     step: Annotated[
         int | None, typer.Option("--step", metavar="N", help="The iteration. Default: the last one.", min=1)
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The responses to this problem alone.")] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only the responses to this problem.")] = None,
     best: Annotated[bool, typer.Option("--best", help="The largest rewards first.")] = False,
     worst: Annotated[bool, typer.Option("--worst", help="The smallest rewards first.")] = False,
     failed: Annotated[
         bool,
-        typer.Option("--failed", help="Those on which the reward failed, of the last iteration that has any."),
+        typer.Option("--failed", help="Those on which the reward failed, in the last iteration with any."),
     ] = False,
     count: Annotated[int, typer.Option("-n", metavar="N", help="How many responses.", min=1)] = 5,
     json: Json = False,

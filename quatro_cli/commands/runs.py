@@ -39,11 +39,11 @@ def _runs() -> None:
 
 def list_(
     paths: Annotated[
-        list[Path] | None, run_paths("[PATH...]", "Runs, or folders with runs below. Default: runs.")
+        list[Path] | None, run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs.")
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="PATTERN", help="Only runs whose path has this in it, or matches this pattern."),
+        typer.Option("--name", metavar="PATTERN", help="Only runs whose path contains or matches this pattern."),
     ] = None,
     method: Annotated[
         str | None,
@@ -61,9 +61,9 @@ def list_(
 ) -> None:
     """List runs, and every run below folders.
 
-    A run is `killed` if its status says `running` and no process holds it. `age` is the time since its last iteration,
-    `reward` stands in its last row of metrics. --sort puts the newest, largest or furthest run first, and a metric
-    that it names in place of the reward.
+    A run is `killed` if its status says `running` but no process holds it. `age` is the time since its last
+    iteration, and `reward` is that of its last iteration. --sort puts the newest, largest or furthest run first; if it
+    names a metric, the table shows that metric in place of the reward.
 
     \b
     Examples:
@@ -95,14 +95,14 @@ def list_(
 def show(
     run: Run,
     whole: Annotated[
-        bool, typer.Option("--all", help="Every metric of the last iteration, and every evaluation.")
+        bool, typer.Option("--all", help="Show every metric of the last iteration, and every evaluation.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Show status, settings, last metrics, evaluations of a run.
 
-    An evaluation during training has the standard error over its problems. Of many evaluations the first and the last
-    ones are shown, and of the metrics those in which `quatro runs compare` compares runs.
+    Evaluations during training have a standard error over problems. If there are many evaluations, only the first and
+    the last ones are shown. The metrics are those of `quatro runs compare`.
 
     \b
     Examples:
@@ -128,10 +128,10 @@ def compare(
 ) -> None:
     """Compare settings, last iterations and evaluation of runs.
 
-    Metrics are means of the last 10 iterations, +- their standard deviation over these, which does not say how other
-    seeds would do. Of two runs the last column has the second minus the first. For graded samples that were drawn
-    alike, if need be at other steps, the difference of each run to the first has a 95 % interval from a paired
-    bootstrap over problems; `quatro eval compare` has more about them.
+    Metrics are means of the last 10 iterations, +- their standard deviation over these iterations; that says nothing
+    about other seeds. With two runs, the last column is the second minus the first. If the runs have graded samples
+    with the same settings (possibly at different steps), the difference of each run to the first has a 95 % interval
+    from a paired bootstrap over problems; `quatro eval compare` says more.
 
     \b
     Examples:
@@ -160,15 +160,15 @@ def compare(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Metrics that the other trainer has written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Metrics file of the other trainer.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="The run directory to make.")],
     tool: Annotated[str, typer.Option("--from", metavar="TOOL", help="trl or verl.")],
 ) -> None:
     """Make a run to look at from metrics of TRL or verl.
 
-    FILE is trainer_state.json of a TRL checkpoint, or its log history as JSON lines; or what verl's file logger wrote.
-    A metric gets the name of ours that means the same, as docs/trl.md lists them, and keeps its own where there is
-    none. The run cannot be resumed or sampled.
+    FILE is trainer_state.json of a TRL checkpoint, or its log history as JSON lines, or the output of verl's file
+    logger. Metrics that we have too get our names (docs/trl.md lists them); others keep theirs. The run cannot be
+    resumed or sampled.
 
     \b
     Examples:
@@ -190,9 +190,9 @@ def import_(
 def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:
     """Remove runs for good, after asking.
 
-    A run that a process trains or samples is refused, and so is a folder that is no run, or that holds a folder which
-    no run has. Of a symbolic link in a run the link is removed, never what it leads to. There is a warning if another
-    run cannot be resumed without a checkpoint that goes, since it began with that.
+    The command refuses a run that a process trains or samples, a folder that is not a run, and a run with a folder
+    that quatro did not make. If a run contains a symbolic link, only the link is removed. A warning says if another
+    run began with a checkpoint that is removed, because it then cannot be resumed.
 
     \b
     Examples:
@@ -225,21 +225,23 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
 def prune(
     paths: Annotated[
         list[Path] | None,
-        run_paths("[PATH...]", "Runs, or folders with runs below. Default: runs."),
+        run_paths("[PATH...]", "Runs, or folders that contain runs. Default: runs."),
     ] = None,
     keep: Annotated[
         int,
-        typer.Option("--keep", metavar="N", min=1, help="Newest checkpoints of a run that stay.", show_default=True),
+        typer.Option(
+            "--keep", metavar="N", min=1, help="How many of the newest checkpoints to keep.", show_default=True
+        ),
     ] = 1,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Remove the older checkpoints of finished runs.
 
-    Of a run that is `done` the newest checkpoint stays, and the best by `checkpoint.keep.best`, or by eval/pass@1 where
-    that names no metric: the run can be sampled, exported and resumed with more --steps. What stays is verified before
-    anything goes. Metrics, rollouts, samples and figures stay. Runs that are not done, or that a process holds, are
-    left alone. There is a warning if another run cannot be resumed without a checkpoint that goes.
+    A run that is `done` keeps its newest checkpoint, and the best one by `checkpoint.keep.best`, or by eval/pass@1 if
+    that key names no metric. So it can still be sampled, exported and resumed with more --steps. What is kept is
+    verified before anything is removed. Metrics, rollouts, samples and figures are kept. Runs that are not done, or
+    that a process holds, are not touched. A warning says if another run needs a removed checkpoint for its resume.
 
     \b
     Examples:

@@ -49,11 +49,9 @@ Temperature = Annotated[
 TopP = Annotated[
     float | None, typer.Option("--top-p", metavar="P", help="Probability mass to draw from. Default: 1, all.")
 ]
-TopK = Annotated[
-    int | None, typer.Option("--top-k", metavar="K", min=0, help="Most likely tokens kept. Default: 0, all.")
-]
+TopK = Annotated[int | None, typer.Option("--top-k", metavar="K", min=0, help="Keep the K likeliest. Default: 0, all.")]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: of run, preset or -b.")
+    int | None, typer.Option("--max-tokens", metavar="N", help="Longest response. Default: by run, preset or -b.")
 ]
 Stop = Annotated[
     list[str] | None,
@@ -83,11 +81,9 @@ System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="System prompt in place of the template's.")
 ]
 Thinking = Annotated[
-    str | None, typer.Option("--thinking", metavar="MARKERS", help="What ends a thought, such as </think>.")
+    str | None, typer.Option("--thinking", metavar="MARKERS", help="The end of a thought, such as </think>.")
 ]
-Tag = Annotated[
-    str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: made of the settings.")
-]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The folder's name. Default: from the settings.")]
 SamplesFolder = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Default: RUN/samples/TAG or samples/MODEL/TAG.")
 ]
@@ -101,15 +97,15 @@ BaseUrl = Annotated[
 ServedModel = Annotated[
     str | None, typer.Option("--served-model", metavar="NAME", help="What the server calls the model. Default: MODEL.")
 ]
-Chat = Annotated[bool, typer.Option("--chat", help="Send it messages, for its own chat template.")]
-Text = Annotated[bool, typer.Option("--text", help="Send it text. Default: token ids.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Send the server messages, for its chat template.")]
+Text = Annotated[bool, typer.Option("--text", help="Send the server text. Default: token ids.")]
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", min=1, help="Requests open at once. Default: 32.")
 ]
 Gpus = Annotated[
-    str | None, typer.Option("--gpus", metavar="N[,N]", help="GPUs with an engine each. Default: the first.")
+    str | None, typer.Option("--gpus", metavar="N[,N]", help="GPUs, each with an engine. Default: the first.")
 ]
-Grade = Annotated[bool, typer.Option("--grade", help="Grade them too. Else `quatro eval` grades them.")]
+Grade = Annotated[bool, typer.Option("--grade", help="Grade the samples at once, not in `quatro eval`.")]
 
 
 def sample(
@@ -142,7 +138,7 @@ def sample(
 ) -> None:
     """Draw n samples for every problem of a benchmark.
 
-    The same command again draws only what is missing.
+    If you repeat the command, it draws only what is missing.
 
     \b
     Examples:

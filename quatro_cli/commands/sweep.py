@@ -32,7 +32,7 @@ ConfigOrSweep = Annotated[
     str,
     typer.Argument(
         metavar="CONFIG|SWEEP|DIR",
-        help="A configuration with -g or a sweep file, also by name, or a sweep's folder.",
+        help="A configuration (with -g), a sweep file, the name of one, or a sweep's folder.",
         autocompletion=completion.sweeps,
     ),
 ]
@@ -59,18 +59,18 @@ Out = Annotated[
 ]
 RunsAtATime = Annotated[
     int | None,
-    typer.Option("--jobs", metavar="N", min=1, help="Runs at a time, which share the threads. Default: 1."),
+    typer.Option("--jobs", metavar="N", min=1, help="Parallel runs, sharing threads. Default: 1."),
 ]
 Gpus = Annotated[
     str,
-    typer.Option("--gpus", metavar="N[,N]", help="Share these GPUs out: each point gets as many as it has processes."),
+    typer.Option("--gpus", metavar="N[,N]", help="Divide these GPUs among the points; each gets one per process."),
 ]
 Evaluate = Annotated[
     str | None,
     typer.Option(
         "--eval",
         metavar="NAME[,NAME]|all",
-        help="Sample and measure every run, and the base model once, on these; all: the paper's.",
+        help="Sample and measure every run, and the base model once, on these benchmarks; all: the paper's.",
         autocompletion=completion.benchmarks,
     ),
 ]
@@ -116,9 +116,9 @@ def sweep(
 ) -> None:
     """Train every point of a grid of settings.
 
-    The same command again, or DIR alone, runs what is missing or failed; more values add points. Ctrl-C ends the runs
-    too; after kill -9 they go on. summary.csv has results, summary-seeds.csv means. Exit code 6: a run failed. An axis
-    method.name replaces the method block, method.X is for those with X.
+    Repeat the command, or give DIR alone, to run what is missing or failed; more values add points. Ctrl-C also stops
+    the runs; after kill -9 they continue. summary.csv has results, summary-seeds.csv means over seeds. Exit code 6: a
+    run failed. An axis method.name replaces the method; method.X is for methods with X.
 
     \b
     Examples:

@@ -70,12 +70,12 @@ LayoutOption = Annotated[
 
 Labels = Annotated[
     str | None,
-    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in their order.", show_default=False),
+    typer.Option("--labels", metavar="NAME[,NAME]", help="Names of the rows, in order.", show_default=False),
 ]
 Models = Annotated[
     str | None,
     typer.Option(
-        "--models", metavar="NAME[,NAME]", help="Name of the model; of several, in their order.", show_default=False
+        "--models", metavar="NAME[,NAME]", help="Name of the model, or names of several in order.", show_default=False
     ),
 ]
 FormatOption = Annotated[
@@ -84,16 +84,17 @@ FormatOption = Annotated[
 ]
 Paths = Annotated[
     list[Path],
-    run_paths("RESULT|RUN|SWEEP", "Files that `quatro eval ... -o FILE` wrote, run directories, or sweeps."),
+    run_paths("RESULT|RUN|SWEEP", "Files from `quatro eval ... -o FILE`, run directories, or sweeps."),
 ]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")]
 
 
 def table(
     paths: Paths,
     layout: LayoutOption = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="Such as ucr or maj@k. Default: the files' own.")
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="A metric such as ucr or maj@k. Default: that of the files."),
     ] = None,
     average: Annotated[bool, typer.Option("--average", help="Show the mean over benchmarks.")] = False,
     with_paper: WithPaper = False,
@@ -103,7 +104,7 @@ def table(
         int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
     ] = 2,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
-    ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or of two seeds both values.")] = False,
+    ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
     labels: Labels = None,
     models: Models = None,
@@ -114,9 +115,10 @@ def table(
 ) -> None:
     """Print result files as a table in the paper's layout.
 
-    Pass@k is in percent, UCC@k a count, the best of each column bold. Files with the same label are seeds: their mean
-    is shown, with --ci a Student t interval, or of two seeds both values. LaTeX shades labels that begin with `Ours`.
-    --layout settings and cost are about runs and sweeps; tidy writes the rows of files, or the metrics of runs.
+    Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with the same label are seeds:
+    the table shows their mean, and with --ci a Student t interval, or for two seeds both values. LaTeX shades labels
+    that begin with `Ours`. --layout settings and cost need runs or sweeps; tidy writes the rows of files, or the
+    metrics of runs.
 
     \b
     Examples:

@@ -31,13 +31,16 @@ Folder = Annotated[
     Path | None,
     typer.Option("-o", "--out", metavar="DIR", help="Folder for the run. Default: runs/CONFIG-METHOD-SEED."),
 ]
-New = Annotated[bool, typer.Option("--new", help="If there is such a run, take the next free name.")]
+New = Annotated[bool, typer.Option("--new", help="If this run exists, use the next free name.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")]
-Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="As -s steps=N; with --resume, train on to N.")]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N."),
+]
 WithProbe = Annotated[
     bool,
     typer.Option(
-        "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing pays here."
+        "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing would pay."
     ),
 ]
 
@@ -58,7 +61,8 @@ def train(
     """Fine-tune a model.
 
     The first Ctrl-C stops after the current optimiser step and saves; responses that are still being drawn are
-    discarded, and --resume draws them again and goes on bit by bit. The second Ctrl-C stops at once.
+    discarded. --resume draws them again and ends with the same result as without the stop. The second Ctrl-C stops at
+    once.
 
     \b
     Examples:

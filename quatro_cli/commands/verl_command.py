@@ -16,24 +16,22 @@ def verl_command(
     settings: Set,
     method: Method = None,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Nodes of the Ray cluster.")] = 1,
-    gpus_per_node: Annotated[
-        int, typer.Option("--gpus-per-node", metavar="M", min=1, help="GPUs of each node that take part.")
-    ] = 1,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", metavar="M", min=1, help="GPUs per node.")] = 1,
     prompts: Annotated[
-        Path, typer.Option("--prompts", metavar="FILE", help="The parquet file of prompts that verl is to read.")
+        Path, typer.Option("--prompts", metavar="FILE", help="The parquet file of prompts for verl.")
     ] = Path("prompts.parquet"),
     write_prompts: Annotated[
-        bool, typer.Option("--write-prompts", help="Write that file first, from the configuration's data.")
+        bool, typer.Option("--write-prompts", help="First write that file, from the configuration's data.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Have verl validate the command; needs verl's environment.")
+        bool, typer.Option("--check", help="Let verl validate the command; needs verl's environment.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Print the command that runs a configuration on verl.
 
-    Comments above it say what differs from our own trainer. verl finds the method by itself where quatro is installed
-    beside it. docs/clusters.md tells the way to a Ray cluster.
+    Comments above the command say what differs from our own trainer. If quatro is installed beside verl, verl finds
+    the method by itself. docs/clusters.md explains how to run it on a Ray cluster.
 
     \b
     Examples:

@@ -19,7 +19,8 @@ app = App()
 def _eval() -> None:
     """Measure samples: how often correct, in how many ways.
 
-    passk and ucc grade what is not graded yet. `quatro eval grade` grades once and stores the grades, with options.
+    passk and ucc grade samples that are not graded yet. `quatro eval grade` grades them once and stores the grades; it
+    has more options.
 
     \b
     Examples:

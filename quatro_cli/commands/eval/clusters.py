@@ -47,10 +47,10 @@ def clusters(
         Format, typer.Option("--format", metavar="NAME", help="text, or latex: boxes for a paper.")
     ] = Format.text,
     label: Annotated[
-        str, typer.Option("--label", metavar="NAME", help="Whose answers they are, for the boxes.", show_default=False)
+        str, typer.Option("--label", metavar="NAME", help="Name of the model, for the boxes.", show_default=False)
     ] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file and not to stdout.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
     similarity: Similarities = None,
     threshold: Thresholds = None,
@@ -67,7 +67,8 @@ def clusters(
     """Show the largest clusters of a problem, with a text each.
 
     The text shown is the one that occurs most often in its cluster. With --id only the samples of this problem are
-    graded. --format latex writes boxes: the question with its answer, and three clusters. What models wrote is escaped.
+    graded. --format latex writes boxes: the question with its answer, and three clusters. The texts of models are
+    escaped.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def flips(
     base: Annotated[Path, typer.Argument(metavar="BASE", help="Samples of the model before training.")],
     tuned: Annotated[
-        Path, typer.Argument(metavar="TUNED", help="Samples after training: the same problems, as many of each.")
+        Path, typer.Argument(metavar="TUNED", help="Samples after training, of the same problems, with the same n.")
     ],
     benchmarks: Benchmarks,
     k: Annotated[
@@ -42,10 +42,10 @@ def flips(
 ) -> None:
     """Count problems that training turned from failed to solved.
 
-    Problems stand in buckets by how many of 256 base samples are correct: very hard 0-8, hard 9-32, medium 33-128,
-    easy 129-256; for another n the shares are the same. "Newly solved" is the share of the never solved problems
-    that the tuned model solves at least once. flip@k is the chance that k base samples all fail and k tuned ones
-    hold a success.
+    Problems are sorted into buckets by the number of correct base samples among 256: very hard 0-8, hard 9-32, medium
+    33-128, easy 129-256. For another n the bounds are the same shares. "Newly solved": of the problems that the base
+    model never solved, the share that the tuned model solves at least once. flip@k is the chance that k base samples
+    all fail and at least one of k tuned samples succeeds.
 
     \b
     Examples:

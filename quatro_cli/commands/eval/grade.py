@@ -46,21 +46,23 @@ def grade(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what is compared and what decides; write nothing.")
     ] = False,
-    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="With --explain: only this problem.")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="With --explain: show only this problem.")
+    ] = None,
     outcome: Annotated[
         str | None, typer.Option("--outcome", metavar="NAME[,NAME]", help="Explain only samples with these outcomes.")
     ] = None,
     disagree: Annotated[
-        bool, typer.Option("--disagree", help="Explain only samples of which a stored score says otherwise.")
+        bool, typer.Option("--disagree", help="Explain only samples whose stored score differs.")
     ] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Grade samples once and store the grades.
 
-    Each row gets `correct` and `outcome`: correct, incorrect, no_answer, timeout, error, or infra_error if this
-    machine failed. The other commands of `quatro eval` read the stored grades. Files that are finished are graded
-    again only if samples or settings changed, so the command may be interrupted.
+    Each row gets `correct` and `outcome`: correct, incorrect, no_answer, timeout, error, or infra_error if this machine
+    failed. The other commands of `quatro eval` read the stored grades. Finished files are graded again only if samples
+    or settings changed, so you may interrupt the command and repeat it.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ def import_(
         typer.Option(
             "--column",
             metavar="NAME=FIELD",
-            help="Take NAME (say `answer`) from FIELD, in an object by dots.",
+            help="Take NAME (such as `answer`) from FIELD; a dot leads into an object.",
             default_factory=list,
             show_default=False,
         ),
@@ -42,12 +42,12 @@ def import_(
     answer_after: Annotated[
         str,
         typer.Option(
-            "--answer-after", metavar="TEXT", help="Text before the answer; its last occurrence counts (GSM8K: ####)."
+            "--answer-after", metavar="TEXT", help="The answer follows the last occurrence of TEXT (GSM8K: ####)."
         ),
     ] = "",
     split_by: Annotated[
         str | None,
-        typer.Option("--split-by", metavar="FIELD", help="A file for each value of this field, such as model."),
+        typer.Option("--split-by", metavar="FIELD", help="Write one file for each value of this field, such as model."),
     ] = None,
 ) -> None:
     """Convert samples from other tools.
@@ -62,8 +62,8 @@ def import_(
     parquet,   completion,                 answer,               id,       benchmark,
     csv,jsonl  responses                   reward_model.ground.. index     data_source
 
-    Other columns are kept. The tool's own scores become `source_scores`, which are not used: `quatro eval grade` says
-    how often it agrees with them. With --column correct=FIELD they are the grades.
+    Other columns are kept. The tool's own scores become `source_scores`. These are not used; `quatro eval grade` says
+    how often it agrees with them. With --column correct=FIELD they become the grades.
 
     \b
     Examples:

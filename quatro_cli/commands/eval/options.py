@@ -35,7 +35,7 @@ Files = Annotated[
     ),
 ]
 A = Annotated[Path, typer.Argument(metavar="A", help="Samples to compare with: a file, a folder or a run directory.")]
-B = Annotated[Path, typer.Argument(metavar="B", help="Samples of the same problems, as many of each.")]
+B = Annotated[Path, typer.Argument(metavar="B", help="Samples of the same problems, with the same n.")]
 Ks = Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Values of k. Default: 1,2,4,...,256, up to n.")]
 Also = Annotated[
     str | None, typer.Option("--also", metavar="NAME[,NAME]", help="maj, g-pass (G-Pass@k) or cover (Cover@tau).")
@@ -87,7 +87,7 @@ Similarities = Annotated[
 Similarity = Annotated[
     str | None, typer.Option("--similarity", metavar="NAME", help=_WHICH, autocompletion=completion.similarities)
 ]
-_SAME = f"Two answers this similar are one. Default: {THRESHOLDS}; your own has none."
+_SAME = f"Two samples this similar count as one. Default: {THRESHOLDS}; your own has none."
 Thresholds = Annotated[str | None, typer.Option("--threshold", metavar="T[,T]", help=_SAME)]
 Threshold = Annotated[float | None, typer.Option("--threshold", metavar="T", help=_SAME)]
 Linkage = Annotated[
@@ -96,7 +96,9 @@ Linkage = Annotated[
 Tokens = Annotated[
     str | None, typer.Option("--tokens", metavar="NAME", help="math, sklearn, whitespace; for programs: code.")
 ]
-Jobs = Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: one a usable core.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: one per usable core.")
+]
 Id = Annotated[str, typer.Option("--id", metavar="ID", help="The problem.")]
 
 

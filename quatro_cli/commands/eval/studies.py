@@ -48,7 +48,7 @@ def similarity(
         typer.Option(
             "--similarity",
             metavar="NAME[,NAME]",
-            help="As in `quatro eval ucc`. Default: all built in but exact.",
+            help="As in `quatro eval ucc`. Default: all built-in ones except exact.",
             autocompletion=completion.similarities,
         ),
     ] = None,
@@ -67,9 +67,9 @@ def similarity(
     json: Json = False,
     out: Out = None,
 ) -> None:
-    """Show how similar two correct answers to a problem are.
+    """Show how similar two correct samples of a problem are.
 
-    The median, quantiles and a histogram, under each similarity.
+    For each similarity it prints the median, quantiles and a histogram.
 
     \b
     Examples:
@@ -124,8 +124,8 @@ def side_by_side(
 ) -> None:
     """Show several samples files side by side, a row for each.
 
-    A row has the sampling temperature, pass@1, UCR and the number of clusters; what all rows share is in the title. UCR
-    is clusters of correct answers per sample and falls as n grows: draw equal n.
+    A row has the sampling temperature, pass@1, UCR and the number of clusters; the title says what all rows share. UCR
+    is the number of clusters of correct samples per sample. It falls as n grows, so draw equal n.
 
     \b
     Examples:
@@ -169,8 +169,8 @@ def bias(
 ) -> None:
     """Show how much UCC@k owes to clustering all n samples.
 
-    UCC@k is unbiased for given clusters. The clusters are those of all n samples, though, and n samples bridge gaps
-    that k leave open. The second row clusters k samples alone.
+    UCC@k is unbiased for given clusters. But the clusters are those of all n samples, and additional samples join
+    clusters that are separate among k. The second row shows the clusters of k samples alone.
 
     \b
     Examples:

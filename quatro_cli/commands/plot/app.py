@@ -29,7 +29,7 @@ def _plot() -> None:
 def training(
     runs: Annotated[
         list[Path],
-        run_paths("RUN|SWEEP", "Run directories, each a curve; or sweeps, whose seeds are thin lines around a mean."),
+        run_paths("RUN|SWEEP", "Run directories, each a curve; or sweeps, with a thin line per seed and their mean."),
     ],
     cell: SweepCell = None,
     *,
@@ -38,7 +38,8 @@ def training(
     """Draw the curves of training.
 
     They are reward, entropy, lambda, realised KL against delta, clipped share, length, and evaluation where there is
-    some. More than four curves have a panel for each method. One run or sweep has its figure in figures/training.png.
+    some. If there are more than four curves, each method has its own panel. The figure of a single run or sweep is
+    written to its figures/training.png.
 
     \b
     Examples:

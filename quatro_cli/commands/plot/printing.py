@@ -40,9 +40,13 @@ class Printing:
     dpi: Annotated[int, typer.Option("--dpi", metavar="N", min=50, max=1200, help="Pixels per inch of a PNG.")] = 200
     labels: Annotated[
         str | None,
-        typer.Option("--labels", metavar="NAME[,NAME]", help="Names in the legend, in its order; empty keeps one."),
+        typer.Option(
+            "--labels", metavar="NAME[,NAME]", help="Names for the legend, in order; an empty one changes nothing."
+        ),
     ] = None
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Above the figure.", show_default=False)] = ""
+    title: Annotated[
+        str, typer.Option("--title", metavar="TEXT", help="Title above the figure.", show_default=False)
+    ] = ""
     out: Annotated[
         Path | None,
         typer.Option(

@@ -27,12 +27,10 @@ from quatro_cli.output import output
 
 Results = Annotated[
     list[Path],
-    run_paths("RESULT", "Files that `quatro eval ... -o FILE` wrote, runs with results/, or sweeps."),
+    run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps."),
 ]
 OldLabel = Annotated[list[str], typer.Option("--label", default_factory=list, hidden=True)]
-WithPaper = Annotated[
-    bool, typer.Option("--with-paper", help="Draw the curves that the paper publishes, dashed and pale.")
-]
+WithPaper = Annotated[bool, typer.Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
 
 
 class Scale(StrEnum):
@@ -77,7 +75,7 @@ passk = _over_k(
     "pass@k",
     """Draw Pass@k against k.
 
-    There is a panel for each benchmark and one for their mean. Intervals, if the files have any, are bands.
+    There is a panel for each benchmark and one for their mean. Intervals in the files are drawn as bands.
 
     \b
     Examples:
@@ -141,9 +139,9 @@ def flips(
 
 @printed
 def similarity(results: Results, *, printing: Printing) -> None:
-    """Draw histograms of how similar correct answers are.
+    """Draw histograms of how similar correct samples are.
 
-    Benchmarks are down, similarities across, and files lie over one another.
+    There is a row for each benchmark and a column for each similarity; the files share a panel.
 
     \b
     Examples:
@@ -219,7 +217,7 @@ def threshold(
 def bias(results: Results, *, printing: Printing) -> None:
     """Draw UCC@k beside the clusters of k samples alone.
 
-    The difference is what clustering all n samples adds. The files are those of `quatro eval bias`.
+    The difference is the effect of clustering all n samples. The files are those of `quatro eval bias`.
 
     \b
     Examples:
@@ -250,17 +248,18 @@ def heatmap(
     linkage: Linkage = "components",
     tokens: Tokens = None,
     everyone: Annotated[
-        bool, typer.Option("--all", help="All answers: the wrong ones stand behind the correct ones.")
+        bool, typer.Option("--all", help="Show all samples, the wrong ones after the correct ones.")
     ] = False,
     scale: Annotated[
-        Scale, typer.Option("--scale", metavar="fixed|data", help="Colours from 0 to 1, or from the data's low end.")
+        Scale,
+        typer.Option("--scale", metavar="fixed|data", help="Colours from 0 to 1, or from the smallest similarity."),
     ] = Scale.fixed,
     *,
     printing: Printing,
 ) -> None:
-    """Draw how similar the answers to a problem are.
+    """Draw how similar the samples of a problem are.
 
-    There is a square for each file, ordered by cluster, with a frame around each cluster of correct answers.
+    There is a square for each file, ordered by cluster, with a frame around each cluster of correct samples.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ Runs = Annotated[
 def limitation(runs: Runs, *, printing: Printing) -> None:
     """Draw the baselines over learning rates and inner updates.
 
-    The curves are reward, clipped share and entropy. Many baselines have a panel each.
+    The curves are reward, clipped share and entropy. Many baselines get a panel each.
 
     \b
     Examples:
@@ -39,7 +39,8 @@ def limitation(runs: Runs, *, printing: Printing) -> None:
 def delta_lambda(runs: Runs, *, printing: Printing) -> None:
     """Draw how delta sets advantages and lambda of QUATRO.
 
-    One panel has the advantage of a correct rollout against how many are correct, the other lambda over the steps.
+    One panel shows the advantage of a correct rollout against the number of correct ones, the other lambda over the
+    iterations.
 
     \b
     Examples:
@@ -55,7 +56,7 @@ def delta_lambda(runs: Runs, *, printing: Printing) -> None:
 def entropy(runs: Runs, *, printing: Printing) -> None:
     """Draw the entropy of QUATRO, by delta, and of the baselines.
 
-    More than four curves have a panel for each method. Runs that are left out are named on stderr.
+    If there are more than four curves, each method has its own panel. Runs that are left out are named on stderr.
 
     \b
     Examples:
@@ -71,8 +72,8 @@ def entropy(runs: Runs, *, printing: Printing) -> None:
 def stability(runs: Runs, *, printing: Printing) -> None:
     """Draw how stable the methods are.
 
-    The panels are over inner updates K (a), over learning rates (b), and of QUATRO with and without its log-ratio
-    term (c). Runs that are left out are named on stderr.
+    The panels show the methods at different inner updates K (a) and learning rates (b), and QUATRO with and without
+    its log-ratio term (c). Runs that are left out are named on stderr.
 
     \b
     Examples:
