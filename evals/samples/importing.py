@@ -7,6 +7,7 @@ have are kept as they are. A tool's own scores are kept under `source_scores` bu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -24,6 +25,7 @@ from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, s
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
+_ID_CHARS = 12  # of a hash: two of a million prompts are equal with a chance of 1 in 500
 _MODEL = "model"  # samples of two models in one file would be taken for one model's
 
 
@@ -226,13 +228,16 @@ class _Conversion:
         return answer.strip()
 
     def id(self, given: Any, benchmark: str, prompt: str | None, at: str) -> str:
-        """The row's id; rows without one get the number of their prompt in order of appearance."""
+        """The row's id; rows without one get a hash of their prompt, so that files of other models agree on it."""
         if given is not None:
             if type(given) not in (str, int):
                 refuse(at, f"the id must be a string or an integer, found {shown(given)}")
             return str(given)
         assert prompt is not None  # `check_whole`
-        return self.id_of_prompt.setdefault((benchmark, prompt), str(len(self.id_of_prompt)))
+        if (benchmark, prompt) not in self.id_of_prompt:
+            digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
+            self.id_of_prompt[benchmark, prompt] = digest[:_ID_CHARS]
+        return self.id_of_prompt[benchmark, prompt]
 
     def is_other_filter(self, row: Fields, fields: Fields) -> bool:
         """Whether the row repeats another: lm-eval writes a row for each filter of a task, with the same responses."""
@@ -271,7 +276,9 @@ class _Conversion:
             notes.append(f"{self.num_other_filters} rows were left out: they repeat responses under another filter")
         notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items()]
         if self.id_of_prompt:
-            notes.append(f"ids number the {len(self.id_of_prompt)} different prompts in order of appearance")
+            notes.append(
+                f"the rows have no ids, so the {len(self.id_of_prompt)} different prompts got hashes as theirs"
+            )
         return notes
 
 

@@ -13,6 +13,7 @@ from quatro_cli.options import AllowUnsafe, DryRun, Json, names, usage_error
 from quatro_cli.output import output, visible
 
 MOST_SHOWN_CHARS = 500  # of the end of a response
+USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always has
 
 if TYPE_CHECKING:
     from evals.grading import Grade
@@ -122,16 +123,18 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
         grader = {"version": GRADER_VERSION, "policy": settings.policy, "extraction": settings.extraction}
         output.json({"schema": 1, "grader": grader, "files": entries})
     else:
-        rows = [[file.target, file.num_rows, *(file.outcomes.get(name, 0) for name in OUTCOMES)] for file in done]
-        output.table("graded samples", ["file", "rows", *OUTCOMES], rows)
+        # What hardly ever occurs takes no room where it did not.
+        shown = [name for name in OUTCOMES if name in USUAL or any(file.outcomes.get(name) for file in done)]
+        rows = [[file.target, file.num_rows, *(file.outcomes.get(name, 0) for name in shown)] for file in done]
+        output.table("graded samples", ["file", "rows", *shown], rows)
         agreed = [
             [file.target, one.score, f"{100 * one.share:.1f} %", one.both, one.neither, one.only_ours, one.only_theirs]
             for file in done
             for one in file.agreements
         ]
         if agreed:
-            columns = ["file", "score", "agree", "both right", "both wrong", "only ours right", "only theirs"]
-            output.table("agreement with stored scores; --disagree explains the others", columns, agreed)
+            columns = ["file", "score", "agree", "both", "neither", "only ours", "only theirs"]
+            output.table("who calls samples right; --disagree explains where stored scores differ", columns, agreed)
     if any(file.outcomes.get("infra_error") for file in done):
         output.warn("some samples have outcome infra_error: their graders were killed twice (memory?); grade again")
 

@@ -112,14 +112,20 @@ def test_verls_dumps_are_grouped_by_their_input(tmp_path: Path, convert: Convert
         for q in "ab"
     ]
     samples, imported = convert(write(tmp_path / "40.jsonl", *rows), "verl", benchmark="math500")
-    assert [(row.id, row.sample_index, row.completion) for row in samples] == [
-        ("0", 0, "a0"),
-        ("0", 1, "a1"),
-        ("1", 0, "b0"),
-        ("1", 1, "b1"),
-    ]
-    assert samples[0].prompt == "user\na\nassistant\n"
-    assert samples[0].extra == {"source_scores": {"score": 1.0, "acc": True}}
+    id_of = {row.completion: row.id for row in samples}
+    a, b = id_of["a0"], id_of["b0"]
+    assert sorted((row.id, row.sample_index, row.completion) for row in samples) == sorted(
+        [
+            (a, 0, "a0"),
+            (a, 1, "a1"),
+            (b, 0, "b0"),
+            (b, 1, "b1"),
+        ]
+    )
+    assert a != b
+    first = next(row for row in samples if row.completion == "a0")
+    assert first.prompt == "user\na\nassistant\n"
+    assert first.extra == {"source_scores": {"score": 1.0, "acc": True}}
     assert "2 different prompts" in imported.notes[0]
 
 

@@ -121,8 +121,9 @@ def test_lighteval_keeps_every_text_of_a_row(tmp_path: Path, convert: Convert, r
     file = tmp_path / "details_lighteval|aime24|0_2026-01-31T10-00-00.123456.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([row]), file)
     rows, _ = convert(file, "lighteval")
-    assert [(row.benchmark, row.id, row.sample_index, row.completion, row.answer) for row in rows] == [
-        ("aime24", "0", 0, "five", "5"),
-        ("aime24", "0", 1, "\\boxed{5}", "5"),
+    assert [(row.benchmark, row.sample_index, row.completion, row.answer) for row in rows] == [
+        ("aime24", 0, "five", "5"),
+        ("aime24", 1, "\\boxed{5}", "5"),
     ]
+    assert rows[0].id == rows[1].id
     assert rows[0].extra == {"source_scores": {"pass@k": 1.0}}

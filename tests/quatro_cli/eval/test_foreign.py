@@ -89,3 +89,26 @@ def test_samples_of_several_models_lead_to_a_split_and_its_folder_to_comparing(t
     assert "3 sets of samples" in refused.stderr
     assert "`quatro eval compare t-out/m0.jsonl t-out/m1.jsonl`" in refused.stderr
     assert "`quatro eval side-by-side t-out/m0.jsonl t-out/m1.jsonl t-out/m2.jsonl`" in refused.stderr
+
+
+def test_the_same_prompt_is_the_same_problem_in_files_of_any_order(tmp_path):
+    right = {"one": {"p": True, "q": False}, "other": {"q": False, "p": True}}  # both solve p alone
+    for model, verdicts in right.items():
+        rows = [{"prompt": name, "completion": "x", "score": ok, "model": model} for name, ok in verdicts.items()]
+        (tmp_path / f"{model}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        options = [
+            "--from",
+            "jsonl",
+            "-b",
+            "toy",
+            "--column",
+            "correct=score",
+            "-o",
+            str(tmp_path / f"{model}-s.jsonl"),
+        ]
+        imported = runner.invoke(app, ["eval", "import", str(tmp_path / f"{model}.jsonl"), *options])
+        assert imported.exit_code == 0, imported.output
+        assert "the 2 different prompts got hashes" in imported.stderr
+    files = [str(tmp_path / f"{model}-s.jsonl") for model in right]
+    (row, *_) = json.loads(runner.invoke(app, ["eval", "compare", *files, "--json"]).stdout)["rows"]
+    assert (row["a"], row["b"], row["ci_low"], row["ci_high"]) == (0.5, 0.5, 0.0, 0.0)  # problem by problem the same
