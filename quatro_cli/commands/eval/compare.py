@@ -70,7 +70,8 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also needs pass@k, clustering options need ucc@k.
+    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also needs pass@k,
+    clustering options need ucc@k.
 
     \b
     Examples:
