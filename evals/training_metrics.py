@@ -269,7 +269,9 @@ TRAINING_METRICS = (
     Metric("ratio/capped_share", "share of rows whose log-ratio exceeded `max_log_ratio`"),
     Metric(
         "loss",
-        "the loss, summed over the iteration's optimiser steps; its terms, without their coefficients",
+        "the loss, summed over the iteration's optimiser steps. Its terms, each a mean over them without its "
+        "coefficient, `loss/entropy` with a minus: `loss` is about `optimizer_steps` x (`loss/policy` + `kl.beta` x "
+        "`loss/kl` + `entropy_coefficient` x `loss/entropy`). An own method's terms have the names that it gives them",
         also=("loss/policy", "loss/kl", "loss/entropy"),
     ),
     Metric("approx_kl", "mean over tokens of log pi_old - log pi_theta during the updates"),

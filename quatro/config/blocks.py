@@ -301,7 +301,12 @@ class AuditConfig(Block):
 class KeepConfig(Block):
     """Which checkpoints are kept."""
 
-    last: int = Field(3, ge=1, description="how many of the newest checkpoints are kept, beside the best one")
+    last: int = Field(
+        3,
+        ge=1,
+        description="how many of the newest checkpoints are kept, whether checkpoint.every, a best value or a stop "
+        "saved them; the best one counts among them, and is kept as well where it is older",
+    )
     best: Text | None = Field(
         None,
         description="a metric, such as eval/pass@1: a checkpoint is also saved whenever the metric is larger than ever "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
@@ -73,7 +74,7 @@ def prompt_warnings(config: Config, num_prompts: int) -> list[str]:
 
 
 class Watch:
-    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations.
+    """Looks at each iteration's metrics; a warning repeats at most every ``REPEAT_EVERY`` iterations, and says so.
 
     ``rollouts`` is the folder with the responses of each iteration, of which a warning quotes one.
     """
@@ -82,6 +83,7 @@ class Watch:
         self.config = config
         self._rollouts = rollouts
         self._last: dict[str, float] = {}
+        self._num_untold: Counter[str] = Counter()  # iterations since the last warning of a kind, for its next one
         self._num_flat = 0  # iterations in a row
 
     def __call__(self, metrics: Mapping[str, float]) -> None:
@@ -91,9 +93,14 @@ class Watch:
         if self._num_flat >= MAX_FLAT_STEPS or (self._num_flat and step == 1):
             found.append(("flat", self._flat(metrics)))
         for kind, message in found:
-            if step - self._last.get(kind, -math.inf) >= REPEAT_EVERY:
-                self._last[kind] = step
-                logger.warning("iteration %d: %s", int(step), message)
+            if step - self._last.get(kind, -math.inf) < REPEAT_EVERY:
+                self._num_untold[kind] += 1
+                continue
+            again = f"such a warning comes once in {REPEAT_EVERY} iterations"
+            if kind in self._last:
+                again += f"; so were {self._num_untold.pop(kind, 0)} iterations since the last one"
+            self._last[kind] = step
+            logger.warning("iteration %d: %s (%s)", int(step), message, again)
 
     def _flat(self, metrics: Mapping[str, float]) -> str:
         since = "" if self._num_flat == 1 else f" for {self._num_flat} iterations"

@@ -91,9 +91,11 @@ def test_an_adapter_at_the_rate_of_all_weights_is_announced():
 
 def test_a_warning_does_not_repeat_every_iteration(caplog):
     watch = Watch(load_config("quickstart"))
-    for step in range(1, REPEAT_EVERY + 2):
-        watch({**GOOD, "step": float(step), "ratio/ess_share_min": 0.01})
-    assert len(caplog.records) == 2
+    for step in range(1, REPEAT_EVERY + 3):
+        watch({**GOOD, "step": float(step), "ratio/ess_share_min": 1.0 if step % 2 == 0 else 0.01})
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.endswith("(such a warning comes once in 25 iterations)")
+    assert second.endswith("; so were 12 iterations since the last one)")  # 3, 5, ... 25
 
 
 def test_truncated_training_and_an_idle_delta_are_announced():
