@@ -10,7 +10,7 @@ from evals.errors import UsageError
 from quatro.config.errors import closest
 from quatro.runs.summary import STATUSES, RunSummary
 
-ORDERS = ("name", "age", "size", "step", "reward")
+ORDERS = ("name", "age", "size", "step", "reward", "best")
 REWARD = "reward/mean"
 
 
@@ -64,7 +64,7 @@ def metric_of(order: str) -> str | None:
 
 
 def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
-    """``runs`` by name, newest, largest or furthest first, or by a metric of their last row, largest first.
+    """``runs`` by name, newest, largest, furthest or `best` first, or by a metric of their last row, largest first.
 
     A run without the value comes last.
 
@@ -84,6 +84,8 @@ def sort_runs(runs: Sequence[RunSummary], order: str) -> list[RunSummary]:
             return run.metrics.get(metric)
         if order == "age":
             return None if run.age_s is None else -run.age_s
+        if order == "best":
+            return run.best and run.best[1]
         return run.size if order == "size" else run.step
 
     if order == "name":

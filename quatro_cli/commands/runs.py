@@ -55,7 +55,7 @@ def list_(
         str | None, typer.Option("--status", metavar="NAME[,NAME]", help="Only runs of this status, such as failed.")
     ] = None,
     sort: Annotated[
-        str, typer.Option("--sort", metavar="BY", help="name, age, size, step, reward, or a metric.")
+        str, typer.Option("--sort", metavar="BY", help="name, age, size, step, reward, best, or a metric.")
     ] = "name",
     json: Json = False,
 ) -> None:
@@ -63,12 +63,13 @@ def list_(
 
     A run is `killed` if its status says `running` but no process holds it. `age` is the time since its last
     iteration, and `reward` is that of its last iteration. --sort puts the newest, largest or furthest run first; if it
-    names a metric, the table shows that metric in place of the reward.
+    names a metric, the table shows that metric in place of the reward. `--sort best` shows the best value of the
+    metric of `checkpoint.keep.best`, or else of eval/pass@1.
 
     \b
     Examples:
       quatro runs list --status interrupted,failed,killed
-      quatro runs list sweeps/delta --name 'seed=0' --sort entropy/token_mean
+      quatro runs list sweeps/delta --name 'seed=0' --sort best
     """
     from quatro.runs.listing import REWARD, choose_runs, metric_of, none_chosen, sort_runs
 
@@ -80,9 +81,14 @@ def list_(
         output.json({"schema": 1, "runs": [_document(run) for run in runs]})
     elif runs:
         metric = metric_of(sort) or REWARD
+        values: list[object] = [run.metrics.get(metric) for run in runs]
         shown = "reward" if metric == REWARD else metric
+        if sort == "best":
+            watched = {run.best[0] for run in runs if run.best}
+            shown = f"best {watched.pop()}" if len(watched) == 1 else "best"
+            values = [_best(run, with_name=shown == "best") for run in runs]
         columns = ["run", "status", "step", "method", shown, "age", "size"]
-        output.table("", columns, [_row(run, metric) for run in runs])
+        output.table("", columns, [_row(run, value) for run, value in zip(runs, values, strict=True)])
         for run in runs:
             if run.status == "unreadable":
                 output.warn(f"{run.path}: {run.reason}")
@@ -318,12 +324,19 @@ def _steps(checkpoints: Sequence[Path]) -> str:
     return " ".join(str(step_number(path.name)) for path in checkpoints)
 
 
-def _row(run: RunSummary, metric: str) -> list[Any]:
+def _best(run: RunSummary, *, with_name: bool) -> str | None:
+    if run.best is None:
+        return None
+    metric, value, step = run.best
+    return f"{f'{metric} ' if with_name else ''}{value:.4g} (step {step})"
+
+
+def _row(run: RunSummary, value: object) -> list[Any]:
     from evals.text import size_text, time_text
 
     method = run.config.method.name if run.config else None
     age = None if run.age_s is None else time_text(run.age_s)
-    return [run.path, run.status, step_text(run), method, run.metrics.get(metric), age, size_text(run.size)]
+    return [run.path, run.status, step_text(run), method, value, age, size_text(run.size)]
 
 
 def _document(run: RunSummary) -> dict[str, Any]:

@@ -109,3 +109,20 @@ def test_the_metrics_of_a_run_are_read_once_to_show_it(make_run: MakeRun, monkey
     run = make_run("run", {"step": 1.0, "eval/pass@1": 0.5}, settings=("eval.every=1", "eval.benchmark=countdown"))
     shown(run)
     assert reads == [run]
+
+
+def test_a_list_by_best_value_shows_it_with_its_metric_and_step(make_run: MakeRun, tmp_path: Path) -> None:
+    evaluated = ("eval.every=1", "eval.benchmark=countdown")
+    make_run("a", {"step": 1.0, "eval/pass@1": 0.5}, {"step": 2.0, "eval/pass@1": 0.25}, settings=evaluated)
+    make_run("b", {"step": 1.0, "reward/mean": 0.75}, settings=("checkpoint.keep.best=reward/mean",))
+    make_run("c", {"step": 1.0, "reward/mean": 1.0})
+    done = CliRunner().invoke(app, ["runs", "list", str(tmp_path), "--sort", "best"])
+    rows = [line.removeprefix(f"{tmp_path}/").split() for line in done.stdout.splitlines()[1:]]
+    assert [(row[0], *row[4:8]) for row in rows] == [
+        ("b", "reward/mean", "0.75", "(step", "1)"),
+        ("a", "eval/pass@1", "0.5", "(step", "1)"),
+        ("c", "-", *rows[2][5:8]),
+    ]
+    done = CliRunner().invoke(app, ["runs", "list", str(tmp_path / "a"), str(tmp_path / "c"), "--sort", "best"])
+    assert "best eval/pass@1" in done.stdout
+    assert " 0.5 (step 1) " in done.stdout
