@@ -384,24 +384,3 @@ def test_the_public_bad_inputs_behave_as_their_manifest_says():
         if case["expect"] == "error_file_line":
             assert message.startswith(f"{path}:{case['line']}: "), case
         assert all(word in message for word in case["must_mention"]), case
-
-
-@pytest.mark.parametrize(
-    ("folders", "says"),
-    [
-        (("a/samples/T1-p1-step000020", "a/samples/T1-p1-step000023"), "name one folder of "),
-        (("a/samples/T1-p1", "b/samples/T1-p1"), "or the runs in `quatro runs compare`"),
-        (("a", "b"), "name one of them, or compare: `quatro eval compare "),
-    ],
-)
-def test_two_sets_of_samples_of_one_problem_lead_to_what_shows_one_or_both(tmp_path, folders, says):
-    line = Sample("aime24", "p0", 0, "text", "7").to_json_line()
-    for folder in folders:
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "aime24.jsonl").write_bytes(line)
-    roots = dict.fromkeys(tmp_path / folder.partition("/")[0] for folder in folders)
-    with pytest.raises(DataError) as raised:
-        read_samples(list(roots))
-    assert says in str(raised.value)
-    if len(roots) == 1:
-        assert f"{tmp_path / folders[0]}, {tmp_path / folders[1]}" in str(raised.value)
