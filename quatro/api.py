@@ -6,8 +6,9 @@
     >>> quatro.pass_at_k(counts["n"], counts["c"], [1, 4]).shape
     (200, 2)
 
-Names load when they are first used: `import quatro` itself loads neither torch nor pandas. A run stands for its folder
-wherever a path is expected. Errors that a user can mend are `evals.errors.QuatroError`, which is a ValueError.
+`import quatro` itself loads neither torch nor pandas; they load when a function first needs them. A function
+that takes a path also takes a run. Errors that a user can correct are of the class `evals.errors.QuatroError`, which
+is a ValueError.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def fine_tune(
 ) -> RunSummary:
     """Trains a model in the new folder ``out``, as `quatro train` does, and returns the finished run.
 
-    The folder explains itself: configuration, environment, status, metrics, checkpoints, rollouts and log. The first
+    The folder holds configuration, environment, status, metrics, checkpoints, rollouts and log. The first
     Ctrl-C saves a checkpoint and raises KeyboardInterrupt, the second stops at once; ``resume`` goes on from there.
 
         >>> run = quatro.fine_tune("quickstart", "runs/gspo", overrides={"method.name": "gspo", "steps": 2})
@@ -87,7 +88,7 @@ def fine_tune(
         observer: called with the metrics of each iteration.
 
     Raises:
-        UsageError: a value is out of range, a name is unknown, ``out`` is occupied or holds a run of other settings.
+        UsageError: a value is out of range, a name is unknown, or ``out`` is not empty or holds another run.
         MissingError: the model, the data, a package or a GPU is not on this machine.
         DataError: a file is damaged, or a checkpoint does not belong to the run.
         DivergedError: a loss, gradient or reward is not finite.
@@ -176,9 +177,9 @@ def load_run(path: PathLike) -> RunSummary:
 
 
 def read_metrics(run: PathLike) -> DataFrame:
-    """The metrics of a run as a data frame, one row an iteration; docs/metrics.md says what they mean.
+    """The metrics of a run as a data frame, one row per iteration; docs/metrics.md says what they mean.
 
-    The column `step` is int64. Every other column is float64, NaN where the metric was unknown or not finite.
+    The column `step` is int64. Every other column is float64, with NaN if the metric is unknown or not finite.
 
         >>> metrics = quatro.read_metrics("runs/first")
         >>> metrics["step"].tolist(), bool((metrics["kl/new_old"] >= 0).all())
@@ -192,18 +193,18 @@ def read_metrics(run: PathLike) -> DataFrame:
 
 
 def read_samples(source: PathLike | Sequence[PathLike], *, grade: bool = False) -> DataFrame:
-    """Samples as a data frame, one row each, sorted by benchmark, id and sample_index.
+    """Samples as a data frame, one row per sample, sorted by benchmark, id and sample_index.
 
     Columns: benchmark, id, prompt, completion, answer and finish_reason are texts, `sample_index` is int64, `correct`
-    is boolean, and NA where nobody has graded the sample.
+    is boolean, and NA if the sample is not graded.
 
         >>> samples = quatro.read_samples("runs/first")
         >>> len(samples), samples["id"].nunique(), str(samples["correct"].dtype)
         (400, 200, 'boolean')
 
     Args:
-        source: one or several files of samples, runs or folders, or what `draw_samples` returned.
-        grade: grade the samples that lack a grade. What `quatro eval grade` has written is used.
+        source: one or several samples files, runs or folders, or the result of `draw_samples`.
+        grade: grade the samples that lack a grade. Grades that `quatro eval grade` has written are used.
 
     Raises:
         UsageError: a file is named twice.
@@ -225,10 +226,11 @@ def pass_at_k(n: int, c: int, k: int) -> float: ...
 @overload
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats: ...
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> float | Floats:
-    """The chance that k draws hold a correct one, given that c of n samples are correct: unbiased, exact.
+    """The chance that at least one of k samples is correct, if c of n samples are: the exact, unbiased estimate.
 
-    Numbers give a number. With arrays of n and c (one entry a problem) the result has one row a problem, with several
-    k one column for each; its mean over the problems is a benchmark's Pass@k. Columns of a data frame are arrays too.
+    Numbers give a number. With arrays of n and c (one entry per problem) the result has one row per problem. With
+    several k it has one column per k. The mean over the problems is a benchmark's Pass@k. Columns of a data frame may
+    be used as arrays.
 
         >>> quatro.pass_at_k(4, 1, 2)
         0.5
@@ -255,10 +257,11 @@ def ucc_at_k(
     linkage: str = "components",
     tokens: str = "math",
 ) -> float | Floats:
-    """How many different correct solutions k draws hold, given all samples of one problem; a benchmark takes the mean.
+    """Expected number of different correct solutions among k samples, from all samples of one problem.
 
-    The correct texts are clustered, and a cluster counts as one solution. Compare models at an equal number of samples
-    only. Texts are compared as they are: strip them first if white space around them means nothing.
+    The correct texts are clustered, and each cluster counts as one solution. A benchmark's UCC@k is the mean over its
+    problems. Compare models only at an equal number of samples. Texts are compared as they are: strip them first if
+    white space around them does not matter.
 
         >>> texts, correct = ["3+4", "4+3", "3+4", "5+1"], [True, True, True, False]
         >>> quatro.ucc_at_k(texts, correct, 4, similarity="exact")
@@ -271,7 +274,8 @@ def ucc_at_k(
         correct: whether each sample is correct.
         k: one number of draws, or several.
         similarity: a name of docs/similarity.md, such as `exact` or `tfidf`, or your own as `module:function`.
-        threshold: similarity from which two texts count as the same. Default: that of the similarity, there too.
+        threshold: two texts that are at least this similar count as the same. Default: that of the similarity
+            (docs/similarity.md).
         linkage: `components`, `complete`, `average` or `greedy`.
         tokens: `math`, `sklearn`, `whitespace`, or `code`, which compares programs without comments and layout.
 

@@ -65,7 +65,7 @@ class FileDocument(Document):
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
     def write(self, path: str | Path) -> None:
-        """Writes the document as JSON, or its rows alone where the name ends in .csv or .parquet (`write_frame`).
+        """Writes the document as JSON, or only its rows if the name ends in .csv or .parquet (`write_frame`).
 
         Readers see the old file or the new one.
         """
@@ -176,10 +176,10 @@ class Result(FileDocument):
         return head
 
     def frame(self) -> DataFrame:
-        """A data frame with one row for each of ``rows``; what is unknown is NA.
+        """A data frame with one row for each of ``rows``; unknown values are NA.
 
-        Columns: label, model, method, seed, temperature and top_p of the samples, then the fields of `Row`, then
-        whatever texts and numbers the rows hold besides, such as the `bucket` of `quatro eval flips`.
+        Columns: label, model, method, seed, temperature and top_p of the samples, then the fields of `Row`, then any
+        other texts and numbers of the rows, such as the `bucket` of `quatro eval flips`.
         """
         return results_frame([self])
 
@@ -195,7 +195,7 @@ def results_frame(results: Sequence[Result]) -> DataFrame:
 
 
 def read_result(path: str | Path) -> Result:
-    """The result document in ``path``, as `quatro eval ... -o FILE.json` wrote it.
+    """The result document in ``path``, a file that `quatro eval ... -o FILE.json` wrote.
 
         >>> frame = quatro.read_result("passk.json").frame()
         >>> frame[frame["benchmark"] == "countdown"]["k"].tolist()

@@ -33,7 +33,7 @@ _LOCATIONS = {
 
 
 class _Methods(Mapping[str, "type[Method]"]):
-    """Name -> class of a method, whose fields are its hyper-parameters; docs/methods.md puts them side by side.
+    """The methods: name -> class, whose fields are the hyper-parameters; docs/methods.md compares them.
 
     >>> list(quatro.METHODS)
     ['quatro', 'grpo', 'gspo', 'gmpo', 'gpg', 'dapo', 'cispo', 'dppo', 'pmd', 'maxrl', 'pkpo']

@@ -66,9 +66,9 @@ def draw_samples(
 ) -> list[SampleFile]:
     """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
 
-    The samples are written to FOLDER/BENCHMARK.jsonl, one a line, and how they were drawn to FOLDER/sampling.json. If
-    a call is interrupted, repeat it: the files end as if it had not been, byte for byte. Samples that were drawn with
-    other settings are never mixed into a folder.
+    The samples are written to FOLDER/BENCHMARK.jsonl, one per line, and their settings to FOLDER/sampling.json. If a
+    call is interrupted, repeat it: the files are then the same, byte for byte, as without the interruption. Samples
+    with different settings are never mixed in one folder.
 
         >>> for file in quatro.draw_samples("runs/first", ["countdown"], n=2, top_p=0.7):
         ...     print(file.path, file.num_new)
@@ -78,41 +78,43 @@ def draw_samples(
         model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
         benchmarks: one or several names of the registry, files of problems (.jsonl, .csv, .parquet) or data sets of the
             Hub (`OWNER/NAME:SPLIT` or `OWNER/NAME:CONFIG:SPLIT`).
-        step: the iteration whose checkpoint of a run is sampled, or `best`, which `checkpoint.keep.best` keeps.
-            Default: the newest.
+        step: which checkpoint of a run is sampled: the number of an iteration, or `best`, which `checkpoint.keep.best`
+            keeps. Default: the newest.
         n: samples per problem. Default: 256.
         temperature: divides the logits. Default: 1.
         top_p: nucleus mass in (0, 1]; 1 keeps every token. Default: 1.
         top_k: how many of the most likely tokens are kept; 0 keeps all. Default: 0.
         max_tokens: longest response, in tokens. Default: the run's, else the preset's, else the benchmark's.
-        stop: one or several strings; a response ends where its text holds one, and its text before that. Default: the
-            run's with the run's template, else the template's own.
-        preset: `paper` or `verl-generation`: other defaults of the first five above (`quatro.sample.settings.PRESETS`).
-        template: prompt template: a name, a text with ``{problem}`` in it, or a file of one; docs/data.md. Default: the
-            run's, else the benchmark's.
+        stop: one or several strings; a response ends when its text contains one, and its text ends before it. Default:
+            the run's with the run's template, else the template's own.
+        preset: `paper` or `verl-generation`: other defaults of the five arguments from `n` to `max_tokens`
+            (`quatro.sample.settings.PRESETS`).
+        template: prompt template: a name, a text with ``{problem}`` in it, or a file with such a text (docs/data.md).
+            Default: the run's, else the benchmark's.
         system: system prompt in place of the template's own; an empty text means no system prompt. Default: the run's
             with the run's template, else the template's own.
-        thinking: markers of a thought that comes before the answer, `</think>` or `<think> </think>`; each row then has
-            its `thought` apart, and the `completion` is what follows. Default: the run's; an empty text means that
-            there are no markers.
-        seed: each sample has a seed of its own, made of this one, the problem and the sample's index.
-        tag: name of FOLDER in the default place. Default: made of the settings, such as `T1-p0.7`.
+        thinking: markers of a thought before the answer, ``</think>`` or ``<think> </think>``; each row then has the
+            ``thought``, and the ``completion`` is the text after it. Default: the run's; an empty text means no markers.
+        seed: each sample has its own seed, made from this one, the problem and the sample's index.
+        tag: name of FOLDER in the default place. Default: made from the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
         engine: `transformers`, `vllm` or your own, `module:Class`. Default: `transformers`.
         gpus: GPUs such as `0,1`, one engine on each. Default: one engine, on the first GPU or the CPU.
-        base_url: an OpenAI-compatible server that draws instead, such as `http://localhost:8000/v1`; docs/servers.md.
-        served_model: what the model is called there. Default: as ``model`` is.
-        chat: send messages, to which the server applies its own chat template. ``model`` may be its name there then.
-        text: send prompts as text. ``model`` may be its name there then. Default: send token ids.
-        concurrency: requests that may be open at once. Default: 32.
-        grade: grade each sample as it is drawn; its line says whether it is correct.
+        base_url: an OpenAI-compatible server that draws the samples, such as `http://localhost:8000/v1`
+            (docs/servers.md).
+        served_model: name of the model on that server. Default: ``model``.
+        chat: send messages, to which the server applies its own chat template. Then ``model`` may be its name on the
+            server.
+        text: send prompts as text. Then ``model`` may be its name on the server. Default: send token ids.
+        concurrency: how many requests may be open at once. Default: 32.
+        grade: grade each sample as it is drawn; its row then says whether it is correct.
         progress: called with the benchmark, samples in its file, samples wanted and tokens drawn by this call.
 
     Raises:
         UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
         MissingError: the model, a benchmark, a package or a GPU is not on this machine, or a server does not answer.
-        DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or the
-            a server gives no usable answers.
+        DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or a server
+            gives no usable responses.
     """
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
