@@ -94,7 +94,7 @@ def draw_samples(
         system: system prompt in place of the template's own; an empty text means no system prompt. Default: the run's
             with the run's template, else the template's own.
         thinking: markers of a thought before the answer, ``</think>`` or ``<think> </think>``; each row then has the
-            ``thought``, and the ``completion`` is the text after it. Default: the run's; an empty text means no markers.
+            ``thought``, and the ``completion`` is the text after it. Default: the run's; an empty text is none.
         seed: each sample has its own seed, made from this one, the problem and the sample's index.
         tag: name of FOLDER in the default place. Default: made from the settings, such as `T1-p0.7`.
         out: FOLDER. Default: RUN/samples/TAG for a run, samples/MODEL/TAG for any other model.
@@ -113,8 +113,8 @@ def draw_samples(
     Raises:
         UsageError: a value is out of range, a name is unknown, or FOLDER holds samples of other settings.
         MissingError: the model, a benchmark, a package or a GPU is not on this machine, or a server does not answer.
-        DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or a server
-            gives no usable responses.
+        DataError: a run or a file is damaged, a prompt leaves no room for a response in the model's context, or a
+            server gives no usable responses.
     """
     endpoint = find_endpoint(base_url, served_model=served_model, chat=chat, text=text, concurrency=concurrency)
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
