@@ -16,7 +16,7 @@ from evals.files.strict_json import shown
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
-from evals.metrics.counting import clustering_settings, resolve_ks
+from evals.metrics.counting import Counts, clustering_settings, resolve_ks
 from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
@@ -101,6 +101,18 @@ def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple
             )
 
 
+def namesakes(a: Sequence[Counts], b: Sequence[Counts], *, names: tuple[str, str]) -> list[str]:
+    """A warning where problems of one id have other reference answers on the two sides; else nothing."""
+    reference_of = {(problem.benchmark, problem.id): problem.reference for problem in a}
+    others = [problem for problem in b if problem.reference != reference_of[problem.benchmark, problem.id]]
+    if not others:
+        return []
+    return [
+        f"{len(others)} of {len(b)} problems have another reference answer in {names[1]} than in {names[0]}, such as "
+        f"{shown(others[0].id)} of {others[0].benchmark}: are they the same problems?"
+    ]
+
+
 def _comparison(
     metric: str,
     names: tuple[str, str],
@@ -111,7 +123,7 @@ def _comparison(
     b: Counted,
 ) -> Comparison:
     rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
-    warnings = list(dict.fromkeys([*a.warnings, *b.warnings]))
+    warnings = list(dict.fromkeys([*namesakes(a.problems, b.problems, names=names), *a.warnings, *b.warnings]))
     return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
-from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters
+from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters, reference_hash
 from evals.metrics.kept import Kept, KeptClusters, KeptProblems, Shelf, runs_of, shelf_of, sizes_of
 from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, grade_planned, plan_reading
@@ -40,7 +40,10 @@ class Counted:
         # Kept counts of a benchmark that is graded in another way by now are those of other solutions.
         if kept is None or any(one.kind != (one.recorded or kind_of(one.benchmark)) for one in kept.problems):
             self.files, self.warnings, self.grader = self._samples.files, self._samples.warnings, self._graded.grader
-            self.problems = [Counts(one.benchmark, one.id, one.n, one.correct) for one in self._problems]
+            self.problems = [
+                Counts(one.benchmark, one.id, one.n, one.correct, reference=reference_hash(one.answer))
+                for one in self._problems
+            ]
             self.kinds = {one.benchmark: one.kind for one in self._problems}
             self._recorded = {one.benchmark: one.recorded for one in self._problems}
             self._has_news = True
@@ -167,8 +170,8 @@ def count_samples(
 def _problems_of(kept: KeptProblems) -> list[Counts]:
     votes = kept.wrong if kept.wrong is not None else [None] * len(kept.id)
     return [
-        Counts(kept.benchmark, id, n, correct, wrong=None if wrong is None else tuple(wrong))
-        for id, n, correct, wrong in zip(kept.id, kept.n, kept.correct, votes, strict=True)
+        Counts(kept.benchmark, id, n, correct, wrong=None if wrong is None else tuple(wrong), reference=reference)
+        for id, n, correct, reference, wrong in zip(kept.id, kept.n, kept.correct, kept.reference, votes, strict=True)
     ]
 
 
@@ -202,6 +205,7 @@ def _kept_problems(
         id=[problem.id for problem in problems],
         n=[problem.n for problem in problems],
         correct=[problem.correct for problem in problems],
+        reference=[problem.reference for problem in problems],
         wrong=wrong if len(wrong) == len(problems) else None,
         clusters=[
             _kept_clusters(setting, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +36,7 @@ class Counts(NamedTuple):
     """The counts of one problem.
 
     ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`, and
-    ``num_ties`` is that of `Partition`.
+    ``num_ties`` is that of `Partition`. ``reference`` is a hash of the reference answer, empty where it is not needed.
     """
 
     benchmark: str
@@ -47,6 +48,12 @@ class Counts(NamedTuple):
     wrong: tuple[int, ...] | None = None
     vendi: float | None = None
     num_ties: int = 0
+    reference: str = ""
+
+
+def reference_hash(answer: object) -> str:
+    """Equal for reference answers that are the same as text."""
+    return hashlib.sha256(str(answer).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:

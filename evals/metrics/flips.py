@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from evals.estimators import fail_table, hit_table
-from evals.metrics.comparing import check_comparable
+from evals.metrics.comparing import check_comparable, namesakes
 from evals.metrics.counted import Counted
 from evals.metrics.counting import Counts, resolve_ks
 from evals.metrics.passk_ucc import Estimate, rows_of
@@ -136,7 +136,8 @@ def flips_result(
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
-    warnings = [warning for side in (base, tuned) for warning in warnings_of(side.warnings, side.problems)]
+    warnings = namesakes(base.problems, tuned.problems, names=names)
+    warnings += [warning for side in (base, tuned) for warning in warnings_of(side.warnings, side.problems)]
     return Result(
         metric=FLIP_AT_K,
         rows=rows,

@@ -63,12 +63,18 @@ class KeptProblems(Document, extra="forbid"):
     id: list[str]
     n: list[PositiveInt]
     correct: list[NonNegativeInt]
+    reference: list[str]
     wrong: list[list[PositiveInt]] | None
     clusters: list[KeptClusters]
 
     def is_sound(self) -> bool:
         """Whether the columns fit each other."""
-        columns: list[Sequence[object]] = [self.n, self.correct, *([self.wrong] if self.wrong is not None else [])]
+        columns: list[Sequence[object]] = [
+            self.n,
+            self.correct,
+            self.reference,
+            *([self.wrong] if self.wrong is not None else []),
+        ]
         for one in self.clusters:
             columns += [one.sizes, *(column for column in (one.vendi, one.found_share) if column is not None)]
             if [sum(size * times for size, times in runs) for runs in one.sizes] != self.correct:
