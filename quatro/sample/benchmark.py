@@ -96,17 +96,8 @@ def sample_benchmark(
         raise UsageError(f"n is the number of samples per problem and at least 1, found {n}")
     benchmark = prompts[0].benchmark
     said = _said(benchmark, reward)
-    claim_folder(
-        folder,
-        benchmark,
-        n=n,
-        sampling=sampling,
-        seed=seed,
-        template=template,
-        source=source,
-        system=system,
-        thinking=thinking,
-    )
+    told = {"system": system, "thinking": thinking}
+    claim_folder(folder, benchmark, n=n, sampling=sampling, seed=seed, template=template, source=source, **told)
     path = folder / f"{file_stem(benchmark)}.jsonl"
     write_long_values(path, ((prompt.id, prompt.problem, prompt.extra) for prompt in prompts))
     with SampleWriter(path) as writer:
@@ -131,12 +122,8 @@ def sample_benchmark(
             asked = [prompt for prompt, _ in chunk]
             seeds = [[sample_seed(seed, benchmark, prompt.id, index) for index in indices] for prompt, indices in chunk]
             with closing(_arrivals(engine, asked, seeds, sampling, report)) as batches:
-                for arrivals in batches:
-                    batch = [
-                        one._replace(rollout=one.rollout.without_thought(thinking, asked[one.number]))
-                        for one in arrivals
-                    ]
-                    judged = zip(batch, _verdicts(reward, asked, batch), strict=True)
+                for batch in batches:
+                    judged = _judged(batch, asked, thinking, reward)
                     for number, group in itertools.groupby(judged, lambda pair: pair[0].number):
                         prompt, indices = chunk[number]
                         writer.append(
@@ -200,6 +187,14 @@ def _arrivals(
         for number, (wanted, group) in enumerate(zip(seeds, groups, strict=True))
         for row, (_, rollout) in enumerate(zip(wanted, group, strict=True))
     ]
+
+
+def _judged(
+    batch: Sequence[Arrival], prompts: Sequence[Prompt], thinking: str | None, reward: Reward | None
+) -> list[tuple[Arrival, bool | None]]:
+    """The arrivals with their thoughts apart, and their verdicts."""
+    apart = [one._replace(rollout=one.rollout.without_thought(thinking, prompts[one.number])) for one in batch]
+    return list(zip(apart, _verdicts(reward, prompts, apart), strict=True))
 
 
 def _verdicts(reward: Reward | None, prompts: Sequence[Prompt], batch: Sequence[Arrival]) -> list[bool | None]:
