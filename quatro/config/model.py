@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -64,9 +65,16 @@ class ConfigProblems(ValueError):
 
 
 def _known_model(value: str) -> str:
-    if value.startswith("embedded:") and value not in EMBEDDED_MODELS:
-        raise ValueError(f"expected one of {', '.join(EMBEDDED_MODELS)}, a folder or a Hub id")
+    if value.startswith("embedded:") and embedded_benchmark(value) is None:
+        raise ValueError(
+            f"expected one of {', '.join(EMBEDDED_MODELS)} (with @1, @2, ... of another seed), a folder or a Hub id"
+        )
     return value
+
+
+def embedded_benchmark(model: str) -> str | None:
+    """The benchmark whose words an embedded model knows, whatever its seed; None for any other model."""
+    return EMBEDDED_MODELS.get(re.sub("@(0|[1-9][0-9]{0,8})$", "", model))
 
 
 def _audit_block(value: Any) -> Any:
@@ -117,7 +125,8 @@ class Config(Block):
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
         description=f"what to fine-tune: a folder, a Hub id, a run (RUN: the weights of its newest checkpoint, "
-        f"RUN@STEP, RUN@best), or one of {', '.join(EMBEDDED_MODELS)}"
+        f"RUN@STEP, RUN@best), or one of {', '.join(EMBEDDED_MODELS)} (@1, @2, ... behind such a name: taught with "
+        "another seed)"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"
@@ -283,7 +292,7 @@ def _check_data(config: Config) -> Problems:
         graded = "countdown" if reward == "countdown-distance" else reward
         if prompts in known and graded in known.values() and graded != known[prompts]:
             yield "reward", f"found {reward}, expected {known[prompts]}: the prompts are {prompts}'s"
-    words = EMBEDDED_MODELS.get(config.model, prompts)
+    words = embedded_benchmark(config.model) or prompts
     if prompts in known and prompts != words:
         yield "data.prompts", f"found {prompts}, expected {words}: {config.model} knows no other words"
 

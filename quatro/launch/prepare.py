@@ -58,7 +58,7 @@ class Prepared:
 
         if self.is_there:
             return load_tokenizer(embedded.resolve_model(self.config.model))
-        return embedded.EMBEDDED[self.config.model].make_tokenizer()
+        return embedded.recipe_of(self.config.model).make_tokenizer()
 
     @cached_property
     def shape(self) -> Any:
@@ -70,7 +70,7 @@ class Prepared:
         if self.is_there:
             return load_shape(embedded.resolve_model(self.config.model))
         with torch.device("meta"):
-            return embedded.make_model(embedded.EMBEDDED[self.config.model])
+            return embedded.make_model(embedded.recipe_of(self.config.model))
 
     @cached_property
     def num_parameters(self) -> tuple[int, int]:

@@ -13,9 +13,10 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -131,19 +132,27 @@ def resolve_model(name: str, *, progress: WarmStartProgress | None = None) -> st
     """
     if not name.startswith("embedded:"):
         return name
-    check_embedded(name)
-    return str(ensure(EMBEDDED[name], name=name.removeprefix("embedded:"), progress=progress))
+    return str(ensure(recipe_of(name), name=name.removeprefix("embedded:"), progress=progress))
 
 
-def check_embedded(name: str) -> None:
-    """Raises UsageError if no embedded model is called ``name``."""
-    if name not in EMBEDDED:
-        raise UsageError(f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED)}")
+def recipe_of(name: str) -> WarmStart:
+    """How the embedded model ``name`` is made; `embedded:countdown@1` is made as `embedded:countdown`, with seed 1.
+
+    Raises:
+        UsageError: no embedded model has this name.
+    """
+    family, at, seed = name.partition("@")
+    if family not in EMBEDDED or (at and not re.fullmatch("0|[1-9][0-9]{0,8}", seed)):
+        raise UsageError(
+            f"unknown embedded model {name!r}; there are {', '.join(EMBEDDED)}, and each with another seed of its "
+            "warm start, such as embedded:countdown@1"
+        )
+    return replace(EMBEDDED[family], seed=int(seed or 0))
 
 
 def is_cached(name: str) -> bool:
     """Whether ``name`` needs no warm start: an embedded model in the cache, or any other model."""
-    return name not in EMBEDDED or _folder(EMBEDDED[name], name.removeprefix("embedded:")).exists()
+    return not name.startswith("embedded:") or _folder(recipe_of(name), name.removeprefix("embedded:")).exists()
 
 
 def ensure(recipe: WarmStart, *, name: str, progress: WarmStartProgress | None = None) -> Path:

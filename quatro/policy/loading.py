@@ -245,9 +245,9 @@ def require_model(name: str) -> None:
 def require_tokenizer(name: str) -> None:
     """As `require_model`, for `load_tokenizer` alone; of an embedded model both are made together."""
     if name.startswith("embedded:"):
-        from quatro.policy.embedded import check_embedded
+        from quatro.policy.embedded import recipe_of
 
-        check_embedded(name)
+        recipe_of(name)
         return
     _place_of(name, TOKENIZER_FILES, what="tokenizer")
 

@@ -20,7 +20,7 @@ from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
 from quatro.config import Config, load_config, value_texts
-from quatro.config.model import EMBEDDED_MODELS
+from quatro.config.model import embedded_benchmark
 from quatro.runs.imported import is_imported, radius_of, read_source
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep, read_points
@@ -276,6 +276,6 @@ def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[Repor
         hints["training"] = f"`quatro sweep {sweep}`" if sweep else f"`quatro train {run} --resume`"
     if trained and not any(run.samples for run in runs):  # what was only imported cannot be sampled
         place, first = next(((p, r) for p, r in trained if r.metrics), trained[0])
-        benchmark = EMBEDDED_MODELS.get(first.config.get("model", "").strip('"'), "math500")
+        benchmark = embedded_benchmark(first.config.get("model", "").strip('"')) or "math500"
         hints["samples"] = f"`quatro sample {shlex.quote(str(place.path))} -b {benchmark} -n 64 --grade`"
     return hints

@@ -11,8 +11,9 @@
         exclude: [{method.name: quatro, method.delta: 0.1}]
         per_method: {gspo: {optimizer.lr: 1.0e-4}}
 
-A cell may also have its own `base`, and `method` for a sweep without an axis over it. The file may also hold what
-`--eval` and `--eval-...` say, each as a list; an option wins over it:
+A cell may also have its own `base`, and `method` for a sweep without an axis over it. With `models: [A, B]`, in a
+cell or for every cell, the runs of seed 0 begin with model A, those of seed 1 with B, those of seed 2 with A again.
+The file may also hold what `--eval` and `--eval-...` say, each as a list; an option wins over it:
 
     evaluation: {benchmarks: [all], n: 256, temperature: [1], top_p: [0.7]}
 """
@@ -34,8 +35,8 @@ from quatro.methods import METHODS
 from quatro.sweep.measure import BASE_CELL
 from quatro.sweep.plan import METHOD_AXIS, SEED_AXIS, Axis, Cell, Point, SweepPlan, plan_cell
 
-TOP_KEYS = ("base", "overrides", "cells", "evaluation")
-CELL_KEYS = ("base", "method", "overrides", "per_method", "axes", "seeds", "include", "exclude")
+TOP_KEYS = ("base", "overrides", "models", "cells", "evaluation")
+CELL_KEYS = ("base", "method", "overrides", "per_method", "models", "axes", "seeds", "include", "exclude")
 
 
 def find_sweep(source: str | Path) -> Path | None:
@@ -69,7 +70,8 @@ def load_sweep(path: Path, *, overrides: Sequence[str] = ()) -> SweepPlan:
         place = ("cells", name)
         if name == BASE_CELL:
             raise reader.refuse(place, f"the name {BASE_CELL} is that of the untrained models; choose another")
-        cell = reader.cell(name, reader.block(raw, place, CELL_KEYS), top.get("base"), (*shared, *overrides))
+        of_all: dict[str, Any] = {key: top[key] for key in ("base", "models") if key in top}
+        cell = reader.cell(name, of_all | reader.block(raw, place, CELL_KEYS), (*shared, *overrides))
         with_lines = reader.in_file_terms(place)
         try:
             added, collapsed = plan_cell(cell)
@@ -146,26 +148,37 @@ class _Reader:
                 raise self.refuse((*place, key), f"{_words((*place, key))}: unknown key{hint}")
         return value
 
-    def cell(self, name: str, raw: Mapping[str, Any], base: Any, shared: Sequence[str]) -> Cell:
+    def cell(self, name: str, raw: Mapping[str, Any], shared: Sequence[str]) -> Cell:
         place = ("cells", name)
         method = raw.get("method")
         if method is not None and not isinstance(method, str):
             raise self.refuse((*place, "method"), f"method: found {_shown(method)}, expected a method's name")
-        base_place = (*place, "base") if "base" in raw else ("base",)
         axes = list(self.axes(raw.get("axes"), (*place, "axes")))
         axes += self.seeds(raw.get("seeds"), (*place, "seeds"), [axis.key for axis in axes])
         entries = {key: tuple(self.entries(raw.get(key), (*place, key))) for key in ("include", "exclude")}
         self.check_excluded(entries["exclude"], axes, (*place, "exclude"))
         return Cell(
-            source=self.base(raw.get("base", base), base_place),
+            source=self.base(raw.get("base"), self.place_of("base", place)),
             axes=tuple(axes),
             overrides=(*shared, *self.overrides(raw.get("overrides", {}), (*place, "overrides"))),
             method=method,
             include=entries["include"],
             exclude=entries["exclude"],
             per_method=self.per_method(raw.get("per_method", {}), (*place, "per_method")),
+            models=self.models(raw.get("models"), self.place_of("models", place)),
             name=name,
         )
+
+    def place_of(self, key: str, cell: KeyPath) -> KeyPath:
+        """Where ``key`` of a cell stands: there, or at the top."""
+        return (*cell, key) if (*cell, key) in self.document.lines else (key,)
+
+    def models(self, value: Any, place: KeyPath) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+            raise self.refuse(place, f"models: found {_shown(value)}, expected a list of models, one for each seed")
+        return tuple(self.setting("model", item, (*place, index)) for index, item in enumerate(value))
 
     def base(self, value: Any, place: KeyPath) -> Path:
         if not isinstance(value, str):

@@ -49,7 +49,8 @@ class Cell:
 
     ``include`` and ``exclude`` map keys to values as text. An included point is crossed with an axis over the seed;
     an excluded entry takes away every point that has all of its settings. ``per_method`` are overrides
-    (`KEY=VALUE`) for the points of one method.
+    (`KEY=VALUE`) for the points of one method. Seed i begins with the model number i modulo their number of
+    ``models``, so that what is measured over seeds is measured over these models too.
     """
 
     source: str | Path
@@ -59,6 +60,7 @@ class Cell:
     include: tuple[Mapping[str, str], ...] = ()
     exclude: tuple[Mapping[str, str], ...] = ()
     per_method: Mapping[str, tuple[str, ...]] | None = None
+    models: tuple[str, ...] = ()
     name: str = ""
 
 
@@ -184,6 +186,9 @@ def _point_config(cell: Cell, setting: Mapping[str, str], base: Config) -> Confi
         fields = METHODS[name].model_fields
         overrides = [text for text in overrides if _method_field(text) is None or _method_field(text) in fields]
     own = (cell.per_method or {}).get(name or base.method.name, ())
+    if cell.models:
+        seed = int(setting.get(SEED_AXIS, base.seed))
+        overrides = [*overrides, f"model={cell.models[seed % len(cell.models)]}"]
     return load_config(cell.source, overrides=[*overrides, *own, *others], method=name or cell.method)
 
 

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from evals.benchmarks import codegrammar  # noqa: E402
+from evals.errors import UsageError  # noqa: E402
 from quatro.config.model import EMBEDDED_MODELS  # noqa: E402
 from quatro.policy import embedded  # noqa: E402
 from quatro.policy.loading import load_model, load_tokenizer  # noqa: E402
@@ -16,6 +17,18 @@ def test_the_cached_countdown_models_of_earlier_versions_stay_in_use():
     assert embedded.EMBEDDED["embedded:countdown"].digest == "9ed9a9e4854a4bae"
     assert embedded.EMBEDDED["embedded:countdown-hard"].digest == "cd3d432dfe7589e1"
     assert set(embedded.EMBEDDED) == set(EMBEDDED_MODELS)
+
+
+def test_an_embedded_model_has_siblings_of_other_seeds():
+    first = embedded.recipe_of("embedded:countdown")
+    assert embedded.recipe_of("embedded:countdown@0") == first
+    sibling = embedded.recipe_of("embedded:countdown@7")
+    assert dataclasses.replace(sibling, seed=0) == first
+    assert sibling.seed == 7
+    assert (sibling.draw(4).token_ids != first.draw(4).token_ids).any()
+    for name in ("embedded:nowhere", "embedded:countdown@", "embedded:countdown@01", "embedded:countdown@x"):
+        with pytest.raises(UsageError, match=r"unknown embedded model .* such as embedded:countdown@1"):
+            embedded.recipe_of(name)
 
 
 def test_the_code_model_reads_and_writes_python_text(tmp_path):

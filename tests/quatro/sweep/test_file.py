@@ -43,6 +43,44 @@ def load(tmp_path):
     return of
 
 
+def test_seeds_rotate_through_the_models(load):
+    models = "models: [embedded:countdown, 'embedded:countdown@1']\n"
+    plan = load(
+        models
+        + CELLS.replace("[0, 1]", "[0, 1, 2, 5]").replace("    method: gspo", "    method: gspo\n    models: [m]")
+    )
+    seeds = {point.config.seed: point.config.model for point in plan.points if point.cell == "a"}
+    assert seeds == {
+        0: "embedded:countdown",
+        1: "embedded:countdown@1",
+        2: "embedded:countdown",
+        5: "embedded:countdown@1",
+    }
+    assert {point.config.model for point in plan.points if point.cell == "b"} == {"m"}
+    assert all("model" not in point.settings for point in plan.points)  # a group of seeds has several models
+
+
+def test_the_example_of_the_docs_is_a_sweep(load, tmp_path):
+    text = Path("docs/files.md").read_text(encoding="utf-8")
+    plan = load(text.partition("### A sweep file")[2].partition("```yaml\n")[2].partition("```")[0])
+    assert len(plan.points) == 3 * (1 + 1 + 1) + 1  # quatro .01, gspo and its official preset; and the second cell
+    assert len({point.config.model for point in plan.points}) == 2
+    assert read_evaluation(tmp_path / "s.yaml")["top_p"] == [1, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("models: embedded:code", r"s\.yaml:1: models: found embedded:code, expected a list of models"),
+        ("models: []", r"s\.yaml:1: models: found \[\], expected a list of models"),
+        ("models: [embedded:cuontdown]", r"s\.yaml:1: .*expected one of embedded:countdown.* of another seed"),
+    ],
+)
+def test_models_that_are_none_are_named_with_their_line(load, models, message):
+    with pytest.raises(UsageError, match=message):
+        load(f"{models}\n{CELLS}")
+
+
 def test_a_cell_is_its_grid_less_excluded_and_with_included_points_at_every_seed(load):
     plan = load(CELLS)
     assert [point.name for point in plan.points] == [
