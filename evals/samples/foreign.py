@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import QuatroError
-from evals.samples.layouts import TOOLS, Fields, Layout, prompt_text
+from evals.samples.layouts import TOOLS, Fields, Layout, is_list, prompt_text
 
 # What columns are called elsewhere, by what they hold.
 _ELSEWHERE = {
@@ -59,6 +59,9 @@ def lacking(
 def refusal_by_name(file: Path) -> str:
     """Why a file is no samples file, by the ending of its name, and what to type; empty for other endings."""
     tool = next((tool for ending, tool in _TOOL_OF_ENDING.items() if file.name.lower().endswith(ending)), None)
+    if file.suffix.lower() in (".xlsx", ".xls", ".ods"):
+        command = import_command("csv", file.with_suffix(".csv"), [], Path(f"{file.stem}-samples.jsonl"))
+        return f"a spreadsheet; save it as CSV (in Excel: `CSV UTF-8`), then `{command}`"
     if tool == "parquet" and TOOLS["lighteval"].default_benchmark(file.name):
         tool = "lighteval"
     return f"no samples file (.jsonl); import it first: `{_whole_command(tool, file)}`" if tool is not None else ""
@@ -68,6 +71,12 @@ def import_hint(file: Path, row: Mapping[str, Any]) -> str:
     """What to add to the refusal of a ``row`` that is no sample; it begins with a semicolon."""
     tool = next((tool for tool, keys in _KEYS.items() if keys <= row.keys()), "jsonl")
     return f"; if another program wrote it: `{_whole_command(tool, file)}`"
+
+
+def document_hint(file: Path) -> str:
+    """`import_hint` of a `.json` file that is no JSON lines: a list of rows, or else a log."""
+    keys = () if is_list(file.read_bytes()[:1000]) else _KEYS["inspect"]
+    return import_hint(file, dict.fromkeys(keys))
 
 
 def _whole_command(tool: str, file: Path) -> str:

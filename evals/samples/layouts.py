@@ -38,7 +38,23 @@ _INSPECT_VALUES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _INSPECT_STOPS = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
+def is_list(content: bytes) -> bool:
+    """Whether a JSON document is a list."""
+    return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
 def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
+    """The rows of JSON lines, or of a `.json` file that is one list of them."""
+    if file.suffix == ".json" and file.is_file() and is_list(content := file.read_bytes()):
+        content = content.removeprefix(b"\xef\xbb\xbf")
+        document = parse_row(b'{"rows": ' + content + b"}", str(file)) or {}
+        if list(document) != ["rows"]:
+            refuse(str(file), "expected one JSON list, found more after it")
+        for number, one in enumerate(document["rows"], start=1):
+            if type(one) is not dict:
+                refuse(f"{file}:{number}", f"expected a list of JSON objects, found {shown(one)}")
+            yield number, one
+        return
     for number, line, _ in read_lines(file):
         row = parse_row(line, f"{file}:{number}")
         assert row is not None  # only a reader that allows a torn last line gets None

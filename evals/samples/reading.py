@@ -18,7 +18,7 @@ from typing import Any
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
-from evals.samples.foreign import import_hint, refusal_by_name
+from evals.samples.foreign import document_hint, import_hint, refusal_by_name
 from evals.samples.places import problems_beside
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
@@ -79,7 +79,8 @@ def sample_files(path: Path) -> list[Path]:
         folder = path
     files = sorted(file for file in folder.rglob("*") if file.name.endswith((".jsonl", ".jsonl.gz")))
     if not files:
-        raise DataError(f"{folder}: no samples (no .jsonl or .jsonl.gz file below it)")
+        why = next((f"; {file} is {why}" for file in sorted(folder.rglob("*")) if (why := refusal_by_name(file))), "")
+        raise DataError(f"{folder}: no samples (no .jsonl or .jsonl.gz file below it){why}")
     return files
 
 
@@ -156,7 +157,7 @@ class SamplesReader:
             except DataError as error:
                 if names or file.suffix != ".json":
                     raise
-                raise DataError(f"{error}{import_hint(file, dict.fromkeys(('eval', 'samples')))}") from None
+                raise DataError(f"{error}{document_hint(file)}") from None
             if row is None:
                 self.warnings.append(torn_line_warning(file, number))
                 break

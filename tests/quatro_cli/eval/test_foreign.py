@@ -47,6 +47,9 @@ def test_a_table_leads_to_the_whole_command_that_imports_it(tmp_path, monkeypatc
         ("dump.jsonl", json.dumps({"input": "q", "output": "a", "gts": "1"}), "verl"),
         ("plain.jsonl", json.dumps({"question": "q", "response": "a", "gold": "1"}), "jsonl"),
         ("details_x.parquet", "PAR1", "lighteval"),
+        ("answers.xlsx", "PK", "csv"),
+        ("list.json", '[\n{"question": "q"}\n]', "jsonl"),
+        ("list.json", '\ufeff[{"question": "q"}]', "jsonl"),
     ],
 )
 def test_what_another_program_wrote_is_known_by_its_name_or_keys(tmp_path, name, content, tool):
@@ -54,6 +57,30 @@ def test_what_another_program_wrote_is_known_by_its_name_or_keys(tmp_path, name,
     refused = runner.invoke(app, ["eval", "passk", str(tmp_path / name)])
     assert refused.exit_code == 4
     assert told(refused)[:4] == ["eval", "import", "--from", tool]
+
+
+def test_a_folder_without_samples_names_a_file_to_import(tmp_path):
+    spreadsheet(tmp_path)
+    refused = runner.invoke(app, ["eval", "passk", str(tmp_path)])
+    assert refused.exit_code == 4
+    assert "no .jsonl" in refused.stderr
+    assert told(refused)[:5] == ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv")]
+
+
+def test_a_list_of_rows_is_imported_as_lines_are(tmp_path):
+    rows = [{"id": i, "completion": "\\boxed{4}", "answer": "4"} for i in range(2)]
+    (tmp_path / "list.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    out = tmp_path / "out.jsonl"
+    options = ["--from", "jsonl", "-b", "toy", "-o", str(out)]
+    done = runner.invoke(app, ["eval", "import", str(tmp_path / "list.json"), *options])
+    assert done.exit_code == 0, done.output
+    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["0", "1"]
+    out.unlink()
+    one = '[{"id": 1, "completion": "x", "answer": "1"}'
+    for text, said in ((f"{one}, 7]", "bad.json:2: expected a list of"), (f'{one}], "b": 1', "found more after it")):
+        (tmp_path / "bad.json").write_text(text, encoding="utf-8")
+        refused = runner.invoke(app, ["eval", "import", str(tmp_path / "bad.json"), *options])
+        assert (refused.exit_code, said in refused.stderr) == (4, True)
 
 
 def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(tmp_path):
