@@ -149,14 +149,14 @@ TRAINING_METRICS = (
     Metric("dual/mu_mean", "mean of mu* over the same prompts"),
     Metric(
         "dual/kl_mean",
-        "KL(pi* || pi_old) over the same prompts: delta, unless it was lowered or `method.temperature` is another than "
-        "dual",
+        "mean of KL(pi* || pi_old) over the same prompts; it is delta, unless delta was lowered or "
+        "`method.temperature` is not `dual`",
     ),
     Metric(
         "dual/share_without_success",
-        "share of the KL, summed over the prompts, that goes to prompts none of whose rollouts is correct: where "
-        "rewards are graded, .02 against .05 counts like 0 against 1; null unless every rollout has a verdict. Above "
-        "0.25 there is a warning",
+        "share of the KL, summed over prompts, that is spent on prompts without a correct rollout: with "
+        "graded rewards, 0.02 against 0.05 counts as much as 0 against 1. null if any rollout has no "
+        "verdict. Above 0.25 there is a warning",
     ),
     Metric(
         "dual/interior_share",
@@ -269,9 +269,10 @@ TRAINING_METRICS = (
     Metric("ratio/capped_share", "share of rows whose log-ratio exceeded `max_log_ratio`"),
     Metric(
         "loss",
-        "the loss, summed over the iteration's optimiser steps. Its terms, each a mean over them without its "
-        "coefficient, `loss/entropy` with a minus: `loss` is about `optimizer_steps` x (`loss/policy` + `kl.beta` x "
-        "`loss/kl` + `entropy_coefficient` x `loss/entropy`). An own method's terms have the names that it gives them",
+        "`loss` is the sum over the iteration's optimiser steps. The others are its terms: means over "
+        "these steps, without their coefficients, and `loss/entropy` is negative. So `loss` is about "
+        "`optimizer_steps` x (`loss/policy` + `kl.beta` x `loss/kl` + `entropy_coefficient` x "
+        "`loss/entropy`). Your own method names its terms itself",
         also=("loss/policy", "loss/kl", "loss/entropy"),
     ),
     Metric("approx_kl", "mean over tokens of log pi_old - log pi_theta during the updates"),
