@@ -125,10 +125,11 @@ def graded_page(results: Results, findings: Sequence[Finding]) -> str:
         "# Graded rewards\n",
         NOTE,
         "",
-        "The paper trains on rewards of 0 and 1 and leaves continuous ones to future work. Here the embedded task is "
-        "trained with both: the verdict, or 1 / (1 + distance from the target) for every well-formed chain "
-        "(`reward: countdown-distance`). Both are measured by the same verdict on the same 200 test problems. Policy, "
-        "batch and rules are those of [replication.md](replication.md).",
+        "The paper trains with rewards of 0 and 1, and leaves continuous rewards to future work. Here the "
+        "embedded task is trained with both: with 0 or 1, and with 1 / (1 + distance from the target) for "
+        "every well-formed chain (`reward: countdown-distance`). Both are measured in the same way, by "
+        "whether answers are correct, on the same 200 test problems. Policy, batch and rules are those of "
+        "[replication.md](replication.md).",
         "",
         f"- Runs: {len(results.runs)} of `configs/sweeps/graded-reward.yaml`"
         f"{f'; planned and not done: {missing}' if missing else ''}.",
@@ -174,24 +175,30 @@ def _head(found: Replication) -> list[str]:
     seconds = training_seconds(results) + (training_seconds(found.extra) if found.extra is not None else 0.0)
     more = f" and {len(found.extra.runs)} beyond it" if found.extra is not None else ""
     return [
-        "The paper's claims on the embedded task: digit countdown, a policy of 122k parameters, 32 prompts x 8 "
-        "rollouts an iteration, 100 iterations, 200 test problems x 256 samples. One small task is no proof about "
-        "language models; it shows what the method does where everything can be run and counted, and what does not "
-        "show. A negative result stands as it is.",
+        "This page tests the paper's claims on the embedded task: digit countdown, a policy of 122k "
+        "parameters, 32 prompts x 8 rollouts per iteration, 100 iterations, 200 test problems x 256 "
+        "samples. One small task proves nothing about language models. It shows what the method does, and "
+        "does not do, where everything can be run and counted. Negative results are reported like the "
+        "others.",
         "",
         f"- Runs: {len(results.runs)} of `configs/sweeps/paper-small.yaml`{more}.{not_run}",
         *_about(results, found.findings, CELLS, seconds=seconds),
         "",
         f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`).",
         "",
-        "**How a verdict is reached.** Every claim is a list of comparisons, and each states the region in which a "
-        "number is claimed to lie (mostly: a difference above 0). Its two-sided 95 % interval decides: inside the "
-        "region it holds (✓); outside, or a claimed difference shown to be negligible, it does not (✗); otherwise it "
-        "is undecided (?). A claim holds if all of its comparisons do, and does not if a single one does not. "
-        "Differences are paired by training seed and by problem; intervals treat both as random (crossed random "
-        "effects, Satterthwaite), and over seeds alone for what has no problems. Two or three seeds make those wide: "
-        "undecided is common and honest. Nothing is corrected for the number of comparisons.",
+        "**How a verdict is reached.** Every claim is a list of comparisons. Each comparison says in which "
+        "region a number must lie, mostly that a difference is above 0. The two-sided 95 % interval of the "
+        "number decides. If the interval is inside the region, the comparison holds (✓). If it is outside, "
+        "or shows that a claimed difference is negligible, the comparison does not hold (✗). Otherwise it "
+        "is undecided (?). A claim holds if all of its comparisons hold, and does not hold if at least one "
+        "does not. Differences are paired by training seed and by problem. Intervals treat both as random "
+        "(crossed random effects, Satterthwaite); numbers without problems, such as entropy, have "
+        "intervals over seeds only. With two or three seeds the intervals are wide, so many claims are "
+        "undecided. Nothing is corrected for the number of comparisons.",
     ]
+
+
+_PLURAL = {Verdict.holds: "hold", Verdict.does_not: "do not hold", Verdict.undecided: "are undecided"}
 
 
 def _about(results: Results, findings: Sequence[Finding], cells: Mapping[str, str], *, seconds: float) -> list[str]:
@@ -199,7 +206,7 @@ def _about(results: Results, findings: Sequence[Finding], cells: Mapping[str, st
     return [
         f"- Program: {'; '.join(commits(results)) or 'unknown'}. Regenerate: `make replicate`.",
         f"- Training: {seconds / 60:.0f} minutes in all, runs of one thread each. {TIMES}",
-        f"- Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in tally(findings).items())}.",
+        f"- Claims: {', '.join(f'{count} {_PLURAL[verdict]}' for verdict, count in tally(findings).items())}.",
         "",
         _cells(cells),
     ]
@@ -249,8 +256,8 @@ def _bold(verdict: Verdict) -> str:
 def _dual_table(errors: Sequence[DualError]) -> list[str]:
     unit, share = Unit(1, "", 100.0), Unit(1, "", 100.0, is_signed=False)
     lines = [
-        "In per cent, over the prompts that the base solves sometimes: exact means over all subsets of N of its 256 "
-        "rollouts.",
+        "All numbers are in per cent: exact means over all subsets of N of the base model's 256 rollouts, "
+        "for the prompts that it solves sometimes but not always.",
         "",
         "| δ | N | bias of λ* | spread of λ* | bias of A of a correct rollout | groups without both outcomes |",
         "|---|---|---|---|---|---|",
