@@ -31,6 +31,8 @@ TESTS = {
         "tests/evals/metrics/test_comparing.py",
         "tests/evals/metrics/test_passk_ucc.py",
         "tests/evals/metrics/test_further_metrics.py",
+        "tests/evals/metrics/test_ceiling.py",
+        "tests/quatro_cli/eval/test_whose_grades.py",
         "tests/evals/test_clustering.py",
     ),
 }
@@ -49,6 +51,7 @@ CISPO, GPG, DPPO = "quatro/methods/cispo.py", "quatro/methods/gpg.py", "quatro/m
 TEMPERATURE = "quatro/methods/temperature.py"
 PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/methods/pkpo.py"
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
+SIMILARITY = "evals/similarity/catalogue.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
 OBJECTIVE, INNER, LOCAL = "quatro/loop/objective.py", "quatro/loop/learn.py", "quatro/policy/local.py"
 
@@ -177,7 +180,7 @@ MUTANTS = [
     Mutant("clusters of different texts, not of samples", CLUSTERING, "label_U[unique.which_N])\n\n\ndef resolve", "label_U)\n\n\ndef resolve"),
     Mutant("labels as they come", CLUSTERING, "number.setdefault(int(label), len(number))", "int(label)"),
     Mutant("sizes rising", CLUSTERING, "reverse=True)) if len(labels)", "reverse=False)) if len(labels)"),
-    Mutant("the default threshold of tfidf", CLUSTERING, '"tfidf": 0.90', '"tfidf": 0.80'),
+    Mutant("the default threshold of tfidf", SIMILARITY, "threshold=0.90,", "threshold=0.80,"),
     Mutant("thresholds share what lower ones connected", CLUSTERING, "is not None}, reverse=True)", "is not None})"),
     Mutant("buckets one problem wider", FLIPS, "256 * correct <= bucket.upto * n", "256 * correct <= bucket.upto * n + 256"),
     Mutant("buckets by count, not by share", FLIPS, "256 * correct <= bucket.upto * n", "correct <= bucket.upto"),
@@ -197,7 +200,11 @@ MUTANTS = [
     Mutant("compared with more problems on one side", COMPARING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
     Mutant("compared at different n", COMPARING, "if n != n_b[benchmark, id]:", "if False:"),
     Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b))", "for values in (values_b, values_a))"),
-    Mutant("warnings of one side", COMPARING, "[*a.warnings, *b.warnings]", "[*a.warnings]"),
+    Mutant("warnings of one side", COMPARING, "*a.warnings, *b.warnings]", "*a.warnings]"),
+    Mutant("problems of one id are the same ones", COMPARING, "if problem.reference != reference_of", "if not reference_of"),
+    Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
+    Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
+    Mutant("distinct@k over other problems for each k", "evals/metrics/passk_ucc.py", "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),
 ]  # fmt: skip
 
 
