@@ -79,7 +79,7 @@ Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it too: .json, or rows: .csv, .parquet.")
 ]
 NAMED = f"{SIMILARITIES} or your own module:function."
-_WHICH = f"{NAMED} Default: tfidf; for short answers, as countdown's: exact."
+_WHICH = f"{NAMED} Default: tfidf, or exact for short answers such as countdown's."
 Similarities = Annotated[
     str | None,
     typer.Option("--similarity", metavar="NAME[,NAME]", help=_WHICH, autocompletion=completion.similarities),
