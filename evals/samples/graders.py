@@ -117,16 +117,17 @@ def grade_rows(
 
 def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:
     """By benchmark what its rows record, else what the registry says; raises DataError where two rows differ."""
-    first: dict[str, Sample] = {}
+    recorded: dict[str, tuple[Kind, Sample]] = {}
     for row in rows:
-        there = first.setdefault(row.benchmark, row)
-        if there.extra.get(JUDGED_AS) != row.extra.get(JUDGED_AS):
+        kind = Kind.recorded_in(row.extra)
+        there, first = recorded.setdefault(row.benchmark, (kind, row)) if kind is not None else (kind, row)
+        if there != kind:
             raise DataError(
-                f"{shown(there.id)} and {shown(row.id)} of {row.benchmark} are judged differently ({JUDGED_AS}: "
-                f"{there.extra.get(JUDGED_AS)} and {row.extra.get(JUDGED_AS)}): they are of two benchmarks of one "
-                "name; name the files of one"
+                f"{shown(first.id)} and {shown(row.id)} of {row.benchmark} are judged differently ({JUDGED_AS}: "
+                f"{there} and {kind}): they are of two benchmarks of one name; name the files of one"
             )
-    return {name: Kind.recorded_in(row.extra) or kind_of(name) for name, row in first.items()}
+    names = {row.benchmark for row in rows}
+    return {name: recorded[name][0] if name in recorded else kind_of(name) for name in names}
 
 
 def _warn_of_namesakes(rows: Sequence[Sample]) -> None:

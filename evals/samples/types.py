@@ -138,7 +138,7 @@ def _graded(problem: Problem) -> GradedProblem:
     named = first.extra.get("entry_point")
     entry_point = named if isinstance(named, str) else None
     n = len(problem.samples)
-    recorded = Kind.recorded_in(first.extra)
+    recorded = next(filter(None, (Kind.recorded_in(row.extra) for row in problem.samples)), None)
     return GradedProblem(
         problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point, recorded
     )

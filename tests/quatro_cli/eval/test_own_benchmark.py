@@ -73,6 +73,15 @@ def test_old_samples_that_record_nothing_are_judged_by_the_folder(sums, monkeypa
     assert values == {"here": pytest.approx(2 / 3), "there": 0.0}
 
 
+def test_a_row_that_says_nothing_is_judged_like_the_others(sums, monkeypatch):
+    rows = [json.loads(line) for line in sums.read_text(encoding="utf-8").splitlines()]
+    del rows[0]["judged_as"]  # drawn before samples said it
+    sums.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    monkeypatch.chdir(sums.parent)
+    found = json.loads(run("eval", "ucc", sums, "--k", "1", "--json").stdout)["rows"][0]
+    assert (found["value"], found["similarity"]) == (pytest.approx(2 / 3), "exact")
+
+
 def test_rows_of_two_benchmarks_of_one_name_are_not_mixed(sums):
     rows = [json.loads(line) for line in sums.read_text(encoding="utf-8").splitlines()]
     rows[1]["judged_as"]["grader"] = "math"
