@@ -7,6 +7,7 @@ the target. Equal digits are interchangeable: a solution is a token sequence, no
 
 from __future__ import annotations
 
+import itertools
 import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ TOKENS: tuple[str, ...] = (
 )
 TOKEN_IDS = {token: i for i, token in enumerate(TOKENS)}
 PAD_ID, EOS_ID = TOKEN_IDS["<pad>"], TOKEN_IDS["<eos>"]
-TRAIN_PROBLEMS, TEST_PROBLEMS = 3000, 200
+NUM_PROBLEMS = {"test": 200, "train": 3000, "more": 400}  # of each split, in the order in which they are drawn
 
 _PROBLEM_SEED = 20260
 # Tables instead of int(): they know exactly the texts of the vocabulary, whatever else Unicode calls a digit.
@@ -185,38 +186,40 @@ def solutions(digits: Sequence[int], target: int) -> Iterator[str]:
         left.append(first)
 
 
-@cache
-def problems(split: Literal["train", "test"]) -> tuple[CountdownProblem, ...]:
-    """The 3,000 training or the 200 held-out problems: always the same; no (sorted digits, target) occurs twice.
+Split = Literal["test", "train", "more"]
 
-    Digits are drawn at random, then the target uniformly from the totals 1..99 that they can reach. The final
-    totals of random chains would be easy targets.
+
+@cache
+def problems(split: Split) -> tuple[CountdownProblem, ...]:
+    """The 200 held-out, the 3,000 training or 400 more held-out problems: always the same, and all different.
+
+    No (sorted digits, target) occurs twice. Digits are drawn at random, then the target uniformly from the totals 1..99
+    that they can reach. The final totals of random chains would be easy targets.
     """
-    if split not in ("train", "test"):
+    ends = list(itertools.accumulate(NUM_PROBLEMS.values(), initial=0))
+    span = dict(zip(NUM_PROBLEMS, itertools.pairwise(ends), strict=True)).get(split)
+    if span is None:
         raise ValueError(f"countdown has no split {split!r}; expected 'train' or 'test'")
-    return _all_problems()[split]
+    start, end = span
+    return tuple(
+        CountdownProblem(f"countdown/{split}/{i:04d}", format_prompt(digits, target), digits, target)
+        for i, (digits, target) in enumerate(_different(end)[start:])
+    )
 
 
 @cache
-def _all_problems() -> dict[str, tuple[CountdownProblem, ...]]:
+def _different(count: int) -> list[tuple[Digits, int]]:
+    """The first ``count`` problems of one stream."""
     # random() alone is promised to give the same numbers in every version of Python; randrange and choice are not.
     rng = random.Random(_PROBLEM_SEED)
     drawn: dict[tuple[Digits, int], tuple[Digits, int]] = {}
-    while len(drawn) < TEST_PROBLEMS + TRAIN_PROBLEMS:
+    while len(drawn) < count:
         digits = tuple(1 + int(9 * rng.random()) for _ in range(NUM_DIGITS))
         key = tuple(sorted(digits))
         reachable = [target for target, ways in enumerate(_ways(key)) if ways and target >= 1]
         target = reachable[int(len(reachable) * rng.random())]
         drawn.setdefault((key, target), (digits, target))
-    pairs = list(drawn.values())
-
-    def named(split: str, chosen: list[tuple[Digits, int]]) -> tuple[CountdownProblem, ...]:
-        return tuple(
-            CountdownProblem(f"countdown/{split}/{i:04d}", format_prompt(digits, target), digits, target)
-            for i, (digits, target) in enumerate(chosen)
-        )
-
-    return {"test": named("test", pairs[:TEST_PROBLEMS]), "train": named("train", pairs[TEST_PROBLEMS:])}
+    return list(drawn.values())
 
 
 def encode(text: str) -> list[int]:
@@ -246,8 +249,14 @@ class WarmstartRows:
     answer_mask: NDArray[np.bool_]
 
 
-def warmstart_rows(rng: np.random.Generator, num_rows: int, *, random_target_share: float = 0.0) -> WarmstartRows:
-    """Random chains with their final total as the target; never a prompt of the held-out split.
+def warmstart_rows(
+    rng: np.random.Generator,
+    num_rows: int,
+    *,
+    random_target_share: float = 0.0,
+    held_out: Sequence[Split] = ("test",),
+) -> WarmstartRows:
+    """Random chains with their final total as the target; never a prompt of the splits ``held_out``.
 
     A chain draws its length (2..5) uniformly, its digits at random and each operation uniformly among those that keep
     the total in 0..99. With probability ``random_target_share`` a row's target is replaced by another number 1..99:
@@ -255,12 +264,13 @@ def warmstart_rows(rng: np.random.Generator, num_rows: int, *, random_target_sha
     """
     if not 0 <= random_target_share <= 1:
         raise ValueError(f"random_target_share must lie in [0, 1], not {random_target_share}")
-    held_out = np.array([_keys(np.array([p.digits]), np.array([p.target]))[0] for p in problems("test")])
+    left_out = [problem for split in held_out for problem in problems(split)]
+    left_out_keys = _keys(np.array([p.digits for p in left_out]), np.array([p.target for p in left_out]))
     parts: list[NDArray[np.int64]] = []
     missing = num_rows
     while missing > 0:
         rows, digits, target = _random_chains(rng, missing + missing // 8 + 16, random_target_share)
-        is_usable = (target >= 1) & ~np.isin(_keys(digits, target), held_out)
+        is_usable = (target >= 1) & ~np.isin(_keys(digits, target), left_out_keys)
         parts.append(rows[is_usable][:missing])
         missing -= len(parts[-1])
     width = PROMPT_TOKENS + MAX_ANSWER_TOKENS + 1

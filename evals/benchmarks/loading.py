@@ -36,6 +36,12 @@ def _countdown(split: Split) -> list[Problem]:
     return [Problem("countdown", one.id, one.prompt, one.prompt) for one in countdown.problems(split)]
 
 
+def _countdown_600(split: Split) -> list[Problem]:
+    """The held-out problems of countdown and 400 more; the training problems are the same."""
+    found = countdown.problems(split) + (countdown.problems("more") if split == "test" else ())
+    return [Problem("countdown-600", one.id, one.prompt, one.prompt) for one in found]
+
+
 def _codegrammar(split: Split) -> list[Problem]:
     extra = {"entry_point": codegrammar.ENTRY_POINT}
     return [
@@ -45,7 +51,11 @@ def _codegrammar(split: Split) -> list[Problem]:
 
 
 # The embedded benchmarks: their problems are made, the same ones every time, and come in two splits.
-MADE: dict[str, Callable[[Split], list[Problem]]] = {"countdown": _countdown, "codegrammar": _codegrammar}
+MADE: dict[str, Callable[[Split], list[Problem]]] = {
+    "countdown": _countdown,
+    "codegrammar": _codegrammar,
+    "countdown-600": _countdown_600,
+}
 
 
 def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
@@ -65,7 +75,7 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
     if source in MADE:
         return MADE[source](split or "test")
     if split is not None:
-        raise UsageError(f"only {' and '.join(MADE)} have splits; leave split={split!r} out for {source!r}")
+        raise UsageError(f"only {', '.join(MADE)} have splits; leave split={split!r} out for {source!r}")
     if source.endswith(FILE_ENDINGS):
         name = benchmark_name(source)
         entry = registry().get(name)

@@ -75,7 +75,9 @@ class WarmStart:
     def draw(self, num_rows: int) -> WarmstartRows:
         """The rows to learn from, the same in every call."""
         rng = np.random.default_rng(self.seed)
-        return countdown.warmstart_rows(rng, num_rows, random_target_share=self.random_target_share)
+        # The model of seed 0 is older than the benchmark countdown-600 and has seen a part of its problems.
+        held_out: tuple[countdown.Split, ...] = ("test", "more") if self.seed else ("test",)
+        return countdown.warmstart_rows(rng, num_rows, random_target_share=self.random_target_share, held_out=held_out)
 
     def make_tokenizer(self) -> PreTrainedTokenizerFast:
         """The tokenizer of the benchmark's vocabulary."""

@@ -45,7 +45,7 @@ def test_commands_and_options(offered):
 def test_benchmarks(offered, tmp_path):
     assert offered("quatro eval passk -b math5") == ["math500"]
     assert offered("quatro sample m -b math500,aime2") == [f"math500,{name}" for name in ("aime24", "aime25")]
-    assert offered("quatro benchmarks show countd") == ["countdown"]
+    assert offered("quatro benchmarks show countd") == ["countdown", "countdown-600"]
     (tmp_path / "quatro-benchmarks.toml").write_text("[mine]\nfile = 'm.jsonl'\n", encoding="utf-8")
     assert offered("quatro eval passk -b min") == ["minerva", "mine"]
     (tmp_path / "quatro-benchmarks.toml").write_text("[mine", encoding="utf-8")

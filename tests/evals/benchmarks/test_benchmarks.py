@@ -35,6 +35,7 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         "mbppplus",
         "apps",
         "apps_train",
+        "countdown-600",
     ]
     for name, entry in registry().items():
         assert entry.name == name

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from evals.benchmarks.countdown import (
     verify,
     warmstart_rows,
 )
+from evals.benchmarks.loading import load_problems
 
 PROMPT = "7 2 7 6 2 8 -> 67"
 ANSWER = "8 *7 =56 +7 =63 +6 =69 -2 =67"
@@ -95,6 +97,19 @@ def test_anything_else_is_wrong(answer: str) -> None:
     assert verify(PROMPT, answer) is False
 
 
+def test_600_problems_are_the_held_out_ones_and_400_more_that_nothing_is_taught_with():
+    found = load_problems("countdown-600")
+    assert [one.problem for one in found[:200]] == [one.problem for one in load_problems("countdown")]
+    keys = {(tuple(sorted(one.digits)), one.target) for split in ("test", "more", "train") for one in problems(split)}
+    assert len(keys) == 3600
+    assert load_problems("countdown-600", split="train") == [
+        replace(one, benchmark="countdown-600") for one in load_problems("countdown", split="train")
+    ]
+    rows = warmstart_rows(np.random.default_rng(1), 20_000, held_out=("test", "more")).token_ids[:, :PROMPT_TOKENS]
+    taught = {(tuple(sorted(int(TOKENS[i]) for i in row[:6])), int(TOKENS[row[7]])) for row in rows}
+    assert not taught & {(tuple(sorted(one.digits)), one.target) for one in problems("more")}
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -102,7 +117,7 @@ def test_anything_else_is_wrong(answer: str) -> None:
         ("8 *7 =57 +7 =64", "step 1 gives 56, not 57"),
         ("8 *7 =56 +7 =63 +6 =69", "ends at 69, the target is 67"),
         ("8 *8 =64 +7 =71 -2 =69 -2 =67", "uses 8 2 times, and has it 1 times"),
-        ("8 ×7 =56", "step 1 is no operation"),
+        ("8 ×7 =56", "step 1 is not an operation"),
         ("-> *7 =56", "begins with no digit"),
         (ANSWER, ""),
     ],
