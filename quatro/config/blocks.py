@@ -219,8 +219,9 @@ class KlConfig(Block):
     beta: float = Field(0.001, ge=0, description="beta, the coefficient of the KL to the reference; 0 is off")
     reference: Text | None = Field(
         None,
-        description="the model towards which the KL penalty pulls, named as `model` is, with the same architecture and "
-        "tokenizer; null: the model the run began with. A second stage can keep the reference of the first",
+        description="the reference model of the KL penalty, named in the same way as `model`; architecture and "
+        "tokenizer must be the same. null: the model that the run began with. With this key a second stage "
+        "can keep the reference of the first",
     )
     estimator: KlEstimator = Field(
         "k3", description="estimator of that KL; sequence-exact has the gradient of the reverse KL over sequences"

@@ -124,9 +124,8 @@ class Config(Block):
     """One training run. Frozen; equal configurations give equal runs on one machine."""
 
     model: Annotated[Text, AfterValidator(_known_model)] = Field(
-        description=f"what to fine-tune: a folder, a Hub id, a run (RUN: the weights of its newest checkpoint, "
-        f"RUN@STEP, RUN@best), or one of {', '.join(EMBEDDED_MODELS)} (@1, @2, ... behind such a name: taught with "
-        "another seed)"
+        description=f"what to fine-tune: a folder, a Hub id, a run (RUN for its newest checkpoint, RUN@STEP, "
+        f"RUN@best), or one of {', '.join(EMBEDDED_MODELS)} (@1, @2, ... after the name: trained with another seed)"
     )
     dtype: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the computation; trained weights and updates stay in float32"

@@ -29,16 +29,18 @@ class Dppo(GroupZScore):
 
     name: Literal["dppo"] = "dppo"
     divergence: Literal["tv", "kl"] = Field(
-        default="tv", description="of the sampled token against all others: total variation, or KL(pi_old || pi_theta)"
+        default="tv",
+        description="which divergence bounds a token, between the sampled token and all others: total variation (tv), "
+        "or KL(pi_old || pi_theta) (kl)",
     )
     threshold_low: float | None = Field(
         default=None,
         gt=0,
-        description="largest divergence, in nats for kl, of a token that became less likely; null: 0.15 for tv, 0.05 "
+        description="largest divergence (in nats for kl) of a token that became less likely; null: 0.15 for tv, 0.05 "
         "for kl",
     )
-    threshold_high: float | None = Field(default=None, gt=0, description="the same of a token that became more likely")
-    max_ratio: float = Field(default=20.0, gt=1, description="c: a token's ratio counts as at most this")
+    threshold_high: float | None = Field(default=None, gt=0, description="the same for a token that became more likely")
+    max_ratio: float = Field(default=20.0, gt=1, description="c: larger ratios of a token are cut to this value")
     aggregate: Aggregate = Field(default="token-mean", description="how token losses are averaged")
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:

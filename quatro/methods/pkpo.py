@@ -26,7 +26,9 @@ class Pkpo(TokenSurrogate):
 
     name: Literal["pkpo"] = "pkpo"
     k: int = Field(
-        default=4, ge=1, description="of how many rollouts the best counts; a prompt that lost some takes all it has"
+        default=4,
+        ge=1,
+        description="k of the objective Pass@k; a prompt that lost rollouts and has fewer than k uses all it has",
     )
 
     @property

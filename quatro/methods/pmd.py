@@ -26,8 +26,8 @@ class Pmd(Method):
     tau: float = Field(
         default=1.0,
         gt=0,
-        description="temperature, in units of reward per nat: a larger one holds the policy closer to pi_old. With "
-        "rewards of 0 and 1, 3 and 1 move it about as far as QUATRO's delta 0.01 and 0.1",
+        description="temperature, in units of reward per nat; a larger one keeps the policy closer to pi_old. With "
+        "rewards of 0 and 1, tau 3 and 1 move the policy about as far as QUATRO with delta 0.01 and 0.1",
     )
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:

@@ -27,9 +27,9 @@ class TemperedQuatro(Quatro):
 
     temperature: Literal["dual", "batch", "fixed", "zscore"] = Field(
         default="dual",
-        description="experimental, not in the paper, but for dual: a lam* for each prompt. batch: one lam for all "
-        "prompts of an iteration, at which their mean KL is delta; fixed: lam = tau; zscore: A = sqrt(2 delta) times "
-        "the z-score, which is the dual's at a small delta",
+        description="dual, the paper's method, has a lam* for each prompt. The others are experimental. batch: one lam "
+        "for all prompts of an iteration, at which their mean KL is delta; fixed: lam = tau; zscore: A = "
+        "sqrt(2 delta) times the z-score, which is what dual gives at a small delta",
     )
     tau: float | None = Field(default=None, gt=0, description="lam of temperature fixed, in units of reward per nat")
 
