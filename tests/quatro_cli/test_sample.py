@@ -343,4 +343,4 @@ def test_samples_that_are_there_without_a_grade_are_graded_as_if_they_had_been_d
 def test_a_tag_that_leads_elsewhere_is_refused(tag):
     result = runner.invoke(app, ["sample", "embedded:countdown", "-b", "countdown", "--tag", tag, "--dry-run"])
     assert result.exit_code == 2
-    assert "no plain folder name" in result.stderr
+    assert "cannot be a folder's name" in result.stderr

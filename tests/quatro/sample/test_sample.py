@@ -82,7 +82,7 @@ def test_the_stop_is_the_options_else_the_runs_else_the_templates(toy, monkeypat
             r"each given once; found \['a', 'a'\]",
         ),
         ("embedded:countdown", "countdown", {"stop": ""}, UsageError, "not empty"),
-        ("embedded:countdown", "countdown", {"tag": "a/b"}, UsageError, "no plain folder name"),
+        ("embedded:countdown", "countdown", {"tag": "a/b"}, UsageError, "cannot be a folder's name"),
         ("embedded:countdown", ["countdown"] * 2, {}, UsageError, "twice"),
         ("embedded:countdown", "no.jsonl", {}, DataError, r"no\.jsonl"),
         ("no/such/folder", "countdown", {}, MissingError, "no folder no/such/folder"),
