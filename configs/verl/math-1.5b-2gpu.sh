@@ -17,6 +17,8 @@ python -m verl.trainer.main_ppo \
   +algorithm.quatro.max_log_ratio=20.0 \
   +algorithm.quatro.boundary_cap=0.95 \
   +algorithm.quatro.advantage_floor=-20.0 \
+  +algorithm.quatro.temperature=dual \
+  +algorithm.quatro.tau=null \
   +algorithm.quatro.delta_schedule=constant \
   +algorithm.quatro.delta_end=null \
   +algorithm.quatro.delta_target=null \

@@ -122,7 +122,7 @@ def test_benchmarks_of_one_folder_may_differ_in_template_length_and_stop(tmp_pat
     }
     with pytest.raises(UsageError, match="prompt: qwen-boxed there, plain here"):
         claim(tmp_path, "other", sampling=Sampling(max_new_tokens=99, stop=("\n",)))
-    with pytest.raises(UsageError, match="temperature: there"):
+    with pytest.raises(UsageError, match=r"temperature: 1\.0 there, 0\.5 here"):
         claim(tmp_path, "third", sampling=Sampling(temperature=0.5))
     assert "third" not in settings(tmp_path)["benchmarks"]
 
