@@ -185,7 +185,11 @@ def _explain(
     heads |= {**({"stored": "stored"} if disagree else {}), "completion_end": "ends with"}
     room = output.width("stdout") - max(map(len, heads.values())) - 2 if output.is_terminal("stdout") else 200
     for entry in entries:
-        entry["completion_end"] = _end_of(entry["completion_end"], room)
+        is_whole = entry["completion_end"] == entry["extracted"]
+        entry["completion_end"] = None if is_whole else _end_of(entry["completion_end"], room)
+    # Forms are those of maths, and what is the answer as a whole has no other end.
+    unused = {key for key in ("form", "reference_form", "completion_end") if not any(entry[key] for entry in entries)}
+    heads = {key: head for key, head in heads.items() if key not in unused}
     output.table("", list(heads.values()), [[entry[key] for key in heads] for entry in entries])
 
 
