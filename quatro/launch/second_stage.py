@@ -9,7 +9,7 @@ from quatro.config import Config, load_config
 from quatro.runs.checkpoint import find_checkpoint, load
 from quatro.runs.manifest import MANIFEST
 
-HOW = "to train on from its weights with other settings, name it as the model of a new run"
+HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
 
 
 def begin_with_weights(config: Config) -> tuple[Config, list[str]]:

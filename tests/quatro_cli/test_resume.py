@@ -287,3 +287,4 @@ def test_a_run_with_other_settings_is_told_how_to_begin_with_its_weights(run: Pa
     refused = runner.invoke(app, ["train", str(run), *words, "-s", "optimizer.lr=1e-4"])
     assert refused.exit_code == 2
     assert f"`quatro train {run}/config.yaml -s model={run} -s optimizer.lr=1e-4 -s seed=1`" in refused.stderr
+    assert "RUN@best" in refused.stderr
