@@ -83,9 +83,9 @@ def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     monkeypatch.setattr("quatro_cli.output.Output.is_terminal", lambda self, name: True)
     monkeypatch.setattr("quatro_cli.output.Output.width", lambda self, name: 60)
-    (end,) = [line for line in invoke("grade", path, "--explain").stdout.splitlines() if line.startswith("ends with")]
+    (end,) = [line for line in invoke("grade", path, "--explain").stdout.splitlines() if "ends with" in line]
     assert len(end) == 60
-    assert "  ...so so" in end
+    assert "  ..." in end
     assert end.endswith("\\boxed{4} it is")
 
 
