@@ -10,6 +10,7 @@ from typing import Any
 
 from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, TEMPLATES, Message, messages
+from evals.files.metric_rows import with_base
 from evals.text import visible
 from evals.training_metrics import TRAINING_METRICS
 from quatro.config import Config, leaves
@@ -200,13 +201,21 @@ def _metrics(facts: Facts) -> str:
     known |= {name: name for name in facts.rows[-1] if name.startswith("eval/") and not name.endswith("_se")}
     rows = []
     for name, title in known.items():
-        series = [(int(row["step"]), float(row[name])) for row in facts.rows if is_number(row.get(name))]
+        series = [(int(row["step"]), float(row[name])) for row in with_base(facts.rows) if is_number(row.get(name))]
         if series:
-            last = [value for _, value in series[-LAST_ROWS:]]
+            last = [value for step, value in series[-LAST_ROWS:] if step]
             ends = [f"{number(value)} ({step})" for step, value in (series[0], series[-1])]
             rows.append([plain(title), *ends, number(sum(last) / len(last))])
     header = ["metric", "first (iteration)", "last (iteration)", f"mean of the last {LAST_ROWS}"]
-    return "\n".join(["## Metrics", "", "Of the training rollouts; `eval/` of a benchmark.", "", *table(header, rows)])
+    return "\n".join(
+        [
+            "## Metrics",
+            "",
+            "Of the training rollouts; `eval/` of a benchmark, (0) before training.",
+            "",
+            *table(header, rows),
+        ]
+    )
 
 
 def _making(facts: Facts) -> str:

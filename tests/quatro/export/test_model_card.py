@@ -107,6 +107,12 @@ def test_results_are_in_their_own_units() -> None:
     ]
 
 
+def test_the_card_compares_evaluations_with_the_model_before_training() -> None:
+    rows = [{"step": 1, "base/pass@1": 0.125}, {"step": 2, "eval/pass@1": 0.25}]
+    card = model_card(Facts("m", load_config("quickstart"), 2, "float32", rows=rows))
+    assert "| eval/pass@1 | 0.125 (0) | 0.25 (2) | 0.25 |" in card
+
+
 def test_hostile_names_stay_words_in_their_cell() -> None:
     nasty = "a|b\n---\n<script>`x` [l](http://e) # \u202e"
     row = Row(metric="pass@k", benchmark=nasty, k=1, value=0.5, num_problems=1, n=1)
