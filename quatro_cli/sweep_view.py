@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from quatro_cli.output import Panel
 
 if TYPE_CHECKING:
-    from quatro.sweep import Point, SweepEvaluation
+    from quatro.sweep import Point, PointOutcome, SweepEvaluation
 
 SHOWN_ROWS = 12
+SHOWN_WARNINGS = 5
+WARNING_WIDTH = 140  # characters of a point and its first warning
 _WORDS = 50  # columns for what a point does, and for the frame
 _LEAST_NAME = 16
 
@@ -46,10 +50,11 @@ def _is_running(state: str) -> bool:
 
 
 def _words(folder: Path, point: Point, state: str, evaluation: SweepEvaluation | None) -> str:
-    """The state with the step and reward of a run, or the benchmark that is being sampled."""
+    """The state with the step, reward and number of warnings of a run, or the benchmark that is being sampled."""
     from evals.errors import DataError
     from quatro.runs.metrics import last_metrics
     from quatro.runs.tag import Tag
+    from quatro.sweep import warnings_of
     from quatro.sweep.measure import run_folder, sampled_last
 
     head, _, how = state.partition(", ")
@@ -66,7 +71,26 @@ def _words(folder: Path, point: Point, state: str, evaluation: SweepEvaluation |
         row = {}
     reward = row.get("reward/mean")
     shown = f"  reward {reward:.3f}" if isinstance(reward, float) else ""
-    return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}"
+    warned = _counted(len(warnings_of(point, folder)))
+    return f"{state}  {int(row.get('step') or 0)}/{point.config.steps}{shown}{f'  {warned}' if warned else ''}"
+
+
+def told_warnings(folder: Path, outcomes: Sequence[PointOutcome]) -> list[str]:
+    """A line for each point that warned, with its first warning, at most ``SHOWN_WARNINGS``; then where all are."""
+    warned = [outcome for outcome in outcomes if outcome.warnings]
+    if not warned:
+        return []
+    lines = []
+    for one in warned[:SHOWN_WARNINGS]:
+        text = f"{one.point.name} ({_counted(len(one.warnings))}): {one.warnings[0]}"
+        lines.append(shorten(text, WARNING_WIDTH, placeholder=" ..."))
+    more = f"{len(warned) - SHOWN_WARNINGS} more points warned; " if len(warned) > SHOWN_WARNINGS else ""
+    places = f"{quote(str(folder / 'runs'))}/*/log.txt {quote(str(folder / 'logs'))}/*"
+    return [*lines, f"{more}all warnings: `grep -i warning {places}`"]
+
+
+def _counted(num_warnings: int) -> str:
+    return f"{num_warnings} warning{'s' if num_warnings > 1 else ''}" if num_warnings else ""
 
 
 def _cut(name: str, most: int) -> str:

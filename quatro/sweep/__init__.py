@@ -8,7 +8,7 @@ from quatro.sweep.measure import SweepEvaluation
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
 from quatro.sweep.recorded import find_begun, read_plan
 from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
-from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, write_plan
+from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, warnings_of, write_plan
 from quatro.sweep.submit import SlurmOptions, SubmissionKind, write_submission
 from quatro.sweep.summary import PointOutcome
 
@@ -43,6 +43,7 @@ __all__ = [
     "status_of",
     "sweep_cost",
     "temperature_results",
+    "warnings_of",
     "write_plan",
     "write_submission",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -16,6 +17,7 @@ from quatro.processes.stop import StopRequest
 
 POLL_S = 0.1
 DEVICES = "CUDA_VISIBLE_DEVICES"
+_WARNING = re.compile(r"(?:warning: |\S+ \S+ WARNING [\w.]+: )(.*)")  # as the terminal has it, and as log.txt
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -127,6 +129,14 @@ def last_error(log: Path, *, or_last_line: bool = True) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or (lines if or_last_line else []) or [""])[-1]
+
+
+def warnings_in(*logs: Path) -> tuple[str, ...]:
+    """The warnings in ``logs``, each once, in the order of the files; a log that is not there has none."""
+    lines = [
+        line for log in logs if log.exists() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+    return tuple(dict.fromkeys(found[1] for line in lines if (found := _WARNING.match(line))))
 
 
 def note_error(log: Path, error: Exception | str) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evals.errors import LockedError, QuatroError, UsageError
@@ -26,7 +26,7 @@ from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.points import SWEEP
 from quatro.runs.status import read_status
 from quatro.sample import measure_samples
-from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus
+from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
 from quatro.sweep.measure import (
     BASE_CELL,
     SweepEvaluation,
@@ -94,12 +94,21 @@ def run_sweep(
 
 
 def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
-    """What the point's status.json says, and whether it has been measured.
+    """What the point's status.json says, whether it has been measured, and what it warned of.
 
     A run whose status is `running` and that no process holds was `killed`.
     """
+    return replace(_status_of(point, folder, evaluation), warnings=warnings_of(point, folder))
+
+
+def warnings_of(point: Point, folder: Path) -> tuple[str, ...]:
+    """What the training of a point and its sampling warned of, in the order of time."""
+    return warnings_in(run_folder(folder, point) / "log.txt", log_file(folder, point))
+
+
+def _status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None) -> PointOutcome:
     run = run_folder(folder, point)
-    log = _log(folder, point)
+    log = log_file(folder, point)
     status = "done"
     if point.cell != BASE_CELL:
         state = read_status(run)
@@ -200,7 +209,7 @@ class _Sweep:
             if self.evaluation is not None and (point.cell == BASE_CELL or self._is_trained(point)):
                 self._measure(point, slot, self.evaluation)
         except (QuatroError, OSError) as error:  # this point's own trouble: the others go on
-            note_error(_log(self.folder, point), error)
+            note_error(log_file(self.folder, point), error)
         outcome = status_of(point, self.folder, self.evaluation)
         with self.lock:
             self.num_done += outcome.status == "done"
@@ -228,14 +237,14 @@ class _Sweep:
             self._say(point, "resumes" if has_begun else "trains")
             own = [str(run), "--resume"] if has_begun else [str(config_file(self.folder, point.name)), "-o", str(run)]
             command = launched([*self.train_command, *own], point.config.processes or 1)
-            code = self.children.run(command, _log(self.folder, point), slot, is_first=True)
+            code = self.children.run(command, log_file(self.folder, point), slot, is_first=True)
             # A child of a killed sweep may have been about to take the lock when this one looked.
             if code != LockedError.exit_code and not is_locked(run):
                 return
 
     def _measure(self, point: Point, slot: Slot, evaluation: SweepEvaluation) -> None:
         run = run_folder(self.folder, point)
-        log = _log(self.folder, point)
+        log = log_file(self.folder, point)
         for tag in evaluation.tags:
             if measured(evaluation, run, tag) is not None:
                 continue
@@ -251,5 +260,6 @@ class _Sweep:
             measure_samples(tag.folder(run), n=evaluation.n, label=point.name)
 
 
-def _log(folder: Path, point: Point) -> Path:
+def log_file(folder: Path, point: Point) -> Path:
+    """What the processes of a point wrote."""
     return folder / "logs" / f"{point.name}.txt"

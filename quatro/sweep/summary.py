@@ -26,13 +26,15 @@ SUMMARY_METRICS = tuple(metric.name for metric in TRAINING_METRICS if metric.is_
 class PointOutcome:
     """The state of a point: ``status`` as in its status.json, ``killed`` or ``missing``; ``reason`` if it is not done.
 
-    With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers.
+    With an evaluation a trained point is ``unmeasured`` until ``measured`` holds its numbers. ``warnings`` are what the
+    training and the sampling of the point warned of.
     """
 
     point: Point
     status: str
     reason: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 def write_summary(outcomes: Sequence[PointOutcome], folder: Path) -> None:

@@ -339,6 +339,7 @@ def _show(
                 "status": o.status,
                 "reason": o.reason,
                 "measured": o.measured,
+                "warnings": list(o.warnings),
             }
             for o in outcomes
         ]
@@ -364,5 +365,8 @@ def _show(
     for metric, some in below.items():
         heads = ["point", *(name.partition("/")[0] for name in some)]
         output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
+    from quatro_cli.sweep_view import told_warnings
+
+    output.warn(*told_warnings(folder, outcomes))
     if cost is not None:
         output.info(*cost.lines)
