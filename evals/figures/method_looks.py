@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from evals.files.own_code import is_own
+
 
 class MethodLook(NamedTuple):
     """How a method's curve is drawn."""
@@ -134,6 +136,11 @@ def _toned(color: str, amount: float) -> str:
 def _mixed(first: str, second: str, share: float) -> str:
     parts = [(int(first[at : at + 2], 16), int(second[at : at + 2], 16)) for at in (1, 3, 5)]
     return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in parts)
+
+
+def method_title(name: str) -> str:
+    """The name of a method as the paper writes it, `GSPO`; `module:Class`, which is the user's own, as it is."""
+    return name if is_own(name) else name.upper()
 
 
 class Facet(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evals.errors import DataError
-from evals.figures.method_looks import Facet
+from evals.figures.method_looks import Facet, method_title
 from evals.figures.panels import draw_behind, finish_y_axis, smaller
 from evals.files.metric_rows import Rows, running_mean, series
 from evals.training_metrics import Metric, training_metric
@@ -60,7 +60,7 @@ class RunSetting:
         """The method as the paper writes it, with its delta and what else tells it apart."""
         radius = "" if self.delta is None else f" δ {self.delta:g}"
         term = "" if self.log_ratio in (None, "detached") else f", log-ratio {self.log_ratio}"
-        return f"{self.method.upper()}{radius}{term}{f', {self.own}' if self.own else ''}"
+        return f"{method_title(self.method)}{radius}{term}{f', {self.own}' if self.own else ''}"
 
 
 class Drawn(NamedTuple):

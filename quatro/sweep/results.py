@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.figures.method_looks import method_title
 from evals.files.metric_rows import last_mean
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
@@ -72,12 +73,15 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
 
 
 def label_of(settings: Mapping[str, str], *, method: str) -> str:
-    """What the paper calls a setting: `Ours delta=0.01`, `GSPO`; other keys behind it, the preset `paper` unsaid."""
+    """What the paper calls a setting: `Ours delta=0.01`, `GSPO`; other keys behind it, the preset `paper` unsaid.
+
+    A method of the user's own goes by its name.
+    """
     name = settings.get(METHOD_AXIS, method)
     preset = settings.get("method.preset", "paper")
     said = (METHOD_AXIS, "method.preset")
     rest = [f"{key.removeprefix('method.')}={value}" for key, value in settings.items() if key not in said]
-    head = "Ours" if name == "quatro" else name.upper()
+    head = "Ours" if name == "quatro" else method_title(name)
     return " ".join([head, *rest, *([f"({preset})"] if preset != "paper" else [])])
 
 

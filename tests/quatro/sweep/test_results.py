@@ -79,6 +79,7 @@ def sweep(tmp_path):
         ({"method.name": "gspo", "method.preset": "paper"}, "GSPO"),
         ({"method.name": "gspo", "method.preset": "official", "inner_updates": "2"}, "GSPO inner_updates=2 (official)"),
         ({"method.log_ratio": "none"}, "Ours log_ratio=none"),
+        ({"method.name": "my_method:BatchMean", "method.floor": "2"}, "my_method:BatchMean floor=2"),
     ],
 )
 def test_settings_are_called_what_the_paper_calls_them(settings, label):
