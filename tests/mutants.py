@@ -32,7 +32,7 @@ TESTS = {
         "tests/evals/metrics/test_passk_ucc.py",
         "tests/evals/metrics/test_further_metrics.py",
         "tests/evals/metrics/test_ceiling.py",
-        "tests/quatro_cli/eval/test_whose_grades.py",
+        "tests/quatro_cli/eval/test_same_problems.py",
         "tests/evals/test_clustering.py",
     ),
 }
@@ -53,6 +53,7 @@ PMD, MAXRL, PKPO = "quatro/methods/pmd.py", "quatro/methods/maxrl.py", "quatro/m
 ESTIMATORS, BOOTSTRAP = "evals/estimators.py", "evals/intervals.py"
 SIMILARITY = "evals/similarity/catalogue.py"
 CLUSTERING, FLIPS, COMPARING = "evals/clustering.py", "evals/metrics/flips.py", "evals/metrics/comparing.py"
+PAIRING = "evals/metrics/pairing.py"
 OBJECTIVE, INNER, LOCAL = "quatro/loop/objective.py", "quatro/loop/learn.py", "quatro/policy/local.py"
 
 MUTANTS = [
@@ -197,11 +198,12 @@ MUTANTS = [
     Mutant("benchmarks resampled alike", BOOTSTRAP, "[resampled_means(difference_PK, rng) for", "[resampled_means(difference_PK, np.random.default_rng(seed)) for"),
     Mutant("resampling without replacement", BOOTSTRAP, "rng.integers(0, num_problems, size=(stop - start, num_problems))", "np.argsort(rng.random((stop - start, num_problems)))"),
     Mutant("the average pools the problems", COMPARING, "np.mean([one.mean(axis=0) for one in values], axis=0)", "np.concatenate(values).mean(axis=0)"),
-    Mutant("compared with more problems on one side", COMPARING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
-    Mutant("compared at different n", COMPARING, "if n != n_b[benchmark, id]:", "if False:"),
+    Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
+    Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),
     Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b))", "for values in (values_b, values_a))"),
     Mutant("warnings of one side", COMPARING, "*a.warnings, *b.warnings]", "*a.warnings]"),
-    Mutant("problems of one id are the same ones", COMPARING, "if problem.reference != reference_of", "if not reference_of"),
+    Mutant("problems of one id are the same ones", PAIRING, "if one.reference != reference_of", "if not reference_of"),
+    Mutant("prompts that changed places are templates", PAIRING, "if one.prompt and (other.benchmark", "if False and (other.benchmark"),
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
     Mutant("equal scores are those of one benchmark", BOOTSTRAP, "(len(values) if len(set(values)) == 1 else 1)", "1"),
     Mutant("distinct@k over other problems for each k", "evals/metrics/passk_ucc.py", "k <= largest[one.benchmark] <= one.correct", "k <= one.correct"),

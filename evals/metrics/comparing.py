@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from evals.errors import DataError
-from evals.files.strict_json import shown
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
-from evals.metrics.counting import Counts, clustering_settings, resolve_ks
+from evals.metrics.counting import clustering_settings, resolve_ks
+from evals.metrics.pairing import check_pairs
 from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
-from evals.samples.about import Sampled
 from evals.samples.types import Samples
 
 
@@ -37,17 +35,17 @@ def compare_passk(
     """Pass@k of ``b`` minus that of ``a`` with paired intervals and p-values; options as in `passk_result`.
 
     Raises:
-        DataError: the two hold different problems, or different numbers of samples of one; see also `passk_result`.
+        DataError: the two hold different problems (also under one id), or different numbers of samples of one; see also
+            `passk_result`.
         UsageError: as `passk_result`.
     """
     check_beside_pass(also, taus)
-    a, b = Counted.of(a), Counted.of(b)
-    check_comparable(a.problems, b.problems, names=names)
+    a, b, warnings = _paired(a, b, names)
     ks = resolve_ks(a.problems, ks)
     counts_a, counts_b = (side.with_votes() if "maj" in also else side.problems for side in (a, b))
     estimates_a = passk_estimates(counts_a, ks, also=also, taus=taus)
     estimates_b = passk_estimates(counts_b, ks, also=also, taus=taus)
-    return _comparison("pass@k", names, estimates_a, estimates_b, seed, a, b)
+    return _comparison("pass@k", names, estimates_a, estimates_b, seed, warnings)
 
 
 def compare_ucc(
@@ -70,47 +68,28 @@ def compare_ucc(
 
     Raises: as `compare_passk` and `ucc_result`.
     """
-    a, b = Counted.of(a), Counted.of(b)
+    a, b, warnings = _paired(a, b, names)
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)
         for name, kind in {**b.kinds, **a.kinds}.items()
     }
-    check_comparable(a.problems, b.problems, names=names)
     ks = resolve_ks(a.problems, ks)
     counts_a, counts_b = (side.with_clusters(settings_of, jobs=jobs, on_progress=on_progress) for side in (a, b))
-    return _comparison("ucc@k", names, ucc_estimates(counts_a, ks), ucc_estimates(counts_b, ks), seed, a, b)
+    return _comparison(
+        "ucc@k",
+        names,
+        ucc_estimates(counts_a, ks),
+        ucc_estimates(counts_b, ks),
+        seed,
+        warnings,
+    )
 
 
-def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple[str, str]) -> None:
-    """Raises DataError, which names the first problem that only one side has, or whose n differs."""
-    n_a = {(problem.benchmark, problem.id): problem.n for problem in a}
-    n_b = {(problem.benchmark, problem.id): problem.n for problem in b}
-    for here, there, (name, other) in ((n_a, n_b, names), (n_b, n_a, names[::-1])):
-        missing = [key for key in here if key not in there]
-        if missing:
-            benchmark, id = missing[0]
-            raise DataError(
-                f"{name} holds {shown(id)} of {benchmark} and {other} does not ({len(missing)} such problem(s)); a "
-                "comparison needs the same problems on both sides: sample what is missing, or choose with -b"
-            )
-    for (benchmark, id), n in n_a.items():
-        if n != n_b[benchmark, id]:
-            raise DataError(
-                f"{shown(id)} of {benchmark} has n = {n} samples in {names[0]} and n = {n_b[benchmark, id]} in "
-                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`"
-            )
-
-
-def namesakes(a: Sequence[Counts], b: Sequence[Counts], *, names: tuple[str, str]) -> list[str]:
-    """A warning where problems of one id have other reference answers on the two sides; else nothing."""
-    reference_of = {(problem.benchmark, problem.id): problem.reference for problem in a}
-    others = [problem for problem in b if problem.reference != reference_of[problem.benchmark, problem.id]]
-    if not others:
-        return []
-    return [
-        f"{len(others)} of {len(b)} problems have another reference answer in {names[1]} than in {names[0]}, such as "
-        f"{shown(others[0].id)} of {others[0].benchmark}: are they the same problems?"
-    ]
+def _paired(a: Samples | Counted, b: Samples | Counted, names: tuple[str, str]) -> tuple[Counted, Counted, list[str]]:
+    """The counts of both, which are of the same problems, and warnings about them."""
+    a, b = Counted.of(a), Counted.of(b)
+    found = check_pairs(a, b, names=names)
+    return a, b, list(dict.fromkeys([*found, *a.warnings, *b.warnings]))
 
 
 def _comparison(
@@ -119,11 +98,9 @@ def _comparison(
     estimates_a: Sequence[Estimate],
     estimates_b: Sequence[Estimate],
     seed: int,
-    a: Counted,
-    b: Counted,
+    warnings: list[str],
 ) -> Comparison:
     rows = [row for pair in zip(estimates_a, estimates_b, strict=True) for row in _rows(*pair, seed=seed)]
-    warnings = list(dict.fromkeys([*namesakes(a.problems, b.problems, names=names), *a.warnings, *b.warnings]))
     return Comparison(metric=metric, a=names[0], b=names[1], bootstrap_seed=seed, rows=rows, warnings=warnings)
 
 

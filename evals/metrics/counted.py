@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.benchmarks.catalogue import Kind, kind_of
 from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
-from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters, reference_hash
+from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters, hash_of
 from evals.metrics.kept import Kept, KeptClusters, KeptProblems, Shelf, runs_of, shelf_of, sizes_of
 from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, grade_planned, plan_reading
@@ -41,7 +41,9 @@ class Counted:
         if kept is None or any(one.kind != (one.recorded or kind_of(one.benchmark)) for one in kept.problems):
             self.files, self.warnings, self.grader = self._samples.files, self._samples.warnings, self._graded.grader
             self.problems = [
-                Counts(one.benchmark, one.id, one.n, one.correct, reference=reference_hash(one.answer))
+                Counts(
+                    one.benchmark, one.id, one.n, one.correct, reference=hash_of(one.answer), prompt=hash_of(one.prompt)
+                )
                 for one in self._problems
             ]
             self.kinds = {one.benchmark: one.kind for one in self._problems}
@@ -76,6 +78,10 @@ class Counted:
     @cached_property
     def _problems(self) -> list[GradedProblem]:
         return self._samples.graded()
+
+    def with_texts(self) -> dict[tuple[str, str], GradedProblem]:
+        """By benchmark and id the problems with their texts, for which the samples are read."""
+        return {(problem.benchmark, problem.id): problem for problem in self._problems}
 
     def with_votes(self) -> list[Counts]:
         """The problems with the votes for wrong answers; raises UsageError as `wrong_votes`."""
@@ -169,9 +175,15 @@ def count_samples(
 
 def _problems_of(kept: KeptProblems) -> list[Counts]:
     votes = kept.wrong if kept.wrong is not None else [None] * len(kept.id)
+    columns = zip(kept.id, kept.n, kept.correct, votes, kept.reference, kept.prompt, strict=True)
     return [
-        Counts(kept.benchmark, id, n, correct, wrong=None if wrong is None else tuple(wrong), reference=reference)
-        for id, n, correct, reference, wrong in zip(kept.id, kept.n, kept.correct, kept.reference, votes, strict=True)
+        Counts(
+            *(kept.benchmark, id, n, correct),
+            wrong=None if wrong is None else tuple(wrong),
+            reference=reference,
+            prompt=prompt,
+        )
+        for id, n, correct, wrong, reference, prompt in columns
     ]
 
 
@@ -206,6 +218,7 @@ def _kept_problems(
         n=[problem.n for problem in problems],
         correct=[problem.correct for problem in problems],
         reference=[problem.reference for problem in problems],
+        prompt=[problem.prompt for problem in problems],
         wrong=wrong if len(wrong) == len(problems) else None,
         clusters=[
             _kept_clusters(setting, found)

@@ -36,7 +36,7 @@ class Counts(NamedTuple):
     """The counts of one problem.
 
     ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`, and
-    ``num_ties`` is that of `Partition`. ``reference`` is a hash of the reference answer, empty where it is not needed.
+    ``num_ties`` is that of `Partition`. ``reference`` and ``prompt`` are hashes, empty where they are not needed.
     """
 
     benchmark: str
@@ -49,11 +49,14 @@ class Counts(NamedTuple):
     vendi: float | None = None
     num_ties: int = 0
     reference: str = ""
+    prompt: str = ""
 
 
-def reference_hash(answer: object) -> str:
-    """Equal for reference answers that are the same as text."""
-    return hashlib.sha256(str(answer).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def hash_of(text: object) -> str:
+    """Equal for reference answers, or prompts, that are the same as text; empty for None."""
+    if text is None:
+        return ""
+    return hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def resolve_ks(problems: Sequence[Sampled], ks: Sequence[int] | None) -> list[int]:

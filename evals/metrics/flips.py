@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from evals.estimators import fail_table, hit_table
-from evals.metrics.comparing import check_comparable, namesakes
 from evals.metrics.counted import Counted
 from evals.metrics.counting import Counts, resolve_ks
+from evals.metrics.pairing import check_pairs
 from evals.metrics.passk_ucc import Estimate, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
@@ -120,11 +120,12 @@ def flips_result(
     ``names`` are those of the two sides, for messages.
 
     Raises:
-        DataError: the two hold different problems, or different numbers of samples of one; or a sample has no grade.
+        DataError: the two hold different problems (also under one id), or different numbers of samples of one; or a
+            sample has no grade.
         UsageError: a k is larger than some problem's n.
     """
     base, tuned = Counted.of(base), Counted.of(tuned)
-    check_comparable(base.problems, tuned.problems, names=names)
+    warnings = check_pairs(base, tuned, names=names)
     if ks is None:
         ks = [min([DEFAULT_K, *(problem.n for problem in base.problems)])]
     ks = resolve_ks(base.problems, ks)
@@ -136,7 +137,6 @@ def flips_result(
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
-    warnings = namesakes(base.problems, tuned.problems, names=names)
     warnings += [warning for side in (base, tuned) for warning in warnings_of(side.warnings, side.problems)]
     return Result(
         metric=FLIP_AT_K,

@@ -64,6 +64,7 @@ class KeptProblems(Document, extra="forbid"):
     n: list[PositiveInt]
     correct: list[NonNegativeInt]
     reference: list[str]
+    prompt: list[str]
     wrong: list[list[PositiveInt]] | None
     clusters: list[KeptClusters]
 
@@ -73,6 +74,7 @@ class KeptProblems(Document, extra="forbid"):
             self.n,
             self.correct,
             self.reference,
+            self.prompt,
             *([self.wrong] if self.wrong is not None else []),
         ]
         for one in self.clusters:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evals.errors import UsageError
+from evals.files.strict_json import shown
 from evals.metrics.counted import Counted
+from evals.metrics.pairing import namesakes
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.graded import agreed_grader
@@ -88,9 +90,15 @@ def temperature_result(
 def _differences(labels: Sequence[str], sides: Sequence[Counted]) -> list[str]:
     n_of = [{(problem.benchmark, problem.id): problem.n for problem in side.problems} for side in sides]
     first, warnings = n_of[0], []
-    for label, found in zip(labels[1:], n_of[1:], strict=True):
+    for label, side, found in zip(labels[1:], sides[1:], n_of[1:], strict=True):
         if found.keys() != first.keys():
             warnings.append(f"{label} and {labels[0]} hold different problems, so their rows cannot be compared")
         elif found != first:
             warnings.append(f"{label} and {labels[0]} have unequal n, and UCR falls as n grows: draw equal n")
+        if others := namesakes(sides[0], side):
+            one = others[0][0]
+            warnings.append(
+                f"{label} and {labels[0]} hold different problems under {len(others)} ids, such as {shown(one.id)} of "
+                f"{one.benchmark}: rows of different problems cannot be compared"
+            )
     return warnings

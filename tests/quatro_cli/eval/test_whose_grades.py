@@ -87,23 +87,3 @@ def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
     assert len(end) == 60
     assert "  ..." in end
     assert end.endswith("\\boxed{4} it is")
-
-
-@pytest.mark.parametrize("command", ["compare", "flips"])
-@pytest.mark.parametrize("least_bytes", [1, 1 << 20])
-def test_problems_of_one_id_with_other_answers_are_told(tmp_path, monkeypatch, command, least_bytes):
-    monkeypatch.setattr("evals.metrics.kept.LEAST_BYTES", least_bytes)
-    one, same = (samples(tmp_path / name / "s.jsonl", correct=True) for name in ("one", "same"))
-    other = samples(tmp_path / "other" / "s.jsonl", correct=True, answer="5")
-    for _ in range(2):  # the second time the counts may be kept
-        told = invoke(command, one, other).stderr
-        assert f"1 of 1 problems have another reference answer in {other} than in {one}, such as '1' of toy" in told
-        assert "another reference answer" not in invoke(command, one, same).stderr
-
-
-def test_what_is_no_maths_has_no_columns_of_it(tmp_path):
-    row = {"benchmark": "countdown", "id": "1", "sample_index": 0, "answer": "9 3 8 2 8 5 -> 78"}
-    path = tmp_path / "countdown.jsonl"
-    path.write_text(json.dumps({**row, "completion": "8 *8 =64 +5 =69"}) + "\n", encoding="utf-8")
-    head = invoke("grade", path, "--explain").stdout.splitlines()[0]
-    assert head.split() == ["benchmark", "id", "sample", "outcome", "decided", "by", "answer", "reference"]
