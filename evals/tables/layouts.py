@@ -83,6 +83,7 @@ def build_tables(
         raise DataError(f"no {metric} for the layout {layout} in the files; `--layout` chooses another")
     notes = (
         *_seeds_note(own, with_ci=style.with_ci),
+        *_kinds_note(own, with_ci=style.with_ci),
         *(["The paper has no such numbers."] if published and not beside else []),
     )
     return [replace(table, notes=(*table.notes, *notes)) for table in tables]
@@ -104,6 +105,20 @@ def _seeds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
         )
         about.append(f"an interval needs {FEWEST_SEEDS}{beside}")
     yield f"Means {words}; {'; '.join(about)}."
+
+
+def _kinds_note(entries: Sequence[Entry], *, with_ci: bool) -> Iterator[str]:
+    """That intervals of single files and of means over seeds are of two kinds, where a table shows both."""
+    single = [
+        entry.label
+        for entry in entries
+        if entry.num_results == 1 and any(number.low is not None for number in entry.numbers.values())
+    ]
+    if with_ci and single and len(single) < len(entries):
+        yield (
+            f"Beside {', '.join(single)} stands an interval over problems, beside the others what seeds differ by: "
+            "do not compare their widths. `quatro eval compare` says how sure a difference is."
+        )
 
 
 def _of_own_models(own: Sequence[Entry], published: Sequence[Entry]) -> list[Entry]:
