@@ -191,13 +191,15 @@ def _tables_of_runs(paths: list[Path], layout: Layout, cell: str | None, labels:
     return run_tables("cost" if layout is Layout.cost else "settings", runs)
 
 
-def _tables(sources: Sources, layout: Layout | None, metric: str | None, asked: _Asked) -> tuple[str, list[Table]]:
+def _tables(
+    sources: Sources, layout: Layout | None, asked_metric: str | None, asked: _Asked
+) -> tuple[str, list[Table]]:
     """The layout, as asked for or as it suits the metric, and its tables."""
     from evals.results.entries import own_entries, published_entries, renamed
     from evals.tables.layouts import PAPER_TABLES, build_tables
     from evals.tables.parts import Style
 
-    chosen, metric = _layout(sources, layout, metric, average=asked.average)
+    chosen, metric = _layout(sources, layout, asked_metric, average=asked.average)
     if asked.with_paper and not PAPER_TABLES[chosen]:
         raise usage_error(f"--with-paper: the paper has no table of {metric}; leave it out")
     own, warnings = own_entries(sources, metric)
@@ -214,6 +216,11 @@ def _tables(sources: Sources, layout: Layout | None, metric: str | None, asked: 
     style = Style(digits=asked.digits, ks=asked.ks, with_average=asked.average, with_ci=asked.ci)
     tables = build_tables(chosen, own, published, metric=metric, style=style, whole_paper=asked.whole_paper)
     output.warn(*warnings)
+    if asked_metric is None and layout is None:
+        held = dict.fromkeys(row.metric for one in sources.results for row in one.result.rows)
+        others = [name for name in held if name != metric]
+        if others:
+            output.info(f"{metric} is shown; the files also hold {', '.join(others)}: choose with --metric")
     return chosen, tables
 
 

@@ -71,6 +71,13 @@ def test_every_document_and_metric_has_a_table(documents, name):
     assert "\\toprule" in table(*asked, "--format", "latex")
 
 
+def test_the_metrics_of_a_file_that_are_not_shown_are_named(documents):
+    path = str(documents["temperature"])
+    says = "ucr is shown; the files also hold pass@k, num_clusters, effective_number: choose with --metric\n"
+    assert runner.invoke(app, ["table", path]).stderr == says
+    assert runner.invoke(app, ["table", path, "--metric", "ucr"]).stderr == ""
+
+
 def test_flips_stand_by_bucket(documents):
     found = json.loads(table(documents["flips"], "--format", "json", "--k", "4"))
     first = found["tables"][0]["sections"][0]
