@@ -50,9 +50,7 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
 
 def _csv_values(cell: Cell | None, with_ci: bool, digits: int) -> dict[str, str]:
     """Suffix of the column -> what stands there."""
-    values = {
-        "": "" if cell is None else csv_cell(cell.text) if cell.value is None else decimal_text(cell.value, digits)
-    }
+    values = {"": "" if cell is None else csv_cell(cell.text) if cell.value is None else cell_text(cell, digits)}
     if with_ci:
         ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
         if cell is not None and cell.spread is not None:

@@ -43,6 +43,7 @@ TITLES = {
 }
 # Neither end of these is the better one.
 UNRANKED = ("similarity",)
+_P_DIGITS = 4  # the smallest p of 10,000 resamples is 0.0002
 PERCENT = ("pass@k", "maj@k", "g-pass@k", "cover", "flip@k", "flip")
 
 
@@ -128,7 +129,9 @@ def comparison_table(comparison: Comparison) -> list[Table]:
         for row in rows:
             label = title_of(visible(row.benchmark)) + (f", k = {row.k}" if row.k is not None else "")
             difference = Cell(scale * row.difference, scale * row.ci_low, scale * row.ci_high)
-            lines.append(Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p))))
+            lines.append(
+                Line(label, (Cell(scale * row.a), Cell(scale * row.b), difference, Cell(row.p, digits=_P_DIGITS)))
+            )
         title = _title(metric) + (f" ({setting})" if setting else "")
         unit = "percent" if metric in PERCENT else "count"
         name = f"{metric} ({setting})" if setting else metric

@@ -27,7 +27,8 @@ class Column:
 class Cell:
     """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best.
 
-    ``spread`` is the smaller and the larger of the two values that it is the mean of.
+    ``spread`` is the smaller and the larger of the two values that it is the mean of. ``digits`` after the
+    decimal point: None for as many as in the whole table.
     """
 
     value: float | None
@@ -38,6 +39,7 @@ class Cell:
     is_misprint: bool = False
     text: str = ""
     spread: tuple[float, float] | None = None
+    digits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def cell_text(cell: Cell | None, digits: int) -> str:
     """What stands in the cell, without its marks; `-` where nothing is known."""
     if cell is None:
         return "-"
-    return cell.text if cell.value is None else decimal_text(cell.value, digits)
+    return cell.text if cell.value is None else decimal_text(cell.value, digits if cell.digits is None else cell.digits)
 
 
 def beside_text(cell: Cell, digits: int) -> str:
