@@ -32,10 +32,10 @@ METHOD_LOOKS = {
     "gpg": MethodLook("#E8B000", "v"),  # yellow
     "dapo": MethodLook("#7F1D1D", "P"),  # dark red
     "cispo": MethodLook("#000000", "X"),
-    "dppo": MethodLook("#00B3B3", "<"),  # cyan
-    "pmd": MethodLook("#5B3FA8", ">"),  # indigo
-    "maxrl": MethodLook("#8A6D3B", "h"),  # brown
-    "pkpo": MethodLook("#E56BA5", "*"),  # pink
+    "dppo": MethodLook("#1D4B58", "<"),  # dark teal
+    "pmd": MethodLook("#39059D", ">"),  # violet
+    "maxrl": MethodLook("#9FA668", "h"),  # olive
+    "pkpo": MethodLook("#1D20FB", "*"),  # pure blue
 }
 BASE = "base"  # the model before training
 _FAMILY_LOOKS = {**METHOD_LOOKS, BASE: MethodLook("#999999", "p")}
