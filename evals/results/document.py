@@ -126,6 +126,9 @@ class Row(Document):
         description="lower end of the 95 % interval over problems: by bootstrap, or exact if all have the same value",
     )
     ci_high: float | None = Field(None, description="upper end of this interval")
+    draws_se: float | None = Field(
+        None, description="ucc@k reclustered: standard error of the value over its random draws"
+    )
     share_of_all_solutions: float | None = Field(
         None,
         description="countdown with exact: mean share of a problem's distinct solutions that occur in its samples",

@@ -4,7 +4,7 @@ UCC@k is unbiased given the partition, but the partition is made from all n answ
 (components chain), and TF-IDF weighs words by all texts. Clustering k drawn answers afresh shows the size of this.
 """
 
-# Axes: P problems, K values of k, U distinct texts.
+# Axes: P problems, D draws, K values of k, U distinct texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from evals.clustering import check_linkage, cluster_distinct
 from evals.estimators import Floats
 from evals.metrics.counting import count_clusters, resolve_ks, solutions
 from evals.metrics.passk_ucc import rows_of, ucc_estimates
-from evals.results.document import About, Result
+from evals.results.document import AVERAGE, About, Result
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
@@ -41,7 +41,8 @@ def reclustered_result(
 
     The latter draws k of a problem's n samples without replacement and counts the clusters of the correct ones, with
     TF-IDF fitted on those alone. The row holds the mean over ``num_draws`` draws, which depend on ``seed``, the problem
-    and k only. At k = n the two agree. ``on_progress(done, total)`` counts problems.
+    and k only, and as ``draws_se`` its standard error over them, None for one draw. At k = n the two agree.
+    ``on_progress(done, total)`` counts problems.
 
     Raises:
         UsageError: a k is larger than some problem's n, or ``setting`` holds an unknown name.
@@ -51,31 +52,45 @@ def reclustered_result(
     ks = resolve_ks(graded, ks)
     settings_of = {problem.benchmark: [setting] for problem in graded}
     estimated = ucc_estimates(count_clusters(graded, settings_of), ks)[0]
-    values: dict[str, list[Floats]] = {}
+    drawn: dict[str, list[Floats]] = {}
     for done, problem in enumerate(graded, start=1):
-        values.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
+        drawn.setdefault(problem.benchmark, []).append(reclustered_ucc(problem, setting, ks, num_draws, seed))
         if on_progress is not None:
             on_progress(done, len(graded))
     reclustered = estimated._replace(
-        metric=RECLUSTERED, values={name: np.array(value_PK) for name, value_PK in values.items()}
+        metric=RECLUSTERED, values={name: np.array(value_PDK).mean(axis=1) for name, value_PDK in drawn.items()}
     )
-    rows = [row for estimate in (estimated, reclustered) for row in rows_of(estimate, ci_seed=None)]
+    rows = rows_of(estimated, ci_seed=None)
+    error_K = {name: _draws_se(np.array(value_PDK)) for name, value_PDK in drawn.items()}
+    for row in rows_of(reclustered, ci_seed=None):
+        assert row.k is not None
+        parts = error_K.values() if row.benchmark == AVERAGE else [error_K[row.benchmark]]
+        error = float(np.linalg.norm([part_K[ks.index(row.k)] for part_K in parts]) / len(parts))
+        rows.append(row.model_copy(update={"draws_se": error}) if num_draws > 1 else row)
     warnings = warnings_of(samples.warnings, graded)
     return Result(metric="ucc@k", rows=rows, warnings=warnings, **head_of(about, graded))
 
 
 def reclustered_ucc(problem: GradedProblem, setting: Setting, ks: Sequence[int], num_draws: int, seed: int) -> Floats:
-    """The mean number of clusters among the correct ones of k drawn samples, for each k."""
+    """(D, K): the number of clusters among the correct ones of k drawn samples, for each draw and each k."""
     unique = solutions(problem, setting.tokens)
     num_clusters = _subset_clusters(unique, setting)
-    mean_K = np.zeros(len(ks))
+    value_DK = np.zeros((num_draws, len(ks)))
     for position, k in enumerate(ks):
         rng = np.random.default_rng([seed, problem_key(problem), k])
-        for _ in range(num_draws):
+        for value_K in value_DK:
             # The samples that are wrong count as those numbered from `correct` on: only how many are drawn matters.
             drawn = np.sort(rng.choice(problem.n, size=k, replace=False))
-            mean_K[position] += num_clusters(unique.which_N[drawn[drawn < problem.correct]]) / num_draws
-    return mean_K
+            value_K[position] = num_clusters(unique.which_N[drawn[drawn < problem.correct]])
+    return value_DK
+
+
+def _draws_se(value_PDK: Floats) -> Floats:
+    """The standard error, over the draws, of the mean over problems at each k."""
+    num_problems, num_draws, _ = value_PDK.shape
+    variance_PK = value_PDK.var(axis=1, ddof=1 if num_draws > 1 else 0) / num_draws
+    error_K: Floats = np.sqrt(variance_PK.sum(axis=0)) / num_problems
+    return error_K
 
 
 def _subset_clusters(unique: Distinct, setting: Setting) -> Callable[[Integers], int]:

@@ -169,8 +169,9 @@ def bias(
 ) -> None:
     """Show how much UCC@k owes to clustering all n samples.
 
-    UCC@k is unbiased for given clusters. But the clusters are those of all n samples, and additional samples join
-    clusters that are separate among k. The second row shows the clusters of k samples alone.
+    UCC@k counts the clusters of all n samples. Among k samples alone two of these clusters may be more, since the
+    sample that connects them is missing. The first row is UCC@k. For the second row k samples are drawn (--draws times)
+    and clustered alone; ± is the standard error of these draws. With exact the two differ by chance only.
 
     \b
     Examples:
@@ -277,7 +278,6 @@ def _show_bias(rows: list[Row]) -> None:
     for name in names:
         for metric, shown in (("ucc@k", "clusters of all n"), (RECLUSTERED, "k clustered afresh")):
             found = [value[metric, name, k] for k in ks]
-            body.append(
-                [title_of(name), found[0].num_problems, found[0].n, shown, *(f"{row.value:.2f}" for row in found)]
-            )
+            cells = [f"{row.value:.2f}" + (f" ± {row.draws_se:.2f}" if row.draws_se else "") for row in found]
+            body.append([title_of(name), found[0].num_problems, found[0].n, shown, *cells])
     output.table(f"UCC@k, {Setting.of(rows[0])}", ["benchmark", "problems", "n", "", *(f"k={k}" for k in ks)], body)
