@@ -14,12 +14,14 @@ import numpy as np
 from evals.intervals import average_paired_differences
 from evals.metrics.beside import check_beside_pass
 from evals.metrics.counted import Counted
-from evals.metrics.counting import clustering_settings, resolve_ks
-from evals.metrics.pairing import check_pairs
+from evals.metrics.counting import by_benchmark, clustering_settings, resolve_ks
+from evals.metrics.pairing import check_pairs, told_of_sides
 from evals.metrics.passk_ucc import Estimate, passk_estimates, ucc_estimates
 from evals.results.comparison import Comparison, DifferenceRow
 from evals.results.document import AVERAGE
 from evals.samples.types import Samples
+
+LEAST_PROBLEMS = 10  # of a benchmark: with 5 a model that is compared with itself has p < 0.05 in 12 % of all cases
 
 
 def compare_passk(
@@ -89,7 +91,14 @@ def _paired(a: Samples | Counted, b: Samples | Counted, names: tuple[str, str]) 
     """The counts of both, which are of the same problems, and warnings about them."""
     a, b = Counted.of(a), Counted.of(b)
     found = check_pairs(a, b, names=names)
-    return a, b, list(dict.fromkeys([*found, *a.warnings, *b.warnings]))
+    sizes = {name: len(group) for name, group in by_benchmark(a.problems).items()}
+    few = [
+        f"{name} has only {num} problem(s) here: with fewer than {LEAST_PROBLEMS} the intervals are too narrow and "
+        f"p is too small; a test that swaps the sides of problems in all ways has no p below {min(1, 2 / 2**num):.2g}"
+        for name, num in sizes.items()
+        if num < LEAST_PROBLEMS
+    ]
+    return a, b, [*found, *told_of_sides(a.warnings, b.warnings, names=names), *few]
 
 
 def _comparison(

@@ -25,7 +25,7 @@ import numpy as np
 from evals.estimators import fail_table, hit_table
 from evals.metrics.counted import Counted
 from evals.metrics.counting import Counts, resolve_ks
-from evals.metrics.pairing import check_pairs
+from evals.metrics.pairing import check_pairs, told_of_sides
 from evals.metrics.passk_ucc import Estimate, rows_of
 from evals.results.document import About, ProblemEntry, Result, Row
 from evals.samples.about import head_of, warnings_of
@@ -137,7 +137,7 @@ def flips_result(
     ci_seed = seed if ci else None
     rows = flip_rows(pairs, ks, ci_seed=ci_seed)
     problems = [_entry(pair) for pair in pairs] if per_problem else None
-    warnings += [warning for side in (base, tuned) for warning in warnings_of(side.warnings, side.problems)]
+    warnings += told_of_sides(*(warnings_of(side.warnings, side.problems) for side in (base, tuned)), names=names)
     return Result(
         metric=FLIP_AT_K,
         rows=rows,

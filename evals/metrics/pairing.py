@@ -57,6 +57,17 @@ def check_pairs(a: Counted, b: Counted, *, names: tuple[str, str]) -> list[str]:
     ]
 
 
+def told_of_sides(a: Sequence[str], b: Sequence[str], *, names: tuple[str, str]) -> list[str]:
+    """The warnings of both sides; one of a single side names it."""
+    return list(
+        dict.fromkeys(
+            warning if warning in other or name in warning else f"{name}: {warning}"
+            for name, own, other in ((names[0], a, b), (names[1], b, a))
+            for warning in own
+        )
+    )
+
+
 def namesakes(a: Counted, b: Counted) -> list[tuple[GradedProblem, GradedProblem]]:
     """The problems of both sides that share an id and no more.
 

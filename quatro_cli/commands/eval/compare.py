@@ -70,8 +70,8 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems. --also needs pass@k,
-    clustering options need ucc@k.
+    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems (ten at least). --also
+    needs pass@k, clustering options need ucc@k.
 
     \b
     Examples:
@@ -107,6 +107,6 @@ def compare(
             found = compare_ucc(counted_a, counted_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
     for counted in (counted_a, counted_b):
         counted.keep()
-    say_and_write(found, json=json, out=out)
     if not json:
         show_comparison(found)
+    say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over

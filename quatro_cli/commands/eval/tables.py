@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quatro_cli.output import output, visible
@@ -16,6 +17,7 @@ LARGEST_CLUSTERS = 5
 CLUSTERS_IN_BOX = 3
 LONGEST_SHOWN_LINES = 12
 LONGEST_SHOWN_CHARS = 1500
+MOST_IN_HEADS = 12  # characters of the names of two sides, with which the table fits 80 columns
 
 _SHARES = ("pass@k", "maj@k", "g-pass@k", "cover", "flip", "flip@k")
 _TITLES = {"pass@k": "Pass@k in %", "maj@k": "maj@k in %", "g-pass@k": "G-Pass@k in %", "cover": "Cover@tau in %"}
@@ -71,14 +73,20 @@ def show_sensitivity(rows: Sequence[Row]) -> None:
 
 def show_comparison(comparison: Comparison) -> None:
     """A line for each difference, with its interval and p-value."""
+    from evals.results.labels import labels_of
     from evals.tables.titles import rows_in_order, title_of
 
-    output.info(f"A: {comparison.a}\nB: {comparison.b}")
+    sides = [comparison.a, comparison.b]
+    heads = labels_of([Path(side) for side in sides]) if len(set(sides)) == 2 else ["A", "B"]
+    if sum(map(len, heads)) > MOST_IN_HEADS:
+        heads = ["A", "B"]
+    output.info("\n".join(f"{head}: {side}" for head, side in zip(heads, sides, strict=True)))
+    output.info(f"change: {heads[1]} minus {heads[0]}")
     tables: dict[str, list[DifferenceRow]] = {}
     for row in rows_in_order(comparison.rows):
         tables.setdefault(_title(row), []).append(row)
     for title, rows in tables.items():
-        columns = ["benchmark", "problems", "n", "metric", "A", "B", "B - A", "95 % interval", "p"]
+        columns = ["benchmark", "problems", "n", "metric", *heads, "change", "95 % interval", "p"]
         body = []
         for row in rows:
             a, b = (_scaled(value, row.metric) for value in (row.a, row.b))

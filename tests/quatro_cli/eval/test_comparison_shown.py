@@ -1,0 +1,52 @@
+"""What `quatro eval compare` prints: the sides by their names, and below the table what speaks against its numbers."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro_cli.app import app
+
+runner = CliRunner()
+
+
+def sides(folder, num_problems, *, names=("B", "A"), boxed=True):
+    """Two files with four samples of each problem; the second file's answers have a box or not."""
+    files = []
+    for side, name in enumerate(names):
+        form = "\\boxed{%d}" if boxed or side == 0 else "%d"
+        rows = [
+            {"benchmark": "toy", "id": str(id), "sample_index": i, "completion": form % (i <= side), "answer": "1"}
+            for id in range(num_problems)
+            for i in range(4)
+        ]
+        files.append(folder / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return files
+
+
+def compare(*arguments):
+    result = runner.invoke(app, ["eval", "compare", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.mark.parametrize(("names", "heads"), [(("B", "A"), ["B", "A"]), (("tuned-long", "tuned-longer"), ["A", "B"])])
+def test_columns_are_named_after_the_files_where_there_is_room(tmp_path, names, heads):
+    files = sides(tmp_path, 10, names=names)
+    shown = compare(*files, "--k", "1")
+    assert shown.stdout.splitlines()[1].split()[4:7] == [*heads, "change"]
+    told = [f"{head}: {file}" for head, file in zip(heads, files, strict=True)]
+    assert shown.stderr.splitlines() == [*told, f"change: {heads[1]} minus {heads[0]}"]
+
+
+def test_fewer_than_ten_problems_are_told_below_the_table(tmp_path):
+    shown = compare(*sides(tmp_path, 9), "--k", "1")
+    assert "toy has only 9 problem(s) here" in shown.output.rpartition("change: ")[2]
+    assert "has no p below 0.0039" in shown.stderr  # 2 of 2^9
+
+
+def test_a_side_without_answers_is_named_below_the_table(tmp_path):
+    files = sides(tmp_path, 10, boxed=False)
+    below = compare(*files, "--k", "1").output.rpartition("change: ")[2]
+    assert f"{files[1]}: toy: 40 of 40 graded samples hold no \\boxed answer" in below
