@@ -26,6 +26,7 @@ from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
 
 _ID_CHARS = 12  # of a hash: two of a million prompts are equal with a chance of 1 in 500
+_GSM8K = "####"  # stands between the solution and the answer
 _MODEL = "model"  # samples of two models in one file would be taken for one model's
 
 
@@ -220,6 +221,12 @@ class _Conversion:
     def answer(self, given: Any, at: str) -> str | int | float | None:
         if given is not None and type(given) not in (str, int, float):
             refuse(at, f"answer must be a string or a number, found {shown(given)}; name it: --column answer=FIELD")
+        if not self.answer_after and "correct" not in self.columns and _GSM8K in str(given):
+            refuse(
+                at,
+                f"the answer {shown(given)} is a whole solution as in GSM8K, which no response would equal; take what "
+                f"follows {_GSM8K}: `{self.command(['--answer-after', _GSM8K])}`",
+            )
         if not self.answer_after or given is None:
             return given
         _, mark, answer = str(given).rpartition(self.answer_after)

@@ -1,6 +1,7 @@
 """`quatro eval import`: from another tool's file to numbers."""
 
 import json
+import shlex
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +47,22 @@ def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
     assert runner.invoke(app, ["eval", "import", str(rollouts), *options]).exit_code == 0
     measured = json.loads(runner.invoke(app, ["eval", "passk", str(out), "--k", "2", "--json"]).stdout)
     assert measured["rows"][0]["value"] == 0.0  # the tool's word was asked for
+
+
+def test_a_whole_solution_as_the_answer_leads_to_answer_after(tmp_path):
+    row = {"id": 1, "completion": "\\boxed{20}", "answer": "4*5=20\n#### 20", "score": 1}
+    (tmp_path / "g.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    out = tmp_path / "out.jsonl"
+    options = ["--from", "jsonl", "-b", "gsm8k", "-o", str(out)]
+    refused = runner.invoke(app, ["eval", "import", str(tmp_path / "g.jsonl"), *options])
+    assert (refused.exit_code, out.exists()) == (4, False)
+    words = shlex.split(refused.stderr.split("`")[1])
+    done = runner.invoke(app, words[1:])  # as typed
+    assert done.exit_code == 0, done.output
+    assert json.loads(out.read_text(encoding="utf-8"))["answer"] == "20"
+    out.unlink()
+    own = [*options, "--column", "correct=score"]  # nobody grades by the reference answer
+    assert runner.invoke(app, ["eval", "import", str(tmp_path / "g.jsonl"), *own]).exit_code == 0
 
 
 @pytest.mark.parametrize(
