@@ -118,7 +118,7 @@ def sweep(
 
     Repeat the command, or give DIR alone, to run what is missing or failed; more values add points. Ctrl-C also stops
     the runs; after kill -9 they continue. summary.csv has results, summary-seeds.csv means over seeds. Exit code 6: a
-    run failed. An axis method.name replaces the method; method.X is for methods with X.
+    run failed. -g method.name=A,B varies the method; method.X varies only in methods with X.
 
     \b
     Examples:

@@ -115,9 +115,9 @@ def table(
 ) -> None:
     """Print result files as a table in the paper's layout.
 
-    Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with the same label are seeds:
-    the table shows their mean, and with --ci a Student t interval, or for two seeds both values. LaTeX shades labels
-    that begin with `Ours`. --layout settings and cost need runs or sweeps; tidy writes the rows of files, or the
+    Pass@k is in percent, UCC@k is a count, and the best of each column is bold. Files with one label count as seeds of
+    one model: the table shows their mean. --ci adds a Student t interval, or for two seeds both values. LaTeX shades
+    labels that begin with `Ours`. --layout settings and cost need runs or sweeps; tidy writes the rows of files, or the
     metrics of runs.
 
     \b

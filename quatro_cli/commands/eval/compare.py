@@ -49,7 +49,7 @@ def compare(
     a: A,
     b: B,
     benchmarks: Benchmarks,
-    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="pass@k or ucc@k.")] = "pass@k",
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="pass@k (with --also) or ucc@k.")] = "pass@k",
     k: Ks = None,
     also: Also = None,
     tau: Taus = None,
@@ -70,8 +70,7 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems (ten at least). --also
-    needs pass@k, clustering options need ucc@k.
+    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems (ten at least).
 
     \b
     Examples:

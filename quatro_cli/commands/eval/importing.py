@@ -42,7 +42,7 @@ def import_(
     answer_after: Annotated[
         str,
         typer.Option(
-            "--answer-after", metavar="TEXT", help="The answer follows the last occurrence of TEXT (GSM8K: ####)."
+            "--answer-after", metavar="TEXT", help="Reference answers follow TEXT in their column (GSM8K: ####)."
         ),
     ] = "",
     split_by: Annotated[
