@@ -94,10 +94,11 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
 
 
 def _no_tests(row: Sample) -> str:
-    advice = f"`quatro benchmarks fetch {row.benchmark}`" if row.benchmark in registry() else "`tests` in the rows"
+    fetch = f"get them with `quatro benchmarks fetch {row.benchmark}`"
+    advice = fetch if row.benchmark in registry() else "write them into the rows as `tests` (docs/code.md)"
     return (
         f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a "
-        f"{_file_name(row.benchmark)} beside the file, and not in a copy of the benchmark; get them with {advice}"
+        f"{_file_name(row.benchmark)} beside the file, and not in a copy of the benchmark; {advice}"
     )
 
 

@@ -20,10 +20,10 @@ _ELSEWHERE = {
 _TOOL_OF_ENDING = {".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet", ".eval": "inspect"}
 # Keys by which a line of JSON is known to be another tool's.
 _KEYS = {
-    "lm-eval": {"doc", "resps"},
-    "evalplus": {"task_id", "solution"},
-    "verl": {"input", "output"},
-    "inspect": {"eval", "samples"},
+    "lm-eval": [{"doc", "resps"}],
+    "evalplus": [{"task_id", "solution"}, {"task_id", "completion"}],
+    "verl": [{"input", "output"}],
+    "inspect": [{"eval", "samples"}],
 }
 
 
@@ -32,9 +32,16 @@ def import_command(tool: str, file: Path, options: Sequence[str], out: Path) -> 
     return shlex.join(["quatro", "eval", "import", "--from", tool, str(file), *options, "-o", str(out)])
 
 
-def is_code(tool: str, benchmark: str | None) -> bool:
-    """Whether samples need no reference answer, because there are tests."""
-    return tool == "evalplus" or (benchmark or "").lower().startswith(("humaneval", "mbpp", "apps"))
+def is_code(tool: str, benchmark: str | None, fields: Fields) -> bool:
+    """Whether a sample of these ``fields`` needs no reference answer, because there are tests."""
+    return (
+        tool == "evalplus" or has_tests(fields) or (benchmark or "").lower().startswith(("humaneval", "mbpp", "apps"))
+    )
+
+
+def has_tests(fields: Fields) -> bool:
+    """Whether a sample of these ``fields`` is a program with its own tests."""
+    return fields.get("answer") is None and fields.get("extra", {}).get("tests") is not None
 
 
 def lacking(
@@ -51,7 +58,7 @@ def lacking(
         found["id or prompt"] = _column("prompt" if _elsewhere("prompt", row) else "id", row)
     if fields.get("completion") is None:
         found["completion"] = _column("completion", row)
-    if fields.get("answer") is None and "correct" not in given and not is_code(layout.tool, name):
+    if fields.get("answer") is None and "correct" not in given and not is_code(layout.tool, name, fields):
         found["reference answer" + (" in this row" if "answer" in row else "")] = _column("answer", row)
     return found
 
@@ -69,13 +76,13 @@ def refusal_by_name(file: Path) -> str:
 
 def import_hint(file: Path, row: Mapping[str, Any]) -> str:
     """What to add to the refusal of a ``row`` that is no sample; it begins with a semicolon."""
-    tool = next((tool for tool, keys in _KEYS.items() if keys <= row.keys()), "jsonl")
+    tool = next((tool for tool, known in _KEYS.items() if any(keys <= row.keys() for keys in known)), "jsonl")
     return f"; if another program wrote it: `{_whole_command(tool, file)}`"
 
 
 def document_hint(file: Path) -> str:
     """`import_hint` of a `.json` file that is no JSON lines: a list of rows, or else a log."""
-    keys = () if is_list(file.read_bytes()[:1000]) else _KEYS["inspect"]
+    keys = () if is_list(file.read_bytes()[:1000]) else _KEYS["inspect"][0]
     return import_hint(file, dict.fromkeys(keys))
 
 

@@ -109,6 +109,8 @@ def grade_rows(
         chosen = [rows[index] for index in code]
         grades.update(zip(code, _grade_code(chosen, files, jobs, on_progress), strict=True))
     if maths:
+        if grader is None:
+            _warn_of_tests([rows[index] for index in maths])
         pairs = ((rows[index].completion, rows[index].answer) for index in maths)
         found = grade_many(pairs, policy=policy, extraction=extraction, jobs=jobs, on_progress=on_progress)
         grades.update(zip(maths, found, strict=True))
@@ -159,6 +161,16 @@ def _warn_of_namesakes(rows: Sequence[Sample]) -> None:
                 *(len(others), len(row_of), name, entry.path or entry.defined_in, shown(others[0].id)),
                 *(shown(here[others[0].id]), shown(others[0].answer)),
             )
+
+
+def _warn_of_tests(rows: Sequence[Sample]) -> None:
+    """Logs a warning for each benchmark of maths ``rows`` with tests."""
+    for name in dict.fromkeys(row.benchmark for row in rows if row.extra.get("tests") is not None):
+        _log.warning(
+            "%s: the rows have `tests` but are graded as maths, by their reference answers; to run the tests, add "
+            "`--grader code` (and --regrade, if they were graded before)",
+            name,
+        )
 
 
 def _grade_countdown(row: Sample) -> Grade:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.benchmarks.catalogue import judged_as
+from evals.benchmarks.catalogue import JUDGED_AS, Kind, judged_as
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
-from evals.samples.foreign import import_command, lacking
+from evals.samples.foreign import has_tests, import_command, lacking
 from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, score_of
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
@@ -144,7 +145,9 @@ class _Conversion:
         if target.suffix != ".jsonl":
             raise UsageError(f"{target}: samples are written to a .jsonl file")
         if target.exists():
-            raise UsageError(f"{target} exists; name another file, or delete it")
+            raise UsageError(
+                f"{target} exists; name another file with -o, or delete it (`rm {shlex.quote(str(target))}`)"
+            )
         write_whole(target, (sample.to_json_line() for sample in self.samples(self.layout.rows(self.file))))
         return Imported(target, self.num_samples, len(self.count_of), sorted(self.names), self.notes())
 
@@ -176,6 +179,10 @@ class _Conversion:
             self.skipped[fields["skipped"]] += 1
             return
         fields.update({name: _field(row, path, name, at) for name, path in self.columns.items()})
+        if "completion" in self.columns:  # all responses to a problem would stand in each of its samples
+            fields["extra"] = {
+                key: value for key, value in fields["extra"].items() if key != self.columns["completion"]
+            }
         if self.is_other_filter(row, fields):
             return
         self.check_step(row, at)
@@ -185,6 +192,7 @@ class _Conversion:
         prompt = prompt_text(fields.get("prompt"))
         id = self.id(fields.get("id"), str(name), prompt, at)
         answer = self.answer(fields.get("answer"), at)
+        judged = judged_as(str(name)) or ({JUDGED_AS: Kind("code", False)._asdict()} if has_tests(fields) else {})
         for position, completion in enumerate(completions):
             sample: Fields = {"benchmark": name, "id": id, "completion": completion, "answer": answer}
             index = _at(fields.get("sample_index"), position)
@@ -196,7 +204,7 @@ class _Conversion:
                 sample["finish_reason"] = reason
             if "correct" in self.columns:
                 sample["correct"] = _grade(_at(fields["correct"], position), self.columns["correct"], at)
-            yield {**_plain(fields.get("extra", {})), **judged_as(str(name)), **sample}
+            yield {**_plain(fields.get("extra", {})), **judged, **sample}
 
     def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
         """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""

@@ -271,9 +271,9 @@ def _table(row: Fields, at: str) -> Fields:
         "benchmark": ("benchmark", "data_source"),
         "id": ("id", "extra_info.index"),
         "sample_index": ("sample_index",),
-        "completion": ("completion", "responses"),
+        "completion": ("completion", "completions", "responses"),
         "answer": ("answer", "reward_model.ground_truth"),
-        "prompt": ("prompt",),
+        "prompt": ("prompt", "problem"),
         "finish_reason": ("finish_reason",),
     }
     fields: Fields = {}

@@ -59,7 +59,7 @@ def import_(
     lighteval  model_response.text         choices[gold_index]   of query  the task
     evalplus   solution, completion        none (code)           task_id   of task_id
     verl       output                      gts                   of input  data_source
-    parquet,   completion,                 answer,               id,       benchmark,
+    parquet,   completion(s),              answer,               id,       benchmark,
     csv,jsonl  responses                   reward_model.ground.. index     data_source
 
     Other columns are kept. The tool's own scores become `source_scores`. These are not used; `quatro eval grade` says
