@@ -5,6 +5,7 @@ Imports no torch.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -139,11 +140,21 @@ def run_folders(paths: Sequence[Path], *, cell: str | None = None) -> list[Path]
         if not folders:
             raise UsageError(
                 f"{path} is neither a run directory (no config.yaml in it) nor a sweep with runs (no runs/ in it); "
-                "`quatro runs list` shows them, and `quatro runs import` makes a run of the metrics of TRL or verl"
+                + _instead(path)
             )
         for folder in folders:
             found.setdefault(folder.resolve(), folder)
     return list(found.values())
+
+
+def _instead(path: Path) -> str:
+    """What to type where ``path`` holds no run: what shows samples or a result, or what shows the runs."""
+    named = shlex.quote(str(path))
+    if path.suffix == ".jsonl" or any(file.name != "metrics.jsonl" for file in path.glob("*.jsonl")):
+        return f"samples are measured by `quatro eval passk {named}`, `quatro eval ucc` and `quatro eval clusters`"
+    if path.suffix == ".json" and path.is_file():
+        return f"`quatro table {named}` shows a result of `quatro eval`"
+    return "`quatro runs list` shows them, and `quatro runs import` makes a run of the metrics of TRL or verl"
 
 
 def _begun(sweep: Path, cell: str | None) -> list[Path]:

@@ -42,6 +42,15 @@ def test_a_file_that_is_no_page_and_a_folder_that_is_no_run_are_refused(run, tmp
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.parametrize(("name", "says"), [("a.jsonl", "`quatro eval passk "), ("a.json", "`quatro table ")])
+def test_of_samples_and_results_the_error_says_what_shows_them(tmp_path, name, says):
+    path = tmp_path / name
+    path.write_text("{}\n", encoding="utf-8")
+    for argument in {path, tmp_path if name == "a.jsonl" else path}:
+        result = runner.invoke(app, ["report", str(argument), "-o", str(tmp_path / "x.html")])
+        assert (result.exit_code, f"{says}{argument}`" in result.stderr) == (2, True)
+
+
 def test_a_page_that_stood_there_survives_a_broken_run(run, tmp_path):
     out = tmp_path / "x.html"
     out.write_text("old", encoding="utf-8")
