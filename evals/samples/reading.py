@@ -43,8 +43,9 @@ def read_samples(
         UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for.
     """
     reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
-    for path in map(Path, paths):
-        files = [(instead or {}).get(file, file) for file in sample_files(path)]
+    files_of = {path: [(instead or {}).get(file, file) for file in sample_files(path)] for path in map(Path, paths)}
+    reader.given = [file for files in files_of.values() for file in files]
+    for path, files in files_of.items():
         for file in files:
             if file in reader.found:
                 raise UsageError(f"{file} is named twice; name each samples file once")
@@ -136,6 +137,7 @@ class SamplesReader:
     def __init__(self, *, benchmarks: Collection[str] | None, keep_extra: bool) -> None:
         self.benchmarks = benchmarks
         self.keep_extra = keep_extra
+        self.given: Sequence[Path] = ()  # all files that will be read, if that is known
         self.rows: list[Sample] = []
         self.warnings: list[str] = []
         self.found: dict[Path, set[str]] = {}
@@ -191,7 +193,7 @@ class SamplesReader:
             refuse(
                 at,
                 f"sample_index {index} of {shown(seen.id)} was already read at {first[0]}:{first[1]}; "
-                f"{_how_to_choose(first[0], file)}",
+                f"{_how_to_choose(first[0], file, self.given)}",
             )
         extra = {key: value for key, value in row.items() if key not in FIELDS} if self.keep_extra else None
         # The strings of the problem, not of the row: one copy of a prompt for all of its samples.
@@ -229,8 +231,8 @@ class SamplesReader:
         return seen
 
 
-def _how_to_choose(first: Path, second: Path) -> str:
-    """What to type in place of two files that hold the same sample."""
+def _how_to_choose(first: Path, second: Path, given: Sequence[Path]) -> str:
+    """What to type in place of two of the ``given`` files that hold the same sample."""
     if first == second:
         return "each (benchmark, id, sample_index) may occur once"
     runs = [file.parents[2] if file.parent.parent.name in ("samples", "graded") else None for file in (first, second)]
@@ -239,7 +241,7 @@ def _how_to_choose(first: Path, second: Path) -> str:
         return f"the run has samples of several settings or steps; name one folder of {', '.join(folders)}"
     files = [first, second]
     if first.parent == second.parent and not all(runs):
-        files += [file for file in sorted(first.parent.glob("*.jsonl")) if file not in files]
+        files += [file for file in given if file.parent == first.parent and file not in files]
     all_of_them = shlex.join(str(file) for file in files[:8])
     return (
         f"these are {'two' if len(files) == 2 else len(files)} sets of samples of the same problems: name one of them, "
