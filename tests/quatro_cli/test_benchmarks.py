@@ -112,7 +112,8 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
         encoding="utf-8",
     )
     (tmp_path / "sums.jsonl").write_text('{"problem": "1+1?", "answer": "so #### 2"}\n', encoding="utf-8")
-    assert "sums" in invoke("list").stdout
+    (own,) = (entry for entry in json.loads(invoke("list", "--json").stdout)["benchmarks"] if entry["name"] == "sums")
+    assert own["problems"] == 1
     shown = invoke("show", "sums").stdout
     assert "CC0" in shown
     assert "in a boxed form." in shown
@@ -120,6 +121,8 @@ def test_a_users_benchmark_is_listed_sampled_from_and_graded_by_its_entry(tmp_pa
     dry = runner.invoke(app, ["sample", str(tiny_folder), "-b", "sums", "-n", "4", "--dry-run"])
     assert "1 problems x 4 samples = 4 of sums" in dry.stdout
     assert "template paper-example" in dry.stdout
+    (tmp_path / "sums.jsonl").write_text("{broken\n", encoding="utf-8")
+    assert f"warning: sums: {tmp_path / 'sums.jsonl'}" in invoke("list").stderr
     (tmp_path / "sums.jsonl").unlink()
     assert f"no; there is no {tmp_path / 'sums.jsonl'}" in invoke("show", "sums").stdout
 
