@@ -43,9 +43,9 @@ def read_samples(
         UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for.
     """
     reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
-    files_of = {path: [(instead or {}).get(file, file) for file in sample_files(path)] for path in map(Path, paths)}
-    reader.given = [file for files in files_of.values() for file in files]
-    for path, files in files_of.items():
+    given = [(path, [(instead or {}).get(file, file) for file in sample_files(Path(path))]) for path in paths]
+    reader.given = [file for _, files in given for file in files]
+    for path, files in given:
         for file in files:
             if file in reader.found:
                 raise UsageError(f"{file} is named twice; name each samples file once")
