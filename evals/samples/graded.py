@@ -5,6 +5,7 @@ A file of a run is replaced by its graded copy (`quatro eval grade RUN`) if that
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -29,6 +30,8 @@ from evals.samples.graders import (
 )
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples
+
+_HERE = ", graded here"
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def grade_planned(
         # An outcome from an earlier grading would contradict this one.
         is_known = "outcome" in rows[place].extra
         rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
-    here = f"{ungraded[0] if ungraded else samples.files[0]}, graded here"
+    here = f"{ungraded[0] if ungraded else samples.files[0]}{_HERE}"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
     made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox}
     grader = agreed_grader({**said_by, here: _info(made_by)})
@@ -186,11 +189,23 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
         if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
             raise DataError(
                 f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
-                "their numbers do not compare; grade them alike with `quatro eval grade FILES -o DIR` (passk, ucc, "
-                "compare and clusters also take --regrade)"
+                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}` (passk, "
+                "ucc, compare and clusters also take --regrade)"
             )
         agreed, first = {**own, **agreed}, first or file
     return GraderInfo(**agreed)
+
+
+def _alike(names: Sequence[str], graders: Sequence[Mapping[str, str | None]]) -> str:
+    """The command that grades two files alike: with each setting that one of them has and that is not the default."""
+    defaults = {**GradingSettings().recorded(), "thinking": None}
+    chosen = {
+        setting: next((value for one in graders if (value := one.get(setting)) not in (None, usual)), None)
+        for setting, usual in defaults.items()
+    }
+    options = [word for setting, value in chosen.items() if value is not None for word in (f"--{setting}", value)]
+    files = [name.removesuffix(_HERE) for name in names]
+    return shlex.join(["quatro", "eval", "grade", *files, *options, "-o", "graded-alike"])
 
 
 def _graded_copies(sources: Sequence[Path], asked: Asked) -> tuple[dict[Path, Path], list[Note], list[str]]:

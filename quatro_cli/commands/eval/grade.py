@@ -61,9 +61,9 @@ def grade(
 ) -> None:
     """Grade samples once and store the grades.
 
-    Each row gets `correct` and `outcome`: correct, incorrect, no_answer, timeout, error, or infra_error if this machine
-    failed. The other commands of `quatro eval` read the stored grades. Finished files are graded again only if samples
-    or settings changed, so you may interrupt the command and repeat it.
+    Each row gets `correct` (in place of one that it came with) and `outcome`: correct, incorrect, no_answer, timeout,
+    error, or infra_error if this machine failed. The other commands of `quatro eval` read the stored grades. Finished
+    files are graded again only if samples or settings changed, so you may interrupt the command and repeat it.
 
     \b
     Examples:
@@ -101,6 +101,8 @@ def _grade(
             )
         hint = missing_box_hint(found.outcomes, settings)
         output.warn(*found.warnings, *([f"{source}: {hint}"] if hint else []))
+        if any(one.score == "correct" for one in found.agreements):
+            output.info(f"{source} came with grades (`correct`); {target} has quatro's in their place")
         output.info(f"{'done already' if found.was_done else 'written'}: {target}")
         done.append(found)
     _show_files(done, settings, json=json)

@@ -133,6 +133,7 @@ def side_by_side(
       quatro eval side-by-side cold.jsonl hot.jsonl --label cold --label hot --ci -o hot.json
     """
     from evals.results.labels import labels_of
+    from evals.samples.graded import agreed_grader
     from evals.tables.side_by_side import Side, temperature_result
 
     how = clustering(similarity, threshold, linkage, tokens)
@@ -140,6 +141,7 @@ def side_by_side(
     check_out(out)
     named = labels_of(files, label)
     found = [counted_samples([path], benchmarks, jobs=jobs) for path in files]
+    agreed_grader({str(path): about["grader"] for path, (_, about) in zip(files, found, strict=True)})
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})
     with progress("clustering") as tell:
