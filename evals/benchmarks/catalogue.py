@@ -22,20 +22,20 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
+from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 
 logger = logging.getLogger(__name__)
 
 USER_FILE = "quatro-benchmarks.toml"
-Grader = Literal["math", "countdown", "code"]
-GRADERS: tuple[Grader, ...] = get_args(Grader)
+GRADERS = ("math", "countdown", "code")
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 # The column of samples that records the `Kind` of a user's own benchmark.
@@ -47,18 +47,23 @@ _OTHER_FILE = re.compile(r".*\.(json|txt|tsv|xlsx?|ods|arrow|gz|zip|yaml|py)")
 
 
 class Kind(NamedTuple):
-    """How answers to a benchmark are judged, and `Benchmark.has_short_answers`."""
+    """How answers to a benchmark are judged, and `Benchmark.has_short_answers`; ``grader`` may be `module:function`."""
 
-    grader: Grader
+    grader: str
     has_short_answers: bool
 
     @classmethod
     def recorded_in(cls, row: Mapping[str, Any]) -> Kind | None:
         """The kind that `JUDGED_AS` of a sample says; None where it says none."""
         said = row.get(JUDGED_AS)
-        if not isinstance(said, dict) or said.get("grader") not in GRADERS:
+        if not isinstance(said, dict) or not is_grader(said.get("grader")):
             return None
         return cls(said["grader"], said.get("has_short_answers") is True)
+
+
+def is_grader(name: object) -> bool:
+    """Whether ``name`` is one of `GRADERS`, or has the form of a function of the user's own."""
+    return isinstance(name, str) and (name in GRADERS or is_own(name))
 
 
 class _Entry(BaseModel):
@@ -108,7 +113,7 @@ class Benchmark(_Entry):
     num_left_out: int = Field(0, ge=0)
     only: dict[str, str] = {}
     package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
-    grader: Grader = "math"
+    grader: str = "math"
     has_short_answers: bool = False
     template: str = "qwen-boxed"
     note: str = ""
@@ -147,6 +152,13 @@ class Benchmark(_Entry):
     @classmethod
     def _hub_is_a_tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value  # TOML has lists only
+
+    @field_validator("grader")
+    @classmethod
+    def _grader_exists(cls, value: str) -> str:
+        if not is_grader(value):
+            raise ValueError(f"expected {', '.join(GRADERS)}, or a function of your own as module:function")
+        return value
 
     @field_validator("template")
     @classmethod
@@ -204,7 +216,7 @@ def find_benchmark(name: str) -> Benchmark | None:
     return Benchmark(name=name, title=name, hub=(HubSource(id=id, config=config, split=split),), id_field="id")
 
 
-def grader_of(benchmark: str) -> Grader:
+def grader_of(benchmark: str) -> str:
     """Which grader the samples of a benchmark take: the registry's, else what the name says, else `math`."""
     known = registry().get(benchmark)
     if known is not None:

@@ -48,6 +48,19 @@ def recorded(module_name: str) -> dict[str, str]:
     return {} if is_ours or not file.is_file() else {f"{OWN_CODE}{module_name}": file_digest(file).hexdigest()}
 
 
+def source_digest(spec: str) -> str | None:
+    """The SHA-256 of the file of the module that ``spec`` names, which is not run; None where there is no such file.
+
+    It is looked for as `import_own` does: in the current folder, then on the path.
+    """
+    module_name = spec.partition(":")[0]
+    stem = module_name.replace(".", "/")
+    folders = [Path(folder) for folder in (os.getcwd(), *sys.path)]
+    places = [Path(file_of(spec)), *(folder / f"{stem}{end}" for folder in folders for end in (".py", "/__init__.py"))]
+    file = next((place for place in places if place.is_file()), None)
+    return None if file is None else file_digest(file).hexdigest()
+
+
 def import_own(spec: str, what: str) -> Any:
     """What ``spec``, `module:name`, names; the current folder comes first. ``what`` it is stands in errors.
 

@@ -33,7 +33,7 @@ class Grade:
     symbolic stage (or there is no reference), `infra_error` says that this machine failed twice. ``detail`` says why;
     it begins with `undecided` for an answer that was neither proved to be equal nor found to differ, and is incorrect.
     Of code the stage is `sandbox`, and ``verdicts`` has the sandbox's status of each set of tests that was run; there
-    `error` means tests that cannot be run.
+    `error` means tests that cannot be run. A function of the user's own has the stage `own`.
     """
 
     correct: bool

@@ -25,9 +25,11 @@ from evals.samples.graders import (
     grade_rows,
     log_failures,
     missing_box_hint,
+    own_sources,
     refuse_infra_errors,
     with_grade,
 )
+from evals.samples.own_grader import OWN
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples
 
@@ -56,7 +58,7 @@ class Asked:
     def settings(self) -> GradingSettings:
         return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader, self.thinking)
 
-    def differs_from(self, grader: Mapping[str, str | None]) -> str:
+    def differs_from(self, grader: Mapping[str, Any]) -> str:
         """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""
         for name, value in self.given().items():
             if grader.get(name) != value:
@@ -89,7 +91,7 @@ class Graded(NamedTuple):
     """Samples with `correct` in every row, and who graded them: unknown (None) if the rows came with it.
 
     ``is_lasting``: the grades are those of the rows, or would come out the same on any machine and at any time: no
-    program was run, and no grader gave up.
+    program and no grader of the user's own was run, and no grader gave up.
     """
 
     samples: Samples
@@ -158,9 +160,10 @@ def grade_planned(
         rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{_HERE}"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
-    made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox}
+    sources = own_sources(open_rows, settings.grader)
+    made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox, "own_graders": sources}
     grader = agreed_grader({**said_by, here: _info(made_by)})
-    is_lasting = all(found.stage != "sandbox" and found.outcome not in GAVE_UP for found in grades)
+    is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)
     warnings = [*samples.warnings, *plan.warnings, *hints]
     return Graded(replace(samples, rows=rows, warnings=warnings), grader, is_lasting)
 
@@ -174,17 +177,24 @@ def _grader_of_rows(samples: Samples) -> GraderInfo:
 def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
     """The one grader of all files. ``said_by`` has the grader of each by name; unknown ones are passed over.
 
-    A file without code has no sandbox, and goes with any.
+    A file without code has no sandbox, and goes with any; so does one that no grader of the user's own judged.
 
     Raises:
         DataError: two differ; both files and what they say are named.
     """
     agreed: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     first = ""
     for file, grader in said_by.items():
         own = grader.model_dump()
         if grader.version is None:
             continue
+        for spec, digest in (own.pop("own_graders", None) or {}).items():
+            if sources.setdefault(spec, digest) != digest:
+                raise DataError(
+                    f"{first} and {file} were graded by two versions of {spec}, so their numbers do not compare; grade "
+                    "them alike with `quatro eval grade FILES -o DIR`"
+                )
         sandbox = agreed.get("sandbox", own.get("sandbox"))
         if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
             raise DataError(
@@ -193,7 +203,7 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
                 "ucc, compare and clusters also take --regrade)"
             )
         agreed, first = {**own, **agreed}, first or file
-    return GraderInfo(**agreed)
+    return GraderInfo(**agreed | ({"own_graders": sources} if sources else {}))
 
 
 def _alike(names: Sequence[str], graders: Sequence[Mapping[str, str | None]]) -> str:
@@ -252,9 +262,9 @@ def _hints(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSet
     return [f"{name}: {hint}" for name, hint in found_hints.items() if hint is not None]
 
 
-def _info(grader: Mapping[str, str | None]) -> GraderInfo:
+def _info(grader: Mapping[str, Any]) -> GraderInfo:
     """The head's entry: version, policy, and the settings that are not the default."""
-    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None}
+    defaults = {"extraction": "boxed", "grader": None, "thinking": None, "sandbox": None, "own_graders": None}
     unusual = {key: grader[key] for key, value in defaults.items() if grader.get(key, value) != value}
     return GraderInfo(version=grader["version"], policy=grader["policy"], **unusual)
 

@@ -19,7 +19,8 @@ from evals.files.strict_json import read_document
 from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.samples.agreement import Agreement, agreements
-from evals.samples.graders import GradingSettings, grade_rows, with_grade
+from evals.samples.graders import GradingSettings, grade_rows, own_sources, with_grade
+from evals.samples.own_grader import changed_since
 from evals.samples.reading import read_samples, sample_files
 
 
@@ -93,6 +94,8 @@ def grade_file(
     rows = settings.without_thoughts(samples.rows)
     grades = grade_rows(rows, **settings.of_rows(), files=[source], jobs=jobs, on_progress=on_progress)
     made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
+    if (sources := own_sources(rows, settings.grader)) is not None:
+        made_by["own_graders"] = sources
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}
     lines = (with_grade(row, found).to_json_line() for row, found in zip(rows, grades, strict=True))
@@ -108,9 +111,16 @@ def grade_file(
 
 
 def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any]) -> bool:
-    """Whether a graded file is what grading it now would make; code is graded again in another sandbox."""
+    """Whether a graded file is what grading it now would make.
+
+    Code is graded again in another sandbox, and what an own grader judged if that was changed.
+    """
     sandbox = done.get("sandbox")
-    return {key: done.get(key) for key in made_by} == made_by and (sandbox is None or sandbox == isolation())
+    return (
+        not changed_since(done.get("own_graders"))
+        and {key: done.get(key) for key in made_by} == made_by
+        and (sandbox is None or sandbox == isolation())
+    )
 
 
 class FileState(NamedTuple):
@@ -135,12 +145,12 @@ def file_state(file: Path) -> FileState:
 class Note(NamedTuple):
     """The note beside a graded file. ``stale`` says why the file cannot be used; it is empty if the file can.
 
-    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice) and sandbox of the grading,
-    ``state`` is that of the file.
+    ``grader`` holds the version, policy, extraction, grader (None: the registry's choice), sandbox and own graders of
+    the grading, ``state`` is that of the file.
     """
 
     file: Path
-    grader: Mapping[str, str | None]
+    grader: Mapping[str, Any]
     stale: str = ""
     state: FileState | None = None
 
@@ -154,10 +164,12 @@ def note_of(graded: Path) -> Note | None:
     grader = found.get("grader")
     if not isinstance(grader, dict) or not all(isinstance(grader.get(key), str) for key in ("version", "policy")):
         return Note(graded, {}, f"has a note that cannot be read ({path.name})")
-    grader = {**grader, "sandbox": found.get("sandbox")}
+    grader = {**grader, "sandbox": found.get("sandbox"), "own_graders": found.get("own_graders")}
     state = file_state(graded)
     is_same = found.get("graded_sha256") == state.sha256
-    return Note(graded, grader, "" if is_same else "was changed after it was graded", state)
+    changed = changed_since(found.get("own_graders"))
+    stale = f"was graded by {changed}, which was changed since" if changed else ""
+    return Note(graded, grader, stale if is_same else "was changed after it was graded", state)
 
 
 def graded_copy(source: Path) -> Note | None:

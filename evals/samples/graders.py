@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, kind_of, registry
+from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, registry
 from evals.benchmarks.loading import local_problems
 from evals.errors import DataError, QuatroError, UsageError
+from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, grade_many
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
 from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import answer_of, code_grade, tested_problems
+from evals.samples.own_grader import OWN, own_grader, sources_of
 from evals.samples.types import Sample
 
 _log = logging.getLogger(__name__)
@@ -79,9 +81,10 @@ def grade_rows(
         MissingError: a row is code, and programs cannot be isolated on this machine.
         DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there.
     """
-    if grader is not None and grader not in GRADERS:
-        raise UsageError(f"unknown grader {grader!r}; choose {' or '.join(GRADERS)}")
-    kinds = {name: grader or kind.grader for name, kind in _kinds_of(rows).items()}
+    if grader is not None and not is_grader(grader):
+        raise UsageError(f"unknown grader {grader!r}; choose {', '.join(GRADERS)}, or your own as module:function")
+    kinds = graders_of(rows, grader)
+    own = {kind: own_grader(kind) for kind in kinds.values() if is_own(kind)}
     if grader is None:
         _warn_of_namesakes(rows)
     grades: dict[int, Grade] = {}
@@ -90,6 +93,9 @@ def grade_rows(
         kind = kinds[row.benchmark]
         if not row.completion and row.extra.get(THOUGHT):
             grades[index] = Grade(False, "no_answer", None, "extraction", "the thought is unfinished")
+        elif kind in own:
+            is_right = own[kind](row.completion, row.answer, f"sample {row.sample_index} of {shown(row.id)}")
+            grades[index] = Grade(is_right, "correct" if is_right else "incorrect", None, OWN)
         elif kind == "countdown":
             grades[index] = _grade_countdown(row)
         elif kind == "code" or (row.answer is None and grader is None):
@@ -115,6 +121,31 @@ def grade_rows(
         found = grade_many(pairs, policy=policy, extraction=extraction, jobs=jobs, on_progress=on_progress)
         grades.update(zip(maths, found, strict=True))
     return [grades[index] for index in range(len(rows))]
+
+
+def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:
+    """The grader of each benchmark of ``rows``: ``grader``, else what its rows record, else what the registry says.
+
+    Raises:
+        UsageError: rows record a function that neither ``grader`` nor the registry here names: a samples file must not
+            choose which code is run.
+        DataError: two rows of a benchmark record different ones.
+    """
+    if grader is not None:
+        return dict.fromkeys((row.benchmark for row in rows), grader)
+    found = {name: kind.grader for name, kind in _kinds_of(rows).items()}
+    for name, chosen in found.items():
+        if is_own(chosen) and kind_of(name).grader != chosen:
+            raise UsageError(
+                f"the samples of {name} say that {chosen} judges them. This is code, run only if you name it: "
+                f"add --grader {chosen}, or call quatro in the folder of the benchmark's table"
+            )
+    return found
+
+
+def own_sources(rows: Sequence[Sample], grader: str | None) -> dict[str, str] | None:
+    """The SHA-256 of the file of each own grader that judges ``rows``; None where there is none."""
+    return sources_of(filter(is_own, graders_of(rows, grader).values())) or None
 
 
 def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:

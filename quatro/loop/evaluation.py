@@ -13,7 +13,7 @@ from evals.estimators import pass_at_k, ucc_at_k
 from evals.training_metrics import BASE, EVALUATED
 from quatro.loop.draw import draw_and_grade
 from quatro.loop.parts import Parts
-from quatro.rewards import Reward, make_reward
+from quatro.rewards import Reward, make_grader
 from quatro.rollout.streams import sample_seed
 from quatro.types import Prompt, Sampling
 
@@ -42,7 +42,7 @@ class Evaluation:
                 logger.warning("%s: %s", config.eval.benchmark, warning)
             self.prompts = found.prompts
             # The benchmark's own grader, whatever the training reward is.
-            self.grader = make_reward(grader_of(self.prompts[0].benchmark))
+            self.grader = make_grader(grader_of(self.prompts[0].benchmark))
 
     def close(self) -> None:
         if self.grader is not None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evals.errors import UsageError
-from quatro.rewards.base import Grade, Reward, Scored
+from evals.files.own_code import is_own
+from evals.files.strict_json import shown
+from evals.samples.own_grader import own_grader
+from quatro.rewards.base import Grade, Reward, Scored, VerifiedReward
 from quatro.rewards.settings import RewardConfig, known_reward, reward_class
 from quatro.types import Prompt
 
-__all__ = ["Grade", "Reward", "RewardConfig", "Scored", "check_prompts", "make_reward"]
+__all__ = ["Grade", "Reward", "RewardConfig", "Scored", "check_prompts", "make_grader", "make_reward"]
 
 
 def make_reward(reward: RewardConfig | str) -> Reward:
@@ -25,6 +28,20 @@ def make_reward(reward: RewardConfig | str) -> Reward:
     config = _config(reward)
     found: Reward = reward_class(config.name).open(config)
     return found
+
+
+def make_grader(grader: str) -> Reward:
+    """The grader of a benchmark as a reward; a function of the user's own is called as `quatro eval` calls it.
+
+    Raises:
+        UsageError: there is no such grader, or it cannot be imported.
+    """
+    if not is_own(grader):
+        return make_reward(grader)
+    verdict = own_grader(grader)
+    return VerifiedReward(
+        lambda prompt, rollout: verdict(rollout.text, prompt.answer, f"a response to {shown(prompt.id)}")
+    )
 
 
 def check_prompts(prompts: Sequence[Prompt], reward: RewardConfig | str) -> None:

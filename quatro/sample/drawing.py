@@ -22,7 +22,7 @@ from evals.files.whole import file_stem
 from evals.grading.thinking import check_markers
 from quatro.policy.digest import check_model
 from quatro.registry import ENGINES
-from quatro.rewards import make_reward
+from quatro.rewards import make_grader
 from quatro.rollout.endpoint import Endpoint, find_endpoint
 from quatro.runs.checkpoint import Step, unfinished_note
 from quatro.runs.tag import Tag
@@ -236,7 +236,7 @@ def draw_planned(
     files = []
     with opening as opened:
         for one, rows in zip(plan.benchmarks, opened.prompts, strict=True):
-            with closing(make_reward(one.grader)) if plan.grade else nullcontext() as reward:
+            with closing(make_grader(one.grader)) if plan.grade else nullcontext() as reward:
                 file = sample_benchmark(
                     opened.sampler,
                     rows,

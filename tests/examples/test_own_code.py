@@ -29,6 +29,8 @@ SAYS = {
     "own_engine:MinP --dry-run": "log-probabilities are the policy's",
     "own_engine:MinP -o runs": "kl/new_old",
     "own_engine:MinP -o samples": "200 samples drawn",
+    "own_grader:within --k": "50.0",  # 3, 3, 1, 3 and 0 of 4 end in a number within 1 %
+    "own_grader:within -o": "samples.jsonl",
     "own_method:Lenient --dry-run": "failure_weight: 0.5",
     "own_method:Lenient -s": "advantage/baseline_mean",
     "own_reward:brief --dry-run": "(not correct, steps 0)",
@@ -37,7 +39,7 @@ SAYS = {
     "eval ucc": "2.00",  # 2, 3, 2, 3 and 0 clusters of 3, 3, 2, 3 and 0 correct answers
     "benchmarks show": "5 usable, 0 missing",
     "sample embedded:countdown -b five-sums": "5 problems x 1 samples",
-    "eval passk": "55.0",  # 3, 3, 2, 3 and 0 of 4 are correct
+    "eval passk samples.jsonl": "55.0",  # 3, 3, 2, 3 and 0 of 4 are correct
 }
 
 
@@ -51,7 +53,7 @@ CASES = [(path.parent if path.suffix == ".toml" else ROOT, line) for path in EXA
 
 def test_every_example_begins_with_the_commands_that_run_it():
     assert {path.stem for path in EXAMPLES} == {
-        *("own_engine", "own_method", "own_reward", "own_similarity", "quatro-benchmarks")
+        *("own_engine", "own_grader", "own_method", "own_reward", "own_similarity", "quatro-benchmarks")
     }
     assert all(commands(path) for path in EXAMPLES)
     assert all(any(key in line for key in SAYS) for _, line in CASES)

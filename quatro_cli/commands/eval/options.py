@@ -69,7 +69,7 @@ Extraction = Annotated[
     typer.Option("--extraction", metavar="NAME", help="boxed, answer-is, last-number. Default: stored."),
 ]
 Grader = Annotated[
-    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code. Default: the benchmark's.")
+    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code or own module:function.")
 ]
 Thinking = Annotated[
     str | None,
@@ -143,16 +143,17 @@ def asked_for(
     policy: str | None, extraction: str | None, grader: str | None, thinking: str | None, *, regrade: bool
 ) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
-    from evals.benchmarks.catalogue import GRADERS
+    from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
 
-    for option, value, known in (
-        ("--policy", policy, POLICIES),
-        ("--extraction", extraction, EXTRACTIONS),
-        ("--grader", grader, GRADERS),
+    own = "a function of your own as module:function"
+    for option, value, known, is_known in (
+        ("--policy", policy, POLICIES, policy in POLICIES),
+        ("--extraction", extraction, EXTRACTIONS, extraction in EXTRACTIONS),
+        ("--grader", grader, (*GRADERS, own), is_grader(grader)),
     ):
-        if value is not None and value not in known:
+        if value is not None and not is_known:
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if thinking is not None:
         check_markers(thinking)

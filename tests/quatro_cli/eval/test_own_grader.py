@@ -1,0 +1,106 @@
+"""A grader of the user's own: whose verdicts it gives, what is kept of it, and who may name it."""
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.rewards import make_grader
+from quatro.types import Prompt, Rollout
+from quatro_cli.app import app
+
+SOURCE = """
+def near(completion, reference):
+    return abs(float(completion) - float(reference)) <= LIMIT
+
+
+def vague(completion, reference):
+    return 0.5
+
+
+def broken(completion, reference):
+    return {}[completion]
+"""
+COMPLETIONS = ["5", "5.4", "9"]
+
+
+def eval_(*arguments, code=0):
+    """What `quatro eval` says, as if in a process of its own: a module that an earlier call imported is forgotten."""
+    sys.modules.pop("mine", None)
+    found = CliRunner().invoke(app, ["eval", *map(str, arguments)])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def share(*arguments):
+    return json.loads(eval_("passk", *arguments, "--k", "1", "--json").stdout)["rows"][0]["value"]
+
+
+@pytest.fixture
+def write_samples(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "mine.py").write_text(f"LIMIT = 0.5\n{SOURCE}", encoding="utf-8")
+
+    def write(**extra):
+        row = {"benchmark": "rulers", "id": "p", "answer": 5, **extra}
+        rows = [{**row, "sample_index": index, "completion": text} for index, text in enumerate(COMPLETIONS)]
+        (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return tmp_path / "samples.jsonl"
+
+    yield write
+    sys.modules.pop("mine", None)
+
+
+def test_the_verdicts_are_those_of_the_function_and_its_faults_name_the_line(write_samples):
+    samples = write_samples()
+    assert share(samples, "--grader", "mine:near") == pytest.approx(2 / 3)
+    assert share(samples) == 0  # none has a box
+    for name, says in {
+        "mine:vague": "returned 0.5 for sample 0 of 'p'; expected True or False",
+        "mine:broken": "raised KeyError on sample 0 of 'p': '5'\n  ",
+        "mine:LIMIT": "is of type float; expected a function",
+        "mine:absent": "mine.py has no absent",
+        "near": "expected math, countdown, code or a function of your own as module:function",
+    }.items():
+        said = eval_("passk", samples, "--grader", name, code=2).stderr
+        assert says in said
+        assert "broken" not in name or "mine.py:12 in broken: return {}[completion]" in said
+
+
+def test_a_graded_file_is_made_anew_once_the_function_was_changed(write_samples, tmp_path):
+    samples = write_samples()
+    grade = ("grade", samples, "--grader", "mine:near", "-o", tmp_path / "graded")
+    assert "written" in eval_(*grade).stderr
+    assert "done already" in eval_(*grade).stderr
+    graded = tmp_path / "graded" / "samples.jsonl"
+    assert "which was changed since" not in eval_("passk", graded, "--k", "1").stderr
+    (tmp_path / "mine.py").write_text(f"LIMIT = 5.0\n{SOURCE}", encoding="utf-8")
+    assert "was graded by mine:near, which was changed since" in eval_("passk", graded, "--k", "1").stderr
+    assert "written" in eval_(*grade).stderr
+    assert share(graded) == 1
+    (tmp_path / "mine.py").unlink()  # who only reads the grades need not have it
+    assert share(graded) == 1
+
+
+def test_a_table_may_name_the_function_but_a_samples_file_alone_may_not(write_samples, tmp_path):
+    samples = write_samples(judged_as={"grader": "mine:near", "has_short_answers": False})
+    said = eval_("passk", samples, code=2).stderr
+    assert "add --grader mine:near" in said
+    assert "mine" not in sys.modules
+    table = tmp_path / "quatro-benchmarks.toml"
+    (tmp_path / "rulers.jsonl").write_text('{"id": "p", "problem": "How long?", "answer": "5"}\n', encoding="utf-8")
+    table.write_text('[rulers]\nfile = "rulers.jsonl"\ngrader = "mine:near"\n', encoding="utf-8")
+    assert share(samples) == pytest.approx(2 / 3)
+    assert share(write_samples()) == pytest.approx(2 / 3)
+    table.write_text('[rulers]\nfile = "rulers.jsonl"\ngrader = "near"\n', encoding="utf-8")
+    says = "grader: expected math, countdown, code, or a function of your own as module:function, found 'near'"
+    assert says in eval_("passk", samples, code=2).stderr
+
+
+def test_an_evaluation_during_training_asks_the_same_function(write_samples):
+    write_samples()
+    prompt = Prompt("rulers", "p", "How long?", "5", text="How long?", token_ids=(1,))
+    rollouts = [Rollout(token_ids=(1,), text=text, finish_reason="stop") for text in COMPLETIONS]
+    assert make_grader("mine:near").score([prompt], [rollouts]).correct == [[True, True, False]]
