@@ -14,6 +14,7 @@ from quatro_cli.commands.eval.options import (
     Out,
     PerProblem,
     check_out,
+    check_per_problem,
     say_and_write,
     two_counted,
 )
@@ -56,6 +57,7 @@ def flips(
 
     ks = numbers(k, "--k", int)
     check_out(out)
+    check_per_problem(per_problem, json=json, out=out)
     before, after, about = two_counted((base, tuned), benchmarks, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)

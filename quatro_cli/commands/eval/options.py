@@ -48,7 +48,7 @@ Interval = Annotated[bool, typer.Option("--ci", help="Add 95 % bootstrap interva
 BootstrapSeed = Annotated[
     int, typer.Option("--bootstrap-seed", "--seed", metavar="N", min=0, help="Seed of the bootstrap.")
 ]
-PerProblem = Annotated[bool, typer.Option("--per-problem", help="Add the counts of every problem.")]
+PerProblem = Annotated[bool, typer.Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name of the result in tables.")]
 Labels = Annotated[
     list[str],
@@ -263,6 +263,12 @@ def check_out(out: Path | None) -> None:
         raise usage_error(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
     if out is not None and out.suffix in FRAME_SUFFIXES:
         check_frame_file(out)
+
+
+def check_per_problem(per_problem: bool, *, json: bool, out: Path | None) -> None:
+    """Raises UsageError if the counts of every problem were asked for but would be shown nowhere."""
+    if per_problem and not json and (out is None or out.suffix != ".json"):
+        raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
 
 
 def refuse_beside(option: str, **others: object) -> None:

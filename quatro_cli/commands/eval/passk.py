@@ -27,6 +27,7 @@ from quatro_cli.commands.eval.options import (
     asked_for,
     beside_pass,
     check_out,
+    check_per_problem,
     counted_samples,
     refuse_beside,
     say_and_write,
@@ -77,6 +78,7 @@ def passk(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
+    check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     say_whose_grades(about)
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)

@@ -29,6 +29,7 @@ from quatro_cli.commands.eval.options import (
     Tokens,
     asked_for,
     check_out,
+    check_per_problem,
     clustering,
     counted_samples,
     graded_samples,
@@ -118,6 +119,7 @@ def ucc(
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     check_out(out)
+    check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
