@@ -37,7 +37,7 @@ ROW_COLUMNS = {
     "threshold": "float64",
     "linkage": TEXT,
     "tokens": TEXT,
-    **dict.fromkeys(("tau", "ci_low", "ci_high", "share_of_all_solutions"), "float64"),
+    **dict.fromkeys(("tau", "ci_low", "ci_high", "draws_se", "share_of_all_solutions"), "float64"),
 }
 
 _SIMILARITY = f"{', '.join(SIMILARITIES)}, or your own as module:function; only if samples were clustered"
