@@ -45,10 +45,10 @@ def _is_short(value: Any) -> bool:
 
 
 def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]]) -> None:
-    """Writes `problems_file` for (id, problem, extra), if anything is too long for a row.
+    """Writes `problems_file` for (id, problem, extra), if anything is too long for a row; other problems there stay.
 
     Raises:
-        DataError: another content is there: the samples are of other problems.
+        DataError: other content of a problem is there: the samples are of other problems.
     """
     long = {
         id: {"problem": problem, **{name: value for name, value in extra.items() if not _is_short(value)}}
@@ -58,9 +58,11 @@ def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]])
     path = problems_file(samples)
     if not long:
         return
-    content = (json.dumps({"schema": 1, "problems": long}, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
-    if path.exists() and path.read_bytes() != content:
+    there = {id: values for (_, id), values in _long_values([samples]).items()}
+    if any(there.get(id, values) != values for id, values in long.items()):
         raise DataError(f"{path} holds other tests than the benchmark has now; choose another --tag or -o")
+    document = {"schema": 1, "problems": {**there, **long}}
+    content = (json.dumps(document, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
     write_whole(path, [content])
 
 

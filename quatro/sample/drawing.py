@@ -62,6 +62,7 @@ def draw_samples(
     text: bool = False,
     concurrency: int | None = None,
     grade: bool = False,
+    limit: int | None = None,
     progress: DrawProgress | None = None,
 ) -> list[SampleFile]:
     """Files with n samples of every problem, one file for each benchmark; only missing samples are drawn.
@@ -78,6 +79,7 @@ def draw_samples(
         model: a run (its newest checkpoint), a checkpoint, a model's folder, a Hub id or `embedded:countdown`.
         benchmarks: one or several names of the registry, files of problems (.jsonl, .csv, .parquet) or data sets of the
             Hub (`OWNER/NAME:SPLIT` or `OWNER/NAME:CONFIG:SPLIT`).
+        limit: only the first so many problems of each benchmark. A later call without it draws the rest. Default: all.
         step: which checkpoint of a run is sampled: the number of an iteration, or `best`, which `checkpoint.keep.best`
             keeps. Default: the newest.
         n: samples per problem. Default: 256.
@@ -120,9 +122,8 @@ def draw_samples(
     drawn: dict[str, Any] = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}
     drawn |= {"max_tokens": max_tokens, "stop": stop, "preset": preset, "template": template, "grade": grade}
     drawn |= {"system": system, "thinking": thinking}
-    plan = plan_samples(
-        model, benchmarks, step=step, **drawn, tag=tag, out=out, engine=engine, gpus=gpus, endpoint=endpoint
-    )
+    where: dict[str, Any] = {"tag": tag, "out": out, "engine": engine, "gpus": gpus, "endpoint": endpoint}
+    plan = plan_samples(model, benchmarks, step=step, **drawn, **where, limit=limit)
     return draw_planned(plan, progress=progress)
 
 
@@ -148,11 +149,14 @@ def plan_samples(
     gpus: str | None,
     grade: bool,
     endpoint: Endpoint | None = None,
+    limit: int | None = None,
 ) -> SamplePlan:
     """What `draw_samples` is going to do with these arguments; raises what it does before it loads the model."""
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
     if not names:
         raise UsageError("name a benchmark with -b, for example -b countdown")
+    if limit is not None and limit < 1:
+        raise UsageError(f"limit is the number of problems and at least 1, found {limit}")
     drawer = "server" if endpoint is not None else engines.engine_name(engine or "transformers")
     settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
@@ -169,6 +173,7 @@ def plan_samples(
     plans = [
         replace(_plan_benchmark(name, settings, template, system, chosen, found), thinking=markers) for name in names
     ]
+    plans = [replace(plan, problems=plan.problems[:limit]) for plan in plans]
     twice = [plan.name for plan in plans if [other.name for other in plans].count(plan.name) > 1]
     if twice:
         raise UsageError(f"-b names the benchmark {twice[0]!r} twice; name each once")

@@ -43,6 +43,9 @@ NumSamples = Annotated[
     int | None,
     typer.Option("-n", "--n", "--num-samples", metavar="N", min=1, help="Samples per problem. Default: 256."),
 ]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N problems, for a first look.")
+]
 Temperature = Annotated[
     float | None, typer.Option("--temperature", metavar="T", help="Sampling temperature. Default: 1.")
 ]
@@ -113,6 +116,7 @@ def sample(
     benchmarks: SampledBenchmarks,
     step: Step = None,
     n: NumSamples = None,
+    limit: Limit = None,
     temperature: Temperature = None,
     top_p: TopP = None,
     top_k: TopK = None,
@@ -136,9 +140,7 @@ def sample(
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Draw n samples for every problem of a benchmark.
-
-    If you repeat the command, it draws only what is missing.
+    """Draw n samples for each problem, or those still missing.
 
     \b
     Examples:
@@ -171,6 +173,7 @@ def sample(
         gpus=gpus,
         grade=grade,
         endpoint=endpoint,
+        limit=limit,
     )
     output.info(*plan.notes)
     if dry_run:
