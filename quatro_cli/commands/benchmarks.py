@@ -42,7 +42,8 @@ def _benchmarks() -> None:
       problem_field = "question"
       answer_field = "answer"     # or solution_field: the answer is its last \\boxed
       answer_after = "####"       # optional, like title, count, sha256, licence, note, id_field,
-      grader = "math"             # config (in hub), skip_empty_answer, template
+                                  # config (in hub), skip_empty_answer, template, and
+      grader = "math"             # or code, countdown, a function of your own as module:function
 
     \b
     Examples:
