@@ -167,7 +167,7 @@ def count_samples(
     """
     asked = asked or Asked()
     plan = plan_reading(paths, asked)
-    shelf = None if asked.regrade else shelf_of(plan, benchmarks, asked.given())
+    shelf = None if asked.regrade else shelf_of(plan, benchmarks, {**asked.given(), "first": str(asked.first)})
     return Counted(
         lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress), shelf
     )

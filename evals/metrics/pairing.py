@@ -31,7 +31,8 @@ def check_comparable(a: Sequence[Sampled], b: Sequence[Sampled], *, names: tuple
         if n != n_b[benchmark, id]:
             raise DataError(
                 f"{shown(id)} of {benchmark} has n = {n} samples in {names[0]} and n = {n_b[benchmark, id]} in "
-                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`"
+                f"{names[1]}; a comparison needs equal n: draw what is missing with `quatro sample`, or use "
+                f"fewer (`quatro eval ... --n {min(n, n_b[benchmark, id])}`)"
             )
 
 

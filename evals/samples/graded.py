@@ -40,7 +40,7 @@ _HERE = ", graded here"
 class Asked:
     """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades.
 
-    Where ``may_grade`` is false, a row without a grade is refused.
+    Where ``may_grade`` is false, a row without a grade is refused. ``first`` takes this many samples of each problem.
     """
 
     policy: Policy | None = None
@@ -49,6 +49,7 @@ class Asked:
     regrade: bool = False
     may_grade: bool = True
     thinking: str | None = None
+    first: int | None = None
 
     def given(self) -> dict[str, str]:
         """The settings that were asked for by name."""
@@ -133,7 +134,7 @@ def grade_planned(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
-    samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies)
+    samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies, first=asked.first)
     samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
     said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]

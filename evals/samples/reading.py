@@ -12,6 +12,7 @@ import shlex
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,18 @@ def read_samples(
     benchmarks: Collection[str] | None = None,
     keep_extra: bool = True,
     instead: Mapping[Path, Path] | None = None,
+    first: int | None = None,
 ) -> Samples:
     """Samples of the given `.jsonl`/`.jsonl.gz` files and run directories (their ``samples/**``).
 
     ``benchmarks`` keeps only those, and `Samples.files` only the files that hold them. ``keep_extra`` False forgets the
     unknown keys of rows, which saves memory. ``instead`` maps a samples file to the file that is read in its place.
+    ``first`` keeps this many samples of every problem, those with the smallest indices.
 
     Raises:
         DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message).
-        UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for.
+        UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for; or a problem has fewer than
+            ``first`` samples.
     """
     reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
     given = [(path, [(instead or {}).get(file, file) for file in sample_files(Path(path))]) for path in paths]
@@ -57,6 +61,8 @@ def read_samples(
             ", ".join(map(str, paths)), {found for names in reader.found.values() for found in names}, [name]
         )
     reader.rows.sort(key=lambda row: (row.benchmark, reader.order[row.id], row.sample_index))
+    if first is not None:
+        reader.keep_first(first)
     files = [file for file, names in reader.found.items() if benchmarks is None or not names.isdisjoint(benchmarks)]
     return Samples(reader.rows, files, reader.warnings + _reader_warnings(reader))
 
@@ -172,6 +178,20 @@ class SamplesReader:
                 self.problems[sample.benchmark, sample.id].kept += 1
         if not names and not may_be_empty:
             raise DataError(f"{file}: no samples")
+
+    def keep_first(self, num: int) -> None:
+        """Keeps ``num`` rows of every problem, of sorted rows; raises UsageError for a problem that has fewer."""
+        for one in self.problems.values():
+            if 0 < one.kept < num:
+                raise UsageError(
+                    f"--n {num}: {shown(one.id)} of {one.benchmark} has n = {one.kept} samples; choose a smaller "
+                    "--n, or draw more"
+                )
+            one.kept = min(one.kept, num)
+        groups = groupby(self.rows, key=lambda row: (row.benchmark, row.id))
+        self.rows = [row for _, rows in groups for row in islice(rows, num)]
+        for one in self.problems.values():
+            one.where = dict(sorted(one.where.items())[: one.kept])
 
     def check(self, row: dict[str, Any], file: Path, number: int) -> Sample:
         """The row as a Sample, after comparing it with every row before it; raises DataError."""

@@ -12,6 +12,7 @@ from quatro_cli.commands.eval.options import (
     B,
     BootstrapSeed,
     Extraction,
+    First,
     Grader,
     Jobs,
     Ks,
@@ -59,6 +60,7 @@ def compare(
     tokens: Tokens = None,
     jobs: Jobs = None,
     seed: BootstrapSeed = 0,
+    first: First = None,
     regrade: Regrade = False,
     policy: Policy = None,
     extraction: Extraction = None,
@@ -70,7 +72,7 @@ def compare(
 ) -> None:
     """Compare two sets of samples, B minus A, problem by problem.
 
-    Each difference has a 95 % interval and a p-value, from a paired bootstrap over problems (ten at least).
+    The interval and p are from a paired bootstrap, which needs ten problems.
 
     \b
     Examples:
@@ -95,7 +97,7 @@ def compare(
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
     check_out(out)
     counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))

@@ -9,10 +9,12 @@ import typer
 
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
+    First,
     Interval,
     Label,
     Out,
     PerProblem,
+    asked_for,
     check_out,
     check_per_problem,
     say_and_write,
@@ -36,6 +38,7 @@ def flips(
     ] = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
+    first: First = None,
     per_problem: PerProblem = False,
     label: Label = None,
     json: Json = False,
@@ -56,9 +59,10 @@ def flips(
     from evals.metrics.flips import flips_result
 
     ks = numbers(k, "--k", int)
+    asked = asked_for(None, None, None, None, regrade=False, first=first)
     check_out(out)
     check_per_problem(per_problem, json=json, out=out)
-    before, after, about = two_counted((base, tuned), benchmarks, label=label)
+    before, after, about = two_counted((base, tuned), benchmarks, asked=asked, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
     for counted in (before, after):

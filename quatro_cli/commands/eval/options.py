@@ -45,6 +45,16 @@ Taus = Annotated[
     typer.Option("--tau", metavar="T[,T]", help="Share of correct draws that g-pass and cover require. Default: 0.5."),
 ]
 Interval = Annotated[bool, typer.Option("--ci", help="Add 95 % bootstrap intervals over problems.")]
+First = Annotated[
+    int | None,
+    typer.Option(
+        "--n",
+        metavar="N",
+        min=1,
+        help="First N samples only: compare at equal n.",
+        show_default=False,
+    ),
+]
 BootstrapSeed = Annotated[
     int, typer.Option("--bootstrap-seed", "--seed", metavar="N", min=0, help="Seed of the bootstrap.")
 ]
@@ -140,7 +150,13 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
 
 
 def asked_for(
-    policy: str | None, extraction: str | None, grader: str | None, thinking: str | None, *, regrade: bool
+    policy: str | None,
+    extraction: str | None,
+    grader: str | None,
+    thinking: str | None,
+    *,
+    regrade: bool,
+    first: int | None = None,
 ) -> Asked:
     """How to grade, as the options say; raises UsageError for an unknown name."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
@@ -157,7 +173,7 @@ def asked_for(
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if thinking is not None:
         check_markers(thinking)
-    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking)
+    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking, first=first)
 
 
 def require(files: list[Path]) -> None:
@@ -202,7 +218,10 @@ def counted_samples(
     wanted = split(benchmarks, "-b") or None
     with progress("grading") as tell:
         counted = count_samples(files, benchmarks=wanted, asked=asked, jobs=jobs, on_progress=tell)
-    return counted, {**about_samples(counted.files), "label": label, "grader": counted.grader}
+    about = about_samples(counted.files)
+    if asked is not None and asked.first is not None and "sampling" in about:
+        about["sampling"] = about["sampling"].model_copy(update={"n": asked.first})
+    return counted, {**about, "label": label, "grader": counted.grader}
 
 
 def two_counted(paths: tuple[Path, Path], benchmarks: list[str], **how: Any) -> tuple[Counted, Counted, About]:

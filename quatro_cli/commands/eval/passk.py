@@ -13,6 +13,7 @@ from quatro_cli.commands.eval.options import (
     BootstrapSeed,
     Extraction,
     Files,
+    First,
     Grader,
     Interval,
     Jobs,
@@ -44,6 +45,7 @@ def passk(
     tau: Taus = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
+    first: First = None,
     per_problem: PerProblem = False,
     label: Label = None,
     regrade: Regrade = False,
@@ -72,11 +74,23 @@ def passk(
     if sides is not None:
         refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
         grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
-        compare(*sides, benchmarks, k=k, also=also, tau=tau, jobs=jobs, seed=seed, json=json, out=out, **grading)
+        compare(
+            *sides,
+            benchmarks,
+            k=k,
+            also=also,
+            tau=tau,
+            jobs=jobs,
+            seed=seed,
+            first=first,
+            json=json,
+            out=out,
+            **grading,
+        )
         return
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
     check_out(out)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)

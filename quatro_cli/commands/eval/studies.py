@@ -11,6 +11,7 @@ from quatro_cli import completion
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
     Files,
+    First,
     Interval,
     Jobs,
     Ks,
@@ -23,6 +24,7 @@ from quatro_cli.commands.eval.options import (
     Threshold,
     Thresholds,
     Tokens,
+    asked_for,
     check_out,
     clustering,
     counted_samples,
@@ -119,13 +121,14 @@ def side_by_side(
     jobs: Jobs = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
+    first: First = None,
     json: Json = False,
     out: Out = None,
 ) -> None:
     """Show several samples files side by side, a row for each.
 
     A row has the sampling temperature, pass@1, UCR and the number of clusters; the title says what all rows share. UCR
-    is the number of clusters of correct samples per sample. It falls as n grows, so draw equal n.
+    is the number of clusters of correct samples per sample. It falls as n grows, so draw equal n (or take it, --n).
 
     \b
     Examples:
@@ -140,7 +143,8 @@ def side_by_side(
     ks = numbers(k, "--k", int) or []
     check_out(out)
     named = labels_of(files, label)
-    found = [counted_samples([path], benchmarks, jobs=jobs) for path in files]
+    asked = asked_for(None, None, None, None, regrade=False, first=first)
+    found = [counted_samples([path], benchmarks, asked=asked, jobs=jobs) for path in files]
     agreed_grader({str(path): about["grader"] for path, (_, about) in zip(files, found, strict=True)})
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]
     warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})

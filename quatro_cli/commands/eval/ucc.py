@@ -13,6 +13,7 @@ from quatro_cli.commands.eval.options import (
     BootstrapSeed,
     Extraction,
     Files,
+    First,
     Grader,
     Interval,
     Jobs,
@@ -70,6 +71,7 @@ def ucc(
     jobs: Jobs = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
+    first: First = None,
     per_problem: PerProblem = False,
     label: Label = None,
     regrade: Regrade = False,
@@ -84,8 +86,6 @@ def ucc(
     show: Annotated[str | None, typer.Option("--show", metavar="ID", hidden=True)] = None,
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
-
-    UCR is clusters per sample. Compare models at equal n and similarity.
 
     \b
     Examples:
@@ -104,20 +104,33 @@ def ucc(
     if preset is not None:
         same = _of_preset(preset, same)
     if show is not None:
-        refuse_beside("--show", compare=sides, k=k, **unused, out=out)
+        refuse_beside("--show", compare=sides, k=k, **unused, n=first, out=out)
         clusters(files, benchmarks, id=show, json=json, **same, **grading)
         return
     if sides is not None:
         refuse_beside("--compare", files=files, **unused)
         a, b = sides
-        compare(a, b, benchmarks, metric="ucc@k", k=k, jobs=jobs, seed=seed, json=json, out=out, **same, **grading)
+        compare(
+            a,
+            b,
+            benchmarks,
+            metric="ucc@k",
+            k=k,
+            jobs=jobs,
+            seed=seed,
+            first=first,
+            json=json,
+            out=out,
+            **same,
+            **grading,
+        )
         return
     how = clustering(**same)
     further = names(also, "--also") or []
     check_beside_ucc(further, how["similarities"])
     backend_named(backend)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
     check_out(out)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
