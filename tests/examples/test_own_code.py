@@ -6,8 +6,10 @@ import json
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -145,3 +147,25 @@ def test_the_problems_and_the_samples_of_the_benchmark_belong_together():
     answers = {row["id"]: row["worked"].rpartition("#### ")[2] for row in rows}
     assert len(answers) == 5
     assert {sample["id"]: sample["answer"] for sample in samples} == answers
+
+
+def of_the_page(file: str, name: str) -> Any:
+    """What ``name`` is in the module that docs/extending.md shows as ``file``."""
+    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    shown = re.search(rf"^    # {file},.*\n((?:    (?!quatro).*\n|\n(?=    [^q]))+)", page, re.MULTILINE)
+    assert shown is not None
+    found: dict[str, object] = {"__name__": file}
+    exec(textwrap.dedent(shown[1]), found)
+    return found[name]
+
+
+def test_a_part_of_a_built_in_method_is_changed_as_the_page_shows() -> None:
+    method = of_the_page("my_methods.py", "MedianGrpo")(name="my_methods:MedianGrpo", clip_high=0.3)
+    value_B = method.advantages(torch.tensor([1.0, 0.0, 0.0, 5.0]), torch.tensor([0, 0, 0, 1])).value_B
+    assert value_B.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_any_of_several_answers_is_enough_for_the_grader_of_the_page() -> None:
+    grader = of_the_page("my_graders.py", "any_of")
+    found = {boxed: grader(rf"\boxed{{{boxed}}}", "11 | 13") for boxed in ("11", "13", "11, 13", "7")}
+    assert found == {"11": True, "13": True, "11, 13": False, "7": False}
