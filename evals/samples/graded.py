@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from evals.code.grading import isolation
 from evals.errors import DataError, UsageError
+from evals.files.own_code import is_own
 from evals.grading import GRADER_VERSION, Grade
 from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
@@ -58,6 +59,23 @@ class Asked:
 
     def settings(self) -> GradingSettings:
         return GradingSettings(self.policy or "strict", self.extraction or "boxed", self.grader, self.thinking)
+
+    def settings_of(self, file: Path) -> GradingSettings:
+        """What was asked for, else what ``file``, or its graded copy in a run, was graded with, else the default.
+
+        Raises:
+            UsageError: the file was graded by a user's own function, which is code, and it was not asked for.
+        """
+        copy = graded_copy(file)
+        note = note_of(file) or (copy if copy is not None and not copy.stale else None)
+        known = {field.name: note.grader.get(field.name) for field in fields(GradingSettings)} if note else {}
+        chosen: dict[str, Any] = {name: value for name, value in (known | self.given()).items() if value is not None}
+        grader = chosen.get("grader")
+        if grader is not None and grader != self.grader and is_own(grader):
+            raise UsageError(
+                f"{file} was graded by {grader}. This is code, run only if you name it: add --grader {grader}"
+            )
+        return GradingSettings(**chosen)
 
     def differs_from(self, grader: Mapping[str, Any]) -> str:
         """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""

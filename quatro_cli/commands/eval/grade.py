@@ -17,6 +17,7 @@ USUAL = ("correct", "incorrect", "no_answer")  # outcomes that the table always 
 
 if TYPE_CHECKING:
     from evals.grading import Grade
+    from evals.samples.graded import Asked
     from evals.samples.graded_copies import GradedFile
     from evals.samples.graders import GradingSettings
     from evals.samples.types import Sample
@@ -32,14 +33,15 @@ def grade(
         typer.Option("-o", "--out", metavar="DIR", help="Folder for graded files. Default, for a run: RUN/graded."),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME", help="strict; or simko, to compare with published numbers.")
-    ] = "strict",
+        str | None,
+        typer.Option("--policy", metavar="NAME", help="strict (default); simko, to compare with published numbers."),
+    ] = None,
     extraction: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--extraction", metavar="NAME", help="boxed; answer-is or last-number, for answers without a box."
+            "--extraction", metavar="NAME", help="boxed (default); answer-is or last-number, if there is no box."
         ),
-    ] = "boxed",
+    ] = None,
     grader: Grader = None,
     thinking: Thinking = None,
     jobs: Jobs = None,
@@ -63,22 +65,23 @@ def grade(
 
     Each row gets `correct` (in place of one that it came with) and `outcome`: correct, incorrect, no_answer, timeout,
     error, or infra_error if this machine failed. The other commands of `quatro eval` read the stored grades. Finished
-    files are graded again only if samples or settings changed, so you may interrupt the command and repeat it.
+    files are graded again only if samples or settings changed, so you may interrupt the command and repeat it. Graded
+    files are explained as they were graded, but for the settings that you name.
 
     \b
     Examples:
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    settings = asked_for(policy, extraction, grader, thinking, regrade=True).settings()
+    asked = asked_for(policy, extraction, grader, thinking, regrade=True)
     if id is not None and not (explain or disagree or outcome):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree or outcome:
         if out is not None or dry_run:
             raise usage_error("explaining writes nothing: leave out -o and --dry-run")
-        _explain(files, settings, id, names(outcome, "--outcome"), disagree=disagree, jobs=jobs, json=json)
+        _explain(files, asked, id, names(outcome, "--outcome"), disagree=disagree, jobs=jobs, json=json)
         return
-    _grade(files, out, settings, jobs=jobs, dry_run=dry_run, json=json)
+    _grade(files, out, asked.settings(), jobs=jobs, dry_run=dry_run, json=json)
 
 
 def _grade(
@@ -143,7 +146,7 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
 
 def _explain(
     files: list[Path],
-    settings: GradingSettings,
+    asked: Asked,
     id: str | None,
     outcomes: Sequence[str] | None,
     *,
@@ -169,6 +172,10 @@ def _explain(
         raise usage_error(f"no sample has id {shown(id)}; `--explain` alone shows all")
     entries = []
     for file, rows in rows_of.items():
+        settings = asked.settings_of(file)
+        if settings != asked.settings():
+            words = [f"{name} {value}" for name, value in settings.recorded().items() if value is not None]
+            output.info(f"{file}: explained as it was graded, with {', '.join(words)}")
         rows = settings.without_thoughts(rows)
         grades = grade_rows(rows, **settings.of_rows(), files=[file], jobs=jobs)
         entries += [

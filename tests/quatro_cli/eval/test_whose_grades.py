@@ -71,6 +71,24 @@ def test_a_disputed_sample_shows_its_end_and_both_verdicts(tmp_path):
     assert "judge 1" in other
 
 
+def test_a_graded_file_is_explained_as_it_was_graded(tmp_path):
+    file = tmp_path / "toy.jsonl"
+    row = {"benchmark": "toy", "id": "1", "sample_index": 0, "completion": "The answer is 4.", "answer": "4"}
+    file.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    invoke("grade", file, "-o", tmp_path / "graded", "--extraction", "answer-is")
+    graded = tmp_path / "graded" / "toy.jsonl"
+    told = invoke("grade", graded, "--disagree")
+    assert "0 of 1 samples" in told.stderr
+    assert "explained as it was graded, with policy strict, extraction answer-is" in told.stderr
+    asked = json.loads(invoke("grade", graded, "--disagree", "--extraction", "boxed", "--json").stdout)["samples"]
+    assert [(one["outcome"], one["stored"]) for one in asked] == [("no_answer", "correct 1")]
+
+    note = graded.with_name("toy.grading.json")
+    note.write_text(note.read_text("utf-8").replace('"grader": null', '"grader": "mine:judge"'), encoding="utf-8")
+    refused = runner.invoke(app, ["eval", "grade", str(graded), "--explain"])
+    assert (refused.exit_code, "add --grader mine:judge" in refused.stderr) == (2, True)
+
+
 def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
     path = tmp_path / "toy.jsonl"
     row = {
