@@ -155,10 +155,9 @@ def _best_text(run: RunSummary, metric: str, step: int) -> str:
     near = sum(row[metric] >= best[metric] - 2 * error for row in values.values()) - 1
     if not error or not near:
         return text
-    return (
-        f"{text}\n{near} of the {len(values) - 1} others are within 2 standard errors of it. The largest of several "
-        "values is too high on average."
-    )
+    others = len(values) - 1
+    close = f"{near} of the {others} others {'is' if near == 1 else 'are'}" if others > 1 else "The only other one is"
+    return f"{text}\n{close} within 2 standard errors of it. The largest of several values is too high on average."
 
 
 # ---- what lies in its folder

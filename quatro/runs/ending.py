@@ -42,6 +42,9 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
         yield "failures", f"the reward failed on {failed} of {drawn} responses"
     if run.best is not None:
         yield "best", _best(rows, *run.best)
+        metric, _, step = run.best
+        if step not in run.checkpoints:
+            yield "", f"no checkpoint of step {step}: checkpoint.keep.best={metric} keeps one"
     kl, ratio = _mean(rows, "kl/new_old"), _mean(rows, "kl/ratio_to_delta")
     radius = f", {ratio:.2g} x delta" if ratio is not None else ""
     moved = f"; KL of an iteration {kl:.3g} nats{radius}" if kl is not None else ""
@@ -61,9 +64,14 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
 
 
 def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
-    """The best value beside the base's, and whether it is above that by more than its standard error."""
+    """The best value beside the base's, and whether it is above that by two standard errors of the difference.
+
+    The two are on the same problems, but the rows do not have the problems: as of independent values, this error is
+    rather too large.
+    """
     found = {row["step"]: row for row in with_base(rows)}
-    base, error = (found.get(at, {}).get(name) for at, name in ((0, metric), (step, f"{metric}_se")))
+    base = found.get(0, {}).get(metric)
+    error, base_error = (found.get(at, {}).get(f"{metric}_se") for at in (step, 0))
     sure = "" if error is None else f" ± {error:.2g}"
     said = f"{metric} {value:.3g}{sure} (step {step})"
     if base is None:
@@ -71,7 +79,8 @@ def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
     said += f", base {base:.3g}: "
     if value <= base:
         return said + "not above it"
-    return said + ("above it" if error is None or value - base > error else "within the error")
+    clearly = value - base > 2 * math.hypot(error or 0.0, base_error or 0.0)
+    return said + ("above it" if clearly else "not clearly above it")
 
 
 def _change(rows: Sequence[Row], metric: str, width: int) -> str:

@@ -81,8 +81,10 @@ def test_evaluations_have_a_line_each_with_their_error_and_the_best_is_doubted(m
     assert cells(text, "0 (before)") == ["0.2", "±", "0.1", "0.75"]
     assert cells(text, "3") == ["0.25", "±", "0.1", "0.75"]
     assert " ".join(cells(text, "best eval/pass@1")) == "0.5 ± 0.1 in step 1; before training 0.2 ± 0.1"
-    assert "1 of the 2 others are within 2 standard errors of it. The largest of several" in text
+    assert "1 of the 2 others is within 2 standard errors of it. The largest of several" in text
     assert [row["step"] for row in json.loads(shown(run, "--json"))["evaluations"]] == [0, 1, 2, 3]
+    two = make_run("two", rows[0], rows[1], settings=settings)
+    assert "The only other one is within 2 standard errors of it. The largest of several" in shown(two)
     many = make_run("many", *({**rows[2], "step": float(step)} for step in range(1, 31)), settings=settings)
     assert "\n  22 more with --all\n" in shown(many)
     assert cells(shown(many), "1") == cells(shown(many), "30") == cells(shown(many, "--all"), "9")
