@@ -201,7 +201,7 @@ MUTANTS = [
     Mutant("compared with more problems on one side", PAIRING, "((n_a, n_b, names), (n_b, n_a, names[::-1]))", "((n_a, n_b, names),)"),
     Mutant("compared at different n", PAIRING, "if n != n_b[benchmark, id]:", "if False:"),
     Mutant("the sides' means swapped", COMPARING, "for values in (values_a, values_b))", "for values in (values_b, values_a))"),
-    Mutant("warnings of one side", COMPARING, "*a.warnings, *b.warnings]", "*a.warnings]"),
+    Mutant("warnings of one side", COMPARING, "told_of_sides(a.warnings, b.warnings,", "told_of_sides(a.warnings, [],"),
     Mutant("problems of one id are the same ones", PAIRING, "if one.reference != reference_of", "if not reference_of"),
     Mutant("prompts that changed places are templates", PAIRING, "if one.prompt and (other.benchmark", "if False and (other.benchmark"),
     Mutant("90 % intervals of equal scores", BOOTSTRAP, "0.025 **", "0.05 **"),
