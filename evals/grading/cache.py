@@ -12,7 +12,7 @@ from evals.grading.pool import Pair, SymbolicGrade, SymbolicGrader
 from evals.grading.typography import clean
 
 # Part of every result and of every key below: raise it whenever a grade may come out differently.
-GRADER_VERSION = "5"
+GRADER_VERSION = "6"
 MAX_GRADES = 200_000
 
 _Key = tuple[str, str, float, str, str]

@@ -19,6 +19,8 @@ _HIDDEN = re.compile(r"\\(?:[hv]?phantom|[bx]?cancel|sout|st)\s*\{\s*$")
 _MAX_HIDING_CHARS = 40
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\s*:?|\s*:)\s*\**\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\$\$?(?!\d)(?=[\s.,]|$)")
+# Of the text after "answer is": a number of dollars in a sentence with no dollar sign that could close a formula.
+_DOLLARS = re.compile(r"\$\d(?:[^\n.$]|\.(?!\s|$)|(?<=\s)\$(?=\d))*+(?:\n|\.|$)")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+)?")
 
 
@@ -109,10 +111,12 @@ def _after_answer_is(completion: str) -> str | None:
         return None
     start = phrases[-1].end()
     rest = completion[start : start + MAX_ANSWER_CHARS]
+    is_money = _DOLLARS.match(rest) is not None
     opening = re.match(r"\$\$?|\\\(|\\\[", rest)
-    if opening:
+    if opening and not is_money:
         closing = {"\\(": "\\)", "\\[": "\\]"}.get(opening.group(), opening.group())
         formula, separator, _ = rest[opening.end() :].partition(closing)
         return formula.strip() if separator else None
-    stop = _SENTENCE_END.search(rest)
-    return (rest[: stop.start()] if stop else rest).strip().rstrip("*") or None
+    stop = _SENTENCE_END.search(rest, 1 if is_money else 0)
+    phrase = (rest[: stop.start()] if stop else rest).strip().rstrip("*")
+    return f"\\{phrase}" if is_money else phrase or None

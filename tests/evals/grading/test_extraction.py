@@ -55,6 +55,11 @@ def test_an_answer_beyond_20_kb_is_not_an_answer() -> None:
         ("**Answer:** 12 apples\nBye 3", "12 apples", "12 apples"),
         ("Final Answer: The final answer is 3.5. I hope it is correct.", "3.5", "3.5"),
         ("We get 7 and then 1,234.5 in total", None, "1,234.5"),
+        ("The answer is $17.", r"\$17", r"\$17"),
+        ("So the answer is **$1,234.50** per day. So $x$ is it", r"\$1,234.50** per day", r"\$1,234.50** per day"),
+        ("The answer is $5 or $6.", r"\$5 or $6", r"\$5 or $6"),
+        ("The answer is $5$ or $6$.", "5", "5"),
+        ("The answer is $5 + 1$.", "5 + 1", "5 + 1"),
         ("nothing", None, None),
     ],
 )
@@ -63,6 +68,13 @@ def test_other_extractions_are_only_asked_for_where_there_is_no_box(
 ) -> None:
     assert extract(completion, "answer-is").text == answer_is
     assert extract(completion, "last-number").text == last_number
+
+
+@pytest.mark.parametrize("said", ["is $17.", "is: $17.00", "is **$17**", "is $17 per day.\nThen $x$ is 3."])
+def test_a_lone_dollar_sign_before_the_answer_is_a_currency_sign(said: str) -> None:
+    assert grade(f"The answer {said}", "17", extraction="answer-is").outcome == "correct"
+    assert grade(f"The answer {said}", "1700", extraction="answer-is").outcome == "incorrect"
+    assert grade("The answer is $17 or $18.", "17", extraction="answer-is").outcome == "incorrect"
 
 
 @pytest.mark.parametrize(
