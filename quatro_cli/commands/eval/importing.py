@@ -62,8 +62,9 @@ def import_(
     parquet,   completion(s),              answer,               id,       benchmark,
     csv,jsonl  responses                   reward_model.ground.. index     data_source
 
-    Other columns are kept. The tool's own scores become `source_scores`. These are not used; `quatro eval grade` says
-    how often it agrees with them. With --column correct=FIELD they become the grades.
+    Other columns are kept. The tool's own scores (of a table: correct, is_correct, score, reward, acc, accuracy) become
+    `source_scores`. These are not used; `quatro eval grade` says how often it agrees with them. With --column
+    correct=FIELD they become the grades.
 
     \b
     Examples:
