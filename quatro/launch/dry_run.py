@@ -242,6 +242,12 @@ def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> li
         f"{config.steps} iterations = {config.steps * per_step * n} rollouts, {up_to}{config.steps * minibatches * k} "
         f"optimiser steps, {config.steps * per_step / num_prompts:.2f} passes over {num_prompts} prompts",
     ]
+    if warmup := config.optimizer.warmup_steps:
+        iterations = warmup / (minibatches * k)
+        lines.append(
+            f"warm-up: {warmup} optimiser step{'s' if warmup > 1 else ''} = {'at least ' if up_to else ''}"
+            f"{iterations:.3g} iteration{'' if iterations == 1 else 's'}"
+        )
     if num_ranks > 1:
         fewest, most = config.minibatch_prompts // num_ranks, -(-config.minibatch_prompts // num_ranks)
         share = f"{most}" if fewest == most else f"{fewest} or {most}"
