@@ -160,7 +160,10 @@ def plan_samples(
     drawer = "server" if endpoint is not None else engines.engine_name(engine or "transformers")
     settings, notes = settings_of(preset, n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens)
     if out is not None and tag is not None:
-        raise UsageError("--tag names a folder inside the default place; with -o, name the folder there")
+        raise UsageError(
+            f"--tag {tag} names the folder of these samples only if you leave out -o; -o {out} already names a folder: "
+            f"leave out one of the two"
+        )
     found = find_model(os.fspath(model), step)
     if found.run is not None and found.checkpoint is not None and (note := unfinished_note(found.checkpoint)):
         logger.warning(note)

@@ -217,7 +217,7 @@ def test_benchmarks_with_different_templates_are_drawn_in_one_call(model, toy, t
         (["--gpus", "0,0"], "twice"),
         (["--top-p", "1.5"], "top_p"),
         (["-b", "countdown,countdown"], "twice"),
-        (["--tag", "x"], "--tag"),
+        (["--tag", "x"], "leave out one of the two"),
         (["--template", "qwen"], "qwen-boxed"),
     ],
 )
