@@ -148,7 +148,7 @@ def test_the_judge_of_an_evaluation_is_closed_however_a_run_ends(tmp_path, setti
         if fails:
             raise OSError("no space")
 
-    monkeypatch.setattr("quatro.loop.evaluation.make_reward", lambda name: Judge(lambda prompt, rollout: True))
+    monkeypatch.setattr("quatro.loop.evaluation.make_grader", lambda name: Judge(lambda prompt, rollout: True))
     evaluated = [*settings, "steps=1", "eval.every=100", "eval.benchmark=countdown"]
     with pytest.raises(OSError, match="no space") if fails else contextlib.nullcontext():
         run_training(tmp_path / "run", evaluated, observer=observer)
