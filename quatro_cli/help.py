@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -52,7 +53,12 @@ class Command(TyperCommand):
         for arg in args:
             flag = FLAGS_WITH_WORDS.get((joined[-1], arg)) if joined else None
             joined = [*joined[:-1], flag] if flag else [*joined, arg]
-        parsed: list[str] = super().parse_args(ctx, joined)
+        try:
+            parsed: list[str] = super().parse_args(ctx, joined)
+        except Exception as error:
+            if (quoted := _before_the_shell(args)) and hasattr(error, "message"):
+                error.message += f". The shell split the braces; quote them: {quoted}"
+            raise
         return parsed
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -78,6 +84,15 @@ class Group(TyperGroup):
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
+
+
+def _before_the_shell(args: list[str]) -> str | None:
+    """`'eval={every: 5, n: 4}'`, which without quotes a shell hands over as `eval=every:5 eval=n:4`; None if not so."""
+    for key, group in groupby(args, lambda arg: arg.partition("=")[0]):
+        parts = [arg.partition("=")[2].partition(":") for arg in group]
+        if len(parts) > 1 and all(name and colon for name, colon, _ in parts):
+            return f"'{key}={{{', '.join(f'{name}: {value.strip()}' for name, _, value in parts)}}}'"
+    return None
 
 
 def _write_options(command: Any, ctx: Any, formatter: Any) -> None:

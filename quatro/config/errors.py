@@ -121,6 +121,9 @@ def _suggest_value(problem: Mapping[str, Any]) -> str:
 def _suggest_key(path: KeyPath, method: type[BaseModel] | None, owner: str | None) -> str:
     *above, last = map(str, path)
     prefix = "".join(f"{part}." for part in above)
+    name, colon, value = last.partition(":")
+    if colon:
+        return f"; write a space after the colon: {name}: {value}"
     model = method or _model_at(above)
     siblings = [f"{prefix}{key}" for key in model.model_fields] if model else []
     siblings += [] if above else [EXTENDS]

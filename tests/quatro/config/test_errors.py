@@ -22,6 +22,7 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         ("optimizer: {learning_rate: 1}", "optimizer.learning_rate: unknown key"),
         ("rollout: {topp: 1}", "rollout.topp: unknown key; did you mean rollout.top_p?"),
         ("stpes: 3", "stpes: unknown key; did you mean steps?"),
+        ("eval: {every:5}", "eval.every:5: unknown key; write a space after the colon: every: 5"),
         ("seed: 1.5", "seed: found 1.5, expected a whole number"),
         ("seed: true", "seed: found true, expected a whole number"),
         ("seed: '3'", 'seed: found "3", expected a whole number; did you mean 3 without quotes?'),
