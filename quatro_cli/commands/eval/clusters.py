@@ -38,13 +38,15 @@ def clusters(
     files: Files,
     benchmarks: Benchmarks,
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The problem.")] = None,
+    members: Annotated[bool, typer.Option("--members", help="With --id: show each text with its nearest.")] = False,
     num_random: Annotated[
         int | None,
-        typer.Option("--random", metavar="N", min=1, help="Draw N problems with at least two clusters instead."),
+        typer.Option("--random", metavar="N", min=1, help="Draw N with several clusters."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of --random.")] = 0,
     format: Annotated[
-        Format, typer.Option("--format", metavar="NAME", help="text, or latex: boxes for a paper.")
+        Format,
+        typer.Option("--format", metavar="NAME", help="text (default); latex: boxes for a paper.", show_default=False),
     ] = Format.text,
     label: Annotated[
         str, typer.Option("--label", metavar="NAME", help="Name of the model, for the boxes.", show_default=False)
@@ -80,19 +82,23 @@ def clusters(
 
     if (id is None) == (num_random is None):
         raise usage_error("name a problem with --id, or draw some with --random N")
+    if members and (id is None or format is Format.latex):
+        raise usage_error("--members is for the texts of one problem; add --id, and leave --format latex out")
     _refuse(num_random, seed, format, label, out, json=json)
     how = clustering(similarity, threshold, linkage, tokens)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)
     if id is not None:
-        found = clusters_of_problem(samples, id, **how)
+        found = clusters_of_problem(samples, id, **how, with_similarities=members)
     else:
         assert num_random is not None
         found = random_clusters(samples, num_random, seed=seed, **how)
     if json:
-        output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
+        largest = None if members else LARGEST_CLUSTERS
+        problems = [one.document(largest=largest, with_members=members) for one in found]
+        output.json({"schema": 1, "problems": problems})
     elif format is Format.text:
-        show_clusters(found)
+        show_clusters(found, with_members=members)
     elif out is None:
         output.data(clusters_as_boxes(found, label))
     else:
