@@ -92,8 +92,8 @@ class Benchmark(_Entry):
     needs no fetch. The answer is what follows ``answer_after`` in ``answer_field`` (the whole field if that is not
     set), or the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that
     count and hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own,
-    since a similarity would make one of most of them. How an answer is read (leading zeros, several answers in one
-    string) is left to the grader.
+    since a similarity would make one of most of them (the default of the grader countdown). How an answer is read
+    (leading zeros, several answers in one string) is left to the grader.
     """
 
     name: str
@@ -165,6 +165,12 @@ class Benchmark(_Entry):
     def _template_exists(cls, value: str) -> str:
         find_template(value)
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _chains_are_short(cls, said: Any) -> Any:
+        is_countdown = isinstance(said, dict) and said.get("grader") == "countdown"
+        return {"has_short_answers": True, **said} if is_countdown else said
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Benchmark:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evals.errors import DataError
+from evals.files.strict_json import shown
 
 NUM_DIGITS = 6
 MIN_USED, MAX_USED = 2, 5
@@ -78,12 +79,24 @@ def parse_prompt(prompt: str) -> tuple[Digits, int]:
         and tokens[-1] in _NUMBER
     )
     if not is_prompt:
-        shown = repr(prompt)
+        found = repr(prompt)
         raise DataError(
-            f"not a countdown prompt: {shown if len(shown) <= 120 else shown[:120] + '...'}; expected six digits "
+            f"not a countdown prompt: {found if len(found) <= 120 else found[:120] + '...'}; expected six digits "
             "1 to 9, an arrow and a target up to 99, such as '7 2 7 6 2 8 -> 67'"
         )
     return tuple(_DIGIT[token] for token in tokens[:NUM_DIGITS]), _NUMBER[tokens[-1]]
+
+
+def check_answer(answer: object, id: str, benchmark: str) -> None:
+    """Raises DataError for a reference ``answer`` that is not a whole problem, which is what the grader needs."""
+    try:
+        parse_prompt(str(answer))
+    except DataError as error:
+        raise DataError(
+            f"{shown(id)} of {benchmark} has the answer {shown(answer)}, but the grader countdown (key `grader` of "
+            "the benchmark's table) needs the whole problem as its answer, such as '9 3 8 2 8 5 -> 78' (six digits 1 "
+            "to 9, an arrow and a target up to 99); write it into the answer column, or choose another grader"
+        ) from error
 
 
 def verify(prompt: str, completion: str) -> bool:

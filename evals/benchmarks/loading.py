@@ -110,8 +110,11 @@ def local_problems(benchmark: str) -> list[Problem]:
 
 
 def read_own_file(entry: Benchmark) -> ReadProblems:
-    """Problems of an entry with a `file`; raises DataError if its count or hash differs."""
+    """Problems of an entry with a `file`; raises DataError if its count or hash differs, or as `check_answer`."""
     found = read_problem_file(entry.path, entry.name, entry.columns())
+    if entry.grader == "countdown":
+        for problem in found.problems:
+            countdown.check_answer(problem.answer, problem.id, entry.name)
     says = f"[{entry.name}] in {entry.defined_in} says"
     if entry.count and found.num_rows != entry.count:
         raise DataError(f"{entry.path}: {found.num_rows} rows, but {says} {entry.count}")

@@ -179,6 +179,13 @@ def _warn_of_namesakes(rows: Sequence[Sample]) -> None:
                 "name, says %s: to grade by it add `--grader %s`",
                 *(name, recorded.grader, name, entry.defined_in, entry.grader, entry.grader),
             )
+        elif recorded is not None and recorded.has_short_answers != entry.has_short_answers:
+            _log.warning(
+                "the samples of %s were drawn with has_short_answers = %s, which counts for them; [%s] of %s says "
+                "otherwise: to cluster by it add `--similarity %s`",
+                *(name, str(recorded.has_short_answers).lower(), name, entry.defined_in),
+                "exact" if entry.has_short_answers else "tfidf",
+            )
         try:
             here = {problem.id: problem.answer for problem in local_problems(name)}
         except QuatroError as error:  # grading needs none of them
@@ -205,12 +212,10 @@ def _warn_of_tests(rows: Sequence[Sample]) -> None:
 
 
 def _grade_countdown(row: Sample) -> Grade:
-    from evals.benchmarks.countdown import fault
+    from evals.benchmarks.countdown import check_answer, fault
 
-    try:
-        why = fault(str(row.answer), row.completion, row.finish_reason)
-    except ValueError as error:
-        raise DataError(f"{shown(row.id)} of {row.benchmark}: {error}") from error
+    check_answer(row.answer, row.id, row.benchmark)
+    why = fault(str(row.answer), row.completion, row.finish_reason)
     return Grade(not why, "incorrect" if why else "correct", row.completion, "countdown", detail=why)
 
 

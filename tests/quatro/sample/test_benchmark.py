@@ -221,7 +221,7 @@ def test_samples_of_ones_own_benchmark_say_how_they_are_judged(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     draw(tmp_path / "own")
     (row, *_) = read_samples([tmp_path / "own"]).rows
-    assert row.extra["judged_as"] == {"grader": "countdown", "has_short_answers": False}
+    assert row.extra["judged_as"] == {"grader": "countdown", "has_short_answers": True}
 
 
 def test_progress_counts_what_is_in_the_file(tmp_path, monkeypatch):

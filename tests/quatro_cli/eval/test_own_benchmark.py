@@ -61,6 +61,26 @@ def test_another_benchmark_of_that_name_is_told(sums, monkeypatch):
     assert f"1 of 1 problems of sums are others than in {sums.parent / 'there' / 'p.jsonl'}" in told
 
 
+def test_chains_are_short_answers_and_another_word_of_the_table_comes_too_late(sums, monkeypatch):
+    table = sums.parent / "here" / "quatro-benchmarks.toml"
+    said = table.read_text(encoding="utf-8")
+    table.write_text(said.replace("has_short_answers = true", ""), encoding="utf-8")
+    assert json.loads(run("benchmarks", "show", "sums", "--json").stdout)["has_short_answers"] is True
+    table.write_text(said.replace("true", "false"), encoding="utf-8")
+    assert "add `--similarity tfidf`" in run("eval", "ucc", sums).stderr
+
+
+def test_an_answer_that_is_no_countdown_problem_is_named_with_the_key(sums):
+    file = sums.parent / "here" / "p.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace(DIGITS, "21"), encoding="utf-8")
+    result = runner.invoke(app, ["benchmarks", "show", "sums"])
+    assert result.exit_code == 4, result.output
+    for words in ("has the answer '21'", "key `grader` of the benchmark's table", "9 3 8 2 8 5 -> 78"):
+        assert words in result.stderr
+    sums.write_text(sums.read_text(encoding="utf-8").replace(DIGITS, "21"), encoding="utf-8")
+    assert "has the answer '21'" in runner.invoke(app, ["eval", "passk", str(sums)]).stderr
+
+
 def test_old_samples_that_record_nothing_are_judged_by_the_folder(sums, monkeypatch):
     rows = [json.loads(line) for line in sums.read_text(encoding="utf-8").splitlines()]
     for row in rows:
