@@ -71,7 +71,7 @@ def similarity(
 ) -> None:
     """Show how similar two correct samples of a problem are.
 
-    For each similarity it prints the median, quantiles and a histogram.
+    For each similarity it prints quantiles over pairs, and which share of the pairs has similarity 1.
 
     \b
     Examples:
@@ -105,7 +105,19 @@ def similarity(
         pairs = f"{extra['num_pairs']} of {extra['num_pairs_total']}"
         equal = f"{100 * extra['equal_share']:.1f}"
         body.append([title_of(row.benchmark), row.similarity, row.num_problems, row.n, pairs, *quantiles, equal])
-    columns = ["benchmark", "similarity", "problems", "n", "pairs", "5 %", "25 %", "median", "75 %", "95 %", "1.0, %"]
+    columns = [
+        "benchmark",
+        "similarity",
+        "problems",
+        "n",
+        "pairs",
+        "5 %",
+        "25 %",
+        "median",
+        "75 %",
+        "95 %",
+        "pairs at 1, %",
+    ]
     output.table("Similarity of two correct answers to a problem", columns, body)
 
 

@@ -60,7 +60,9 @@ def test_one_function_and_one_entry_make_a_similarity(samples, monkeypatch, tmp_
     rows = json.loads(Path("ucc.json").read_text(encoding="utf-8"))["rows"]
     assert [row["value"] for row in rows if (row["metric"], row["benchmark"]) == ("ucc@k", "toy")] == [2.0]
     assert "first-letter" in invoke("table", "ucc.json", "--metric", "ucc@k")
-    assert "first-letter" in invoke("eval", "similarity", samples, "-o", "similarity.json")
+    shown = invoke("eval", "similarity", samples, "-o", "similarity.json")
+    assert "first-letter" in shown
+    assert "pairs at 1, %" in shown
     for what in (["similarity", "similarity.json"], ["heatmap", samples, "--id", "p", "--similarity", "first-letter"]):
         invoke("plot", *what, "-o", f"{what[0]}.svg")
     assert "First letter" in Path("similarity.svg").read_text(encoding="utf-8")
