@@ -113,6 +113,11 @@ def clustering_settings(
                 f"{benchmark} is clustered by `exact`, which has no threshold (found "
                 f"{thresholds[0]}); add --similarity tfidf, or leave --threshold out"
             )
+        if similarity == "exact" and thresholds and len(similarities or ()) > 1:
+            raise UsageError(
+                f"threshold {thresholds[0]} has no meaning for similarity 'exact'; leave exact out of --similarity, or "
+                "leave --threshold out: each similarity then has its default"
+            )
         resolved = [resolve_threshold(similarity, threshold) for threshold in thresholds or ()]
         for threshold in resolved or [resolve_threshold(similarity, None)]:
             settings.append(Setting(similarity, threshold, linkage, tokens))
