@@ -213,7 +213,9 @@ class _Conversion:
             return
         verdict = " (or take the tool's grade: --column correct=FIELD)" if "answer" in list(lacks)[-1] else ""
         words = f"has no {', no '.join(lacks)}{verdict}; found the keys {_keys(row)}. Type "
-        words += f"`{self.command([word for option in lacks.values() for word in option])}`"
+        more = [word for option in lacks.values() for word in option]
+        split = self.only is None and self._has_models()
+        words += f"`{self._split(more) if split else self.command(more)}`"
         if "benchmark" in lacks and len(lacks) == 1:
             raise UsageError(f"{at}: {words}")
         refuse(at, words)
@@ -282,8 +284,20 @@ class _Conversion:
             refuse(
                 at,
                 f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; --split-by {_MODEL} writes a "
-                f"file for each: `{self.command(['--split-by', _MODEL], self.out.with_suffix(''))}`",
+                f"file for each: `{self._split([])}`",
             )
+
+    def _split(self, more: Sequence[str]) -> str:
+        """`command` with a file for each model."""
+        return self.command([*more, "--split-by", _MODEL], self.out.with_suffix(""))
+
+    def _has_models(self) -> bool:
+        """Whether the file holds samples of several models, as far as it can be read."""
+        with suppress(DataError):
+            models = (row.get(_MODEL) for _, row in self.layout.rows(self.file))
+            first = next(models, None)
+            return any(model != first for model in models)
+        return False
 
     def notes(self) -> list[str]:
         notes = []

@@ -94,6 +94,14 @@ def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(t
     assert len(out.read_text(encoding="utf-8").splitlines()) == 4
 
 
+def test_the_command_that_names_missing_columns_splits_the_file_by_its_models_too(tmp_path):
+    table = tmp_path / "m.csv"
+    table.write_text("question,response,gold,model\nq,a,1,one\nq,b,1,two\n", encoding="utf-8")
+    asked = ["eval", "import", "--from", "csv", str(table), "-o", str(tmp_path / "out.jsonl")]
+    assert runner.invoke(app, told(runner.invoke(app, asked))).exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one.jsonl", "two.jsonl"]
+
+
 def test_a_split_that_fails_leaves_no_part_behind(tmp_path):
     rows = [{"id": str(i), "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(2)]
     rows.append({"id": "1", "completion": "x", "answer": "2", "model": "m1"})  # another answer: the second part fails
