@@ -171,7 +171,7 @@ def grade_planned(
     grades = grade_rows(open_rows, **settings.of_rows(), files=samples.files, jobs=jobs, on_progress=on_progress)
     refuse_infra_errors((row, found.outcome) for row, found in zip(open_rows, grades, strict=True))
     log_failures(grades)
-    hints = _hints(open_rows, grades, settings)
+    hints = _hints(plan.paths, open_rows, grades, settings)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
         # An outcome from an earlier grading would contradict this one.
@@ -273,12 +273,17 @@ def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) 
         raise UsageError(f"{options}: every row of {ungraded[0]} says `correct`; add --regrade to grade it again")
 
 
-def _hints(rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings) -> list[str]:
+def _hints(
+    paths: Sequence[Path], rows: Sequence[Sample], grades: Sequence[Grade], settings: GradingSettings
+) -> list[str]:
     outcomes: dict[str, Counter[str]] = {}
     for row, found in zip(rows, grades, strict=True):
         outcomes.setdefault(row.benchmark, Counter())[found.outcome] += 1
     found_hints = {name: missing_box_hint(counts, settings) for name, counts in outcomes.items()}
-    return [f"{name}: {hint}" for name, hint in found_hints.items() if hint is not None]
+    files = [str(path) for path in paths]
+    command = shlex.join(["quatro", "eval", "grade", *files, "--extraction", "last-number", "-o", "graded"])
+    other = "" if settings.thinking is not None else f", or write graded files for any command: `{command}`"
+    return [f"{', '.join(files)}: {name}: {hint}{other}" for name, hint in found_hints.items() if hint is not None]
 
 
 def _info(grader: Mapping[str, Any]) -> GraderInfo:

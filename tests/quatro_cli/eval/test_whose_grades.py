@@ -105,3 +105,13 @@ def test_the_end_of_a_response_fits_the_terminal(tmp_path, monkeypatch):
     assert len(end) == 60
     assert "  ..." in end
     assert end.endswith("\\boxed{4} it is")
+
+
+@pytest.mark.parametrize("command", ["compare", "flips", "side-by-side"])
+def test_a_side_without_boxes_is_named_with_the_command_that_grades_it(tmp_path, command):
+    boxed, bare = samples(tmp_path / "boxed.jsonl"), samples(tmp_path / "bare.jsonl")
+    bare.write_text(bare.read_text(encoding="utf-8").replace("boxed{", "mathbf{"), encoding="utf-8")
+    told = invoke(command, bare, boxed).stderr
+    assert told.count(f"{bare}: toy: 2 of 2 graded samples hold no") == 1
+    assert f"`quatro eval grade {bare} --extraction last-number -o graded`" in told
+    assert f"{boxed}: toy" not in told
