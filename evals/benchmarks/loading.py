@@ -155,7 +155,7 @@ def local_copy(entry: Benchmark) -> LocalCopy | None:
         problems = _all_problems(entry)
     else:
         path = entry.path if entry.source == "file" else None
-        problems = load_problems(entry.name)
+        problems = load_problems(entry.name if entry.defined_in or path is None else entry.file)
     digest = content_hash(problems)
     same = digest == entry.sha256 if entry.sha256 else None
     # Of the verified rows none is missing, however few are usable (two of math_train have no answer).

@@ -76,7 +76,15 @@ def list_(json: Json = False) -> None:
     output.table("", ["name", "title", "problems", "verified", "here", "source"], rows)
 
 
-def show(name: Name, json: Json = False) -> None:
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A benchmark, or the path of a file of your own.", autocompletion=completion.benchmarks
+        ),
+    ],
+    json: Json = False,
+) -> None:
     """Show one benchmark and the prompt of its first problem.
 
     `verified` says that count and hash were computed from a copy of the data, not taken from elsewhere.
@@ -89,7 +97,7 @@ def show(name: Name, json: Json = False) -> None:
     from evals.benchmarks.loading import local_copy
     from evals.benchmarks.prompts import find_template, messages
 
-    entry = _find(name)
+    entry = _own_file(name) or _find(name)
     copy = local_copy(entry)
     first = copy.problems[0] if copy is not None else None
     turns = messages(entry.template, first.problem) if first is not None else []
@@ -177,6 +185,19 @@ def fetch(
     if lock.same_as_registry:
         output.info("their content is the one that the registry's count and hash were computed from")
     output.data(str(fetched.path))
+
+
+def _own_file(path: str) -> Benchmark | None:
+    """The benchmark that a file is; None where ``path`` is not named like a file of problems."""
+    from evals.benchmarks.catalogue import Benchmark, grader_of
+    from evals.benchmarks.problems import FILE_ENDINGS, benchmark_name
+
+    if not path.endswith(FILE_ENDINGS):
+        return None
+    if not Path(path).is_file():
+        raise usage_error(f"there is no file {path}; name one that exists, or a benchmark of `quatro benchmarks list`")
+    name = benchmark_name(path)
+    return Benchmark(name=name, title=name, file=path, grader=grader_of(name))
 
 
 def _find(name: str) -> Benchmark:

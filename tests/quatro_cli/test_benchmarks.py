@@ -65,6 +65,16 @@ def test_a_fetched_file_is_shown_with_its_first_prompt(amc23, cache):
     assert "here" in invoke("list").stdout
 
 
+def test_a_file_of_ones_own_is_shown_by_its_path(tmp_path):
+    file = tmp_path / "tenmath.csv"
+    file.write_text("question,answer\n1+1?,2\n", encoding="utf-8")
+    document = json.loads(invoke("show", str(file), "--json").stdout)
+    assert (document["name"], document["copy"]["problems"], document["copy"]["path"]) == ("tenmath", 1, str(file))
+    assert document["first_prompt"][-1]["content"].startswith("1+1?")
+    missing = invoke("show", str(tmp_path / "nope.csv"))
+    assert (missing.exit_code, "there is no file" in missing.stderr) == (2, True)
+
+
 def test_the_prompt_of_the_built_in_benchmark_is_its_problem():
     shown = invoke("show", "countdown").stdout
     assert "built in" in shown
