@@ -73,6 +73,7 @@ def test_each_radius_follows_from_what_the_iteration_before_it_measured(tmp_path
     assert bounds[0] < delta < 0.01
 
 
+@pytest.mark.slow
 def test_a_schedule_over_all_steps_keeps_their_number(tmp_path, settings, run_training, rows_of):
     stop = StopRequest()
     stop.request()

@@ -159,6 +159,7 @@ def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, b
     assert read_status(further) == before  # refused, and otherwise as it was
 
 
+@pytest.mark.slow
 def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_training, monkeypatch, caplog):
     looks, run = [], tmp_path / "run"
 

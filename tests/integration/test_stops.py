@@ -157,7 +157,7 @@ AT_ANY_MOMENT = [
 @pytest.mark.parametrize(
     ("extra", "moments"),
     [
-        ([], (2,)),
+        pytest.param([], (2,), marks=pytest.mark.slow),
         # A third of the moments each, so that every moment meets two configurations; then all with all.
         *(pytest.param(extra, MOMENTS[i % 3 :: 3], marks=pytest.mark.slow) for i, extra in enumerate(AT_ANY_MOMENT)),
         *(pytest.param(extra, MOMENTS, marks=pytest.mark.long) for extra in AT_ANY_MOMENT),
@@ -225,6 +225,7 @@ def test_a_stop_inside_an_iteration_leaves_the_checkpoint_before_it_alone(tmp_pa
     assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
 
 
+@pytest.mark.slow
 def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_training, rows_of, essence):
     from quatro.loop.evaluation import Evaluation
 
@@ -246,6 +247,7 @@ def test_a_stop_in_the_evaluation_keeps_what_was_learnt(tmp_path, settings, run_
     assert essence(rows_of(tmp_path / "cut")) == essence(run_training(tmp_path / "whole", settings))
 
 
+@pytest.mark.slow
 def test_the_model_before_training_is_evaluated_once_and_changes_no_other_number(
     tmp_path, settings, run_training, rows_of, essence
 ):

@@ -123,6 +123,7 @@ def trained(model, tmp_path_factory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_samples_of_two_steps_lie_apart_and_say_which_they_are(trained, toy):
     texts = []
     for step, more in ((1, ["--step", "1"]), (2, []), (2, ["--step", "2"])):

@@ -32,6 +32,7 @@ def told(run: Path) -> tuple[dict[str, Any], list[str]]:
     )
 
 
+@pytest.mark.slow
 def test_a_run_trained_in_python_tells_what_the_command_tells(
     tiny_config: Callable[..., Config],
     tmp_path: Path,

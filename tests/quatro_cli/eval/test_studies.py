@@ -137,6 +137,7 @@ def test_bias_shows_both_numbers(files):
     assert "k clustered afresh" in invoke("eval", "bias", files["tuned"], "--k", "1,8", "--draws", "2").stdout
 
 
+@pytest.mark.slow
 def test_every_result_has_its_figure(files, tmp_path):
     pytest.importorskip("matplotlib")
     made = {
