@@ -151,7 +151,7 @@ def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, b
         assert "base changed since the run began" in " ".join(refused.stderr.split())
     refused = CliRunner().invoke(app, ["sample", str(loose), *drawing])
     assert refused.exit_code == 2
-    assert "fingerprint: there" in refused.stderr
+    assert "(fingerprint: " in refused.stderr
     before = {**read_status(further), "status": "done"}
     write_json(further / "status.json", before)
     with RunDir.open(further) as opened, pytest.raises(DataError, match="the reference model changed"):
