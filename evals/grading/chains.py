@@ -14,8 +14,8 @@ from evals.grading.numbers import parse_number
 from evals.grading.typography import RELATION, canonical
 from evals.grading.words import is_closed
 
-# Possessive (++): letters can be read as part of a macro or alone, and backtracking would try all ways.
-_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]++ ?|_\{[^{}]*\}|_\d)++")
+# A macro has all of its letters: if they could also be read alone, backtracking would try all ways.
+_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]+(?![A-Za-z]) ?|_\{[^{}]*\}|_\d)+")
 _SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
 _NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{)?\s*(?:not|never)(?![A-Za-z])", re.IGNORECASE)
 # What no quantity is named: constants, functions that an unknown would have to be solved out of, and the size of a

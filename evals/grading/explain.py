@@ -16,6 +16,7 @@ STAGES = {
     "guard": "not sent to computer algebra",
     "countdown": "checked step by step",
     "sandbox": "run with its tests",
+    "reasoning-gym": "judged by the task's own checker",
     "own": "decided by a function of your own",
 }
 

@@ -20,7 +20,7 @@ _MAX_HIDING_CHARS = 40
 _ANSWER_IS = re.compile(r"\banswer(?:\s+is\s*:?|\s*:)\s*\**\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\$\$?(?!\d)(?=[\s.,]|$)")
 # Of the text after "answer is": a number of dollars in a sentence with no dollar sign that could close a formula.
-_DOLLARS = re.compile(r"\$\d(?:[^\n.$]|\.(?!\s|$)|(?<=\s)\$(?=\d))*+(?:\n|\.|$)")
+_DOLLARS = re.compile(r"\$\d(?:[^\n.$]|\.(?!\s|$)|(?<=\s)\$(?=\d))*(?:\n|\.(?=\s|$)|$)")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+)?")
 
 

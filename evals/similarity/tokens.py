@@ -28,7 +28,7 @@ _ROUGE_TOKEN = re.compile(r"[a-z0-9]+")
 # Strings, identifiers, numbers, escapes outside strings, operators, and any other character.
 _CODE_TOKEN = re.compile(
     r"""
-    (?:[BbFfRrUu]{1,2})?(?:'(?:[^'\\\n]|\\.)*+' | "(?:[^"\\\n]|\\.)*+")
+    (?:[BbFfRrUu]{1,2})?(?:'(?:[^'\\\n]|\\.)*' | "(?:[^"\\\n]|\\.)*")
     | [^\W\d]\w* | \d[\w.]*(?:(?<=\d[Ee])[-+]\d+)? | \\.
     | \.\.\. | -> | := | (?:\*\*|//|<<|>>)=? | [-+*/%&|^@=!<>]= | [^\w\s]
     """,
