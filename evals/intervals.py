@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from evals.estimators import Floats
 NUM_RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
 _CHUNK = 500
+_LEAST_POOLED = 10  # degrees of freedom, below which no common spread is told
 
 
 class Interval(NamedTuple):
@@ -95,12 +96,24 @@ def average_paired_differences(
 
 
 class SeedMean(NamedTuple):
-    """``low`` and ``high`` are None for a single seed, which says nothing about the spread."""
+    """``low`` and ``high`` are None for a single seed, which says nothing about the spread.
+
+    ``error`` is the standard error and ``freedom`` the degrees of freedom that the interval was made of.
+    """
 
     mean: float
     low: float | None
     high: float | None
     num_seeds: int
+    error: float | None = None
+    freedom: float | None = None
+
+
+class SeedSpread(NamedTuple):
+    """The variance of the mean over problems from seed to seed, and the degrees of freedom that it is worth."""
+
+    variance: float
+    freedom: float
 
 
 def mean_over_seeds(values: Sequence[float]) -> SeedMean:
@@ -117,11 +130,10 @@ def mean_over_seeds(values: Sequence[float]) -> SeedMean:
     mean = float(np.mean(values))
     if len(values) == 1:
         return SeedMean(mean, None, None, 1)
-    half = _student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return SeedMean(mean, mean - half, mean + half, len(values))
+    return _seed_mean(mean, float(np.var(values, ddof=1)) / len(values), len(values) - 1, len(values))
 
 
-def mean_over_seeds_and_problems(value_SP: Floats) -> SeedMean:
+def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None = None) -> SeedMean:
     """The mean of a (S, P) table with a 95 % interval for other seeds and other problems than these.
 
     Seeds and problems are crossed random effects: with the mean squares of rows, columns and the rest,
@@ -131,6 +143,9 @@ def mean_over_seeds_and_problems(value_SP: Floats) -> SeedMean:
     A bootstrap over two or three seeds would find their spread a half or a third too small. With one problem this is
     `mean_over_seeds`. With one seed ``low`` and ``high`` are None.
 
+    Where two or three seeds happen to agree, the interval is too narrow. ``prior`` is what sister tables say of the
+    spread over seeds (`pooled_spread`); it is averaged with the table's own, each weighted by its degrees of freedom.
+
     Raises:
         ValueError: the table is not two-dimensional, is empty, or holds what is not finite.
     """
@@ -138,26 +153,52 @@ def mean_over_seeds_and_problems(value_SP: Floats) -> SeedMean:
     if value_SP.ndim != 2 or not value_SP.size or not np.isfinite(value_SP).all():
         raise ValueError(f"expected finite numbers by seed and problem, found shape {value_SP.shape}")
     num_seeds, num_problems = value_SP.shape
-    if num_seeds == 1 or num_problems == 1:
-        return mean_over_seeds(value_SP.mean(axis=1).tolist())
     mean = float(value_SP.mean())
+    if num_seeds == 1:
+        return SeedMean(mean, None, None, 1)
     seed_S1, problem_1P = value_SP.mean(axis=1, keepdims=True), value_SP.mean(axis=0, keepdims=True)
-    df_S, df_P = num_seeds - 1, num_problems - 1
-    ms_S = num_problems * float(np.var(seed_S1, ddof=1))
+    spread = SeedSpread(float(np.var(seed_S1, ddof=1)), num_seeds - 1.0)
+    if prior is not None:
+        freedom = prior.freedom + spread.freedom
+        spread = SeedSpread((prior.freedom * prior.variance + spread.freedom * spread.variance) / freedom, freedom)
+    if num_problems == 1:
+        return _seed_mean(mean, spread.variance / num_seeds, spread.freedom, num_seeds)
+    df_S, df_P = spread.freedom, num_problems - 1
+    ms_S = num_problems * spread.variance
     ms_P = num_seeds * float(np.var(problem_1P, ddof=1))
-    ms_E = float(((value_SP - seed_S1 - problem_1P + mean) ** 2).sum()) / (df_S * df_P)
+    df_E = (num_seeds - 1) * df_P
+    ms_E = float(((value_SP - seed_S1 - problem_1P + mean) ** 2).sum()) / df_E
     # In expectation the sum exceeds both of its parts; with few seeds chance may say otherwise.
     total = max(ms_S + ms_P - ms_E, ms_S, ms_P)
     if total <= 0:
-        return SeedMean(mean, mean, mean, num_seeds)
-    freedom = total**2 / (ms_S**2 / df_S + ms_P**2 / df_P + ms_E**2 / (df_S * df_P))
+        return SeedMean(mean, mean, mean, num_seeds, 0.0, df_S)
+    freedom = total**2 / (ms_S**2 / df_S + ms_P**2 / df_P + ms_E**2 / df_E)
     freedom = min(max(freedom, min(df_S, df_P)), num_seeds * num_problems - 1)
-    half = _student_t(freedom) * math.sqrt(total / (num_seeds * num_problems))
-    return SeedMean(mean, mean - half, mean + half, num_seeds)
+    return _seed_mean(mean, total / (num_seeds * num_problems), freedom, num_seeds)
 
 
-def _student_t(freedom: float) -> float:
-    """The 0.975 quantile of Student's t."""
+def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0) -> SeedSpread | None:
+    """The spread over seeds that (S, P) tables of one measure have in common, as a prior worth ``freedom`` degrees.
+
+    None if the tables have fewer than 10 degrees of freedom together: each would mostly be averaged with itself.
+    """
+    spreads = [
+        (float(np.var(value_SP.mean(axis=1), ddof=1)), len(value_SP) - 1) for value_SP in tables if len(value_SP) > 1
+    ]
+    known = sum(df for _, df in spreads)
+    if known < _LEAST_POOLED:
+        return None
+    return SeedSpread(sum(df * variance for variance, df in spreads) / known, freedom)
+
+
+def _seed_mean(mean: float, variance: float, freedom: float, num_seeds: int) -> SeedMean:
+    error = math.sqrt(variance)
+    half = half_width(error, freedom)
+    return SeedMean(mean, mean - half, mean + half, num_seeds, error, freedom)
+
+
+def half_width(error: float, freedom: float) -> float:
+    """Half of the 95 % interval of a number with this standard error: Student's t with ``freedom`` degrees."""
     from scipy.special import stdtrit  # scipy.stats, the usual place, takes half a second to import
 
-    return float(stdtrit(freedom, 0.975))
+    return error * float(stdtrit(freedom, 0.975))

@@ -7,11 +7,14 @@ computed in `quatro/loop` (those of the rollouts in metrics.py there) and descri
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 # What evaluations measure is named so: during training, and before it (`eval.at_start`, in the first row alone).
 EVALUATED, BASE = "eval/", "base/"
+# How many problems an evaluation had, and how many samples of each.
+EVALUATION_COUNTS = ("eval/problems", "eval/n")
 
 
 class View(NamedTuple):
@@ -424,3 +427,8 @@ COLUMNS = tuple(metric for metric in dict.fromkeys((*PANELS, *TRAINING_METRICS))
 def training_metric(name: str) -> Metric:
     """The entry of the metric ``name``."""
     return _BY_NAME[name]
+
+
+def evaluation_metrics(names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that evaluations during training measure: each once, in order, without standard errors."""
+    return [name for name in dict.fromkeys(names) if name.startswith(EVALUATED) and not name.endswith("_se")]

@@ -337,6 +337,8 @@ def serve(
     with open(request_fd, encoding="ascii") as requests, open(response_fd, "w", encoding="ascii") as responses:
 
         def respond(message: Message) -> None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()  # what a function of the user's own printed
             responses.write(json.dumps(message) + "\n")
             responses.flush()
 

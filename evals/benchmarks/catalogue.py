@@ -9,6 +9,10 @@ One entry is one TOML table. Ours are in `benchmarks.toml` beside this file; a u
     problem_field = "question"
     answer_field = "answer"
     answer_after = "####"            # the answer is what follows the last of these
+
+    [palin6]
+    reasoning_gym = "palindrome_generation"  # a task of that library, with settings of one's own
+    settings = { min_length = 6, max_length = 9 }
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from evals.benchmarks.gym.library import PREFIX
 from evals.benchmarks.problems import FILE_ENDINGS, Columns
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
@@ -35,7 +40,9 @@ from evals.files.strict_json import shown
 logger = logging.getLogger(__name__)
 
 USER_FILE = "quatro-benchmarks.toml"
-GRADERS = ("math", "countdown", "code")
+GRADERS = ("math", "countdown", "code", "reasoning-gym")
+# How many problems the test split of a task of reasoning-gym has, if its entry does not say it.
+GYM_COUNT = 200
 # By these names code benchmarks are known that are not in the registry, such as `humaneval_xl`.
 CODE_BENCHMARKS = ("humaneval", "mbpp", "apps")
 # The column of samples that records the `Kind` of a user's own benchmark.
@@ -93,7 +100,8 @@ class Benchmark(_Entry):
     set), or the last box of ``solution_field``. ``sha256`` is `content_hash` of the fixed rows. ``verified`` says that
     count and hash were computed from the data. ``has_short_answers``: UCC takes each text as a solution of its own,
     since a similarity would make one of most of them (the default of the grader countdown). How an answer is read
-    (leading zeros, several answers in one string) is left to the grader.
+    (leading zeros, several answers in one string) is left to the grader. ``reasoning_gym`` is a task of that library,
+    which makes ``count`` test and ``num_train`` training problems with its own ``settings``.
     """
 
     name: str
@@ -112,6 +120,9 @@ class Benchmark(_Entry):
     skip_empty_answer: bool = False
     num_left_out: int = Field(0, ge=0)
     only: dict[str, str] = {}
+    reasoning_gym: str = ""
+    settings: dict[str, Any] = {}
+    num_train: int = Field(2000, ge=1)
     package: str = Field("", pattern="^([a-z_]+:[^/].*)?$")
     grader: str = "math"
     has_short_answers: bool = False
@@ -172,8 +183,18 @@ class Benchmark(_Entry):
         is_countdown = isinstance(said, dict) and said.get("grader") == "countdown"
         return {"has_short_answers": True, **said} if is_countdown else said
 
+    @model_validator(mode="before")
+    @classmethod
+    def _tasks_have_their_checker(cls, said: Any) -> Any:
+        is_task = isinstance(said, dict) and bool(said.get("reasoning_gym"))
+        return {"grader": "reasoning-gym", "template": "reasoning-gym", "count": GYM_COUNT, **said} if is_task else said
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Benchmark:
+        if self.reasoning_gym and (self.file or self.hub):
+            raise ValueError("has both `reasoning_gym` and a `file` or `hub`; keep one of them")
+        if self.settings and not self.reasoning_gym:
+            raise ValueError("has `settings`, which belong to a task of reasoning-gym; add `reasoning_gym`")
         if self.file and self.hub:
             raise ValueError("has both `file` and `hub`; keep one of them")
         if self.answer_field and self.solution_field:
@@ -203,11 +224,14 @@ def registry() -> Mapping[str, Benchmark]:
 def find_benchmark(name: str) -> Benchmark | None:
     """The entry of that name, or one for a data set of the Hub, `OWNER/NAME[:CONFIG][:SPLIT]`; None for other names.
 
+    `reasoning-gym:TASK` is a task of that library with its default settings; whether it exists, loading says.
     A split may be a part or several, as `datasets` writes them: `train[:500]`, `train+test`. What names a file or a
     folder here is no data set.
     """
     if name in registry():
         return registry()[name]
+    if name.startswith(PREFIX):
+        return Benchmark(name=name, title=name, reasoning_gym=name.removeprefix(PREFIX), licence="Apache-2.0")
     id, *places = re.split(r":(?![^\[]*\])", name)
     if (
         not _HUB_ID.fullmatch(id)
@@ -229,6 +253,8 @@ def grader_of(benchmark: str) -> str:
         return known.grader
     if benchmark.startswith("countdown-"):  # its variants
         return "countdown"
+    if benchmark.startswith(PREFIX):
+        return "reasoning-gym"
     return "code" if benchmark.lower().startswith(CODE_BENCHMARKS) else "math"
 
 
@@ -297,8 +323,10 @@ def _user_entry(name: str, table: Any, path: Path, at: str) -> Benchmark:
     unknown = [key for key in table if key not in own]
     if unknown:
         raise UsageError(f"{at}: unknown key {unknown[0]!r}; the keys are {', '.join(own)}")
-    if not table.get("file") and not table.get("hub"):
-        raise UsageError(f'{at}: has no source; add file = "PROBLEMS.jsonl" or hub = [{{ id = ... }}]')
+    if not table.get("file") and not table.get("hub") and not table.get("reasoning_gym"):
+        raise UsageError(
+            f'{at}: has no source; add file = "PROBLEMS.jsonl", hub = [{{ id = ... }}] or reasoning_gym = "TASK"'
+        )
     if table.get("grader") in ("countdown", "code"):
         table = {"template": "plain" if table["grader"] == "countdown" else "code-chat", **table}
     try:

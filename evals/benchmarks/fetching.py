@@ -149,6 +149,8 @@ def fetch(
         DataError: the content differs from the lock or is another benchmark's, the number of rows differs from the
             registry, or a row is bad.
     """
+    if entry.reasoning_gym:
+        raise UsageError(f"{entry.name} is made by reasoning-gym each time: there is nothing to fetch")
     if entry.source == "built-in":
         raise UsageError(f"{entry.name} is built in: there is nothing to fetch")
     if entry.source == "file":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from evals.benchmarks import codegrammar, countdown
+from evals.benchmarks import characters, codegrammar, countdown
 from evals.benchmarks.catalogue import USER_FILE, Benchmark, find_benchmark, registry
 from evals.benchmarks.fetching import (
     Lock,
@@ -18,6 +19,9 @@ from evals.benchmarks.fetching import (
     packaged_problems,
     read_lock,
 )
+from evals.benchmarks.gym import items
+from evals.benchmarks.gym.compact import FORMS
+from evals.benchmarks.gym.library import COLUMN, PREFIX, check, is_installed
 from evals.benchmarks.problems import (
     FILE_ENDINGS,
     Columns,
@@ -50,19 +54,55 @@ def _codegrammar(split: Split) -> list[Problem]:
     ]
 
 
+def _characters(name: str, split: Split) -> list[Problem]:
+    return _of_items(name, split, characters.problems(name, split))
+
+
+def _gym_problems(entry: Benchmark, split: Split) -> list[Problem]:
+    """The problems of a task of reasoning-gym.
+
+    Raises:
+        UsageError: the library has no such task, or it does not take the settings.
+        DataError: the task does not give enough different problems, or they have another hash than the entry says.
+    """
+    place = f"[{entry.name}] in {entry.defined_in}" if entry.defined_in else entry.name
+    check(entry.reasoning_gym, entry.settings, place)
+    count = entry.count if split == "test" else entry.num_train
+    drawn = items.items(entry.reasoning_gym, entry.settings, split, count=count, num_test=entry.count, at=place)
+    found = _of_items(entry.name, split, drawn)
+    digest = content_hash(found) if split == "test" and entry.sha256 else entry.sha256
+    if digest != entry.sha256:
+        raise DataError(f"{place} says SHA-256 {entry.sha256}, but the test problems have {digest}")
+    return found
+
+
+def _of_items(name: str, split: Split, found: Iterable[items.Item]) -> list[Problem]:
+    return [
+        Problem(name, f"{name.removeprefix(PREFIX)}/{split}/{i:04d}", *item[:2], {COLUMN: item.reference.column()})
+        for i, item in enumerate(found)
+    ]
+
+
 # The embedded benchmarks: their problems are made, the same ones every time, and come in two splits.
 MADE: dict[str, Callable[[Split], list[Problem]]] = {
     "countdown": _countdown,
     "codegrammar": _codegrammar,
     "countdown-600": _countdown_600,
+    **{name: partial(_characters, name) for name in FORMS},
 }
+
+
+def has_splits(source: str) -> bool:
+    """Whether the problems of ``source`` are made here, in a split to train on and one to measure on."""
+    entry = registry().get(source)
+    return source in MADE or source.startswith(PREFIX) or (entry is not None and bool(entry.reasoning_gym))
 
 
 def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
     """Problems of a registered benchmark, of a data set of the Hub (`find_benchmark`), or of a file.
 
     The name of a file ends in one of `FILE_ENDINGS`, and its stem is then the benchmark's name. ``split`` is for those
-    of `MADE`, which make their problems: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
+    of which `has_splits` is true: `test` (the default) or `train`. A benchmark of the Hub is read from the cache
     or an installed package, and fetched if it is in neither. A row of a file needs `problem`, `question` or `prompt`,
     and `answer` or a `solution` whose last box is the answer. It may have an `id`; the default is its line number. If
     the file is named like a benchmark, that benchmark's fixes of rows apply.
@@ -74,8 +114,11 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
     """
     if source in MADE:
         return MADE[source](split or "test")
-    if split is not None:
-        raise UsageError(f"only {', '.join(MADE)} have splits; leave split={split!r} out for {source!r}")
+    if split is not None and not has_splits(source):
+        raise UsageError(
+            f"only {', '.join(MADE)} and the tasks of reasoning-gym have splits; leave split={split!r} out for "
+            f"{source!r}"
+        )
     if source.endswith(FILE_ENDINGS):
         name = benchmark_name(source)
         entry = registry().get(name)
@@ -85,10 +128,12 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
     if entry is None:
         raise UsageError(
             f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, the path of a file "
-            f"({', '.join(FILE_ENDINGS)}), or a data set of the Hub as OWNER/NAME, OWNER/NAME:SPLIT or "
-            f"OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of ./{USER_FILE} or of the file in "
-            "QUATRO_BENCHMARKS)"
+            f"({', '.join(FILE_ENDINGS)}), a task of reasoning-gym as {PREFIX}TASK, or a data set of the Hub as "
+            f"OWNER/NAME, OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of "
+            f"./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"
         )
+    if entry.reasoning_gym:
+        return _gym_problems(entry, split or "test")
     chosen = entry.only.items()
     return [
         problem for problem in _all_problems(entry) if all(problem.extra.get(key) == value for key, value in chosen)
@@ -139,7 +184,7 @@ class LocalCopy:
 def is_here(entry: Benchmark) -> bool:
     """Whether problems can be read without a network. The content of the file is not checked."""
     if entry.source == "built-in":
-        return True
+        return entry.grader != "reasoning-gym" or is_installed()
     if entry.source == "file":
         return entry.path.exists()
     return cached_path(entry).exists() or package_file(entry) is not None

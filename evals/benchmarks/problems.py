@@ -20,7 +20,7 @@ PROBLEM_FIELDS = ("problem", "question", "prompt")
 # How the names of files of problems end.
 FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet")
 # What of `Problem.extra` decides a grade.
-GRADED_BY = ("entry_point", "tests")
+GRADED_BY = ("entry_point", "tests", "reasoning_gym")
 # What a copy of the problems names itself.
 _OURS = ("id", "problem", "answer")
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")

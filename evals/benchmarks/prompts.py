@@ -60,6 +60,11 @@ TEMPLATES: dict[str, Template] = {
             "in a chat: the problem and the instruction of the paper's examples; no system prompt",
             user="{problem}\nPlease reason step by step and report the final answer in a boxed form.",
         ),
+        Template(
+            "reasoning-gym",
+            "in a chat: the problem, then a request for the final answer between <answer> and </answer>",
+            user="{problem}\n\nThink step by step. Then write your final answer between <answer> and </answer>.",
+        ),
         Template("chat", "in a chat: the problem alone"),
         Template("plain", "no chat: the problem alone", is_chat=False, adds_special_tokens=True),
         Template(

@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from evals.errors import UsageError
@@ -72,7 +73,7 @@ def import_own(spec: str, what: str) -> Any:
         sys.path.insert(0, here)
     module_name, _, name = spec.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = imported_anew(module_name)
     except (Exception, SystemExit) as error:  # whatever a module of the user's own does when it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
         where = f"; there is no {module_name.partition('.')[0]}.py in {folders()}" if is_absent else ""
@@ -84,6 +85,18 @@ def import_own(spec: str, what: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         raise UsageError(f"{what} {spec!r} cannot be imported: {file_of(spec)} has no {name}") from None
+
+
+def imported_anew(module_name: str) -> ModuleType:
+    """The module, of which no compiled copy is kept.
+
+    Python takes a copy for fresh if time (in seconds) and size of the file are the same, so a quick change may be lost.
+    """
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return importlib.import_module(module_name)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def classes_near(name: str) -> list[str]:

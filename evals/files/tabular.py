@@ -25,8 +25,7 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
     The file is UTF-8, with or without a byte-order mark; lines end in any way. Its first row names the columns, and
     which of `DELIMITERS` occurs in it most often separates cells, unless a line before it says so as Excel does
-    (`sep=;`). Cells stay texts; an empty one is an empty text. A
-    column without a name is left out.
+    (`sep=;`). Cells stay texts; an empty one is an empty text. A column without a name is left out.
 
     Raises:
         DataError: the file is missing, no UTF-8 or no CSV, or a row has more or fewer cells than there are columns.

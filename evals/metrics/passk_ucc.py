@@ -31,7 +31,7 @@ from evals.metrics.counting import (
     clustering_settings,
     resolve_ks,
 )
-from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row
+from evals.results.document import AVERAGE, About, ProblemEntry, Result, Row, largest_value
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import Samples
 from evals.similarity.catalogue import has_vendi_score
@@ -285,7 +285,9 @@ def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
             n = min(problem.n for problem in group)
             if interval_K is not None:
                 of_k = [value_PK[:, position] for value_PK in values]
-                without_spread = interval_without_spread(of_k, _largest(estimate.metric, k, n))
+                largest = largest_value(estimate.metric, k, n)
+                assert largest is not None
+                without_spread = interval_without_spread(of_k, largest)
                 extra["ci_low"], extra["ci_high"] = without_spread or interval_K[position]
             shares = [problem.found_share for problem in group if problem.found_share is not None]
             if len(shares) == len(group) and name != AVERAGE:
@@ -302,13 +304,6 @@ def rows_of(estimate: Estimate, *, ci_seed: int | None) -> list[Row]:
                 )
             )
     return rows
-
-
-def _largest(metric: str, k: int | None, n: int) -> float:
-    """The largest value that the metric can have."""
-    if metric in ("num_clusters", "effective_number", "vendi"):
-        return n
-    return k if k is not None and metric in ("ucc@k", "distinct@k") else 1
 
 
 def _entry(problem: Counts, setting: Mapping[str, Any]) -> ProblemEntry:

@@ -20,12 +20,9 @@ from evals.results.document import AVERAGE, Row
 from evals.similarity.setting import Setting
 from evals.tables.titles import rows_in_order, title_of
 from evals.text import visible
-from evals.training_metrics import COLUMNS, PANELS, Metric
+from evals.training_metrics import COLUMNS, EVALUATED, EVALUATION_COUNTS, PANELS, Metric, evaluation_metrics
 
 MOST_POINTS = 400
-
-EVAL_PREFIX = "eval/"
-EVAL_COUNTS = ("eval/problems", "eval/n")
 
 
 class Document(NamedTuple):
@@ -132,9 +129,9 @@ def _charts(runs: Sequence[ReportRun]) -> tuple[list[Json], list[str]]:
 
 
 def _eval_panels(runs: Sequence[ReportRun]) -> list[Metric]:
-    names = dict.fromkeys(key for run in runs for row in run.metrics for key in row if key.startswith(EVAL_PREFIX))
-    wanted = [name for name in names if name not in EVAL_COUNTS and not name.endswith("_se")][:4]
-    titles = [_name(name.removeprefix(EVAL_PREFIX)) for name in wanted]
+    names = evaluation_metrics(key for run in runs for row in run.metrics for key in row)
+    wanted = [name for name in names if name not in EVALUATION_COUNTS][:4]
+    titles = [_name(name.removeprefix(EVALUATED)) for name in wanted]
     return [Metric(name, "", title=title, unit="during training") for name, title in zip(wanted, titles, strict=True)]
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 AVERAGE = "average"  # what stands in place of a benchmark's name in rows of the unweighted mean over benchmarks
+# Metrics that count solutions, up to k or up to n; the others are shares.
+_COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
+_COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
 
 
 # Columns of `Result.frame` and their dtypes: what the head says, then the fields of a row.
@@ -133,6 +136,13 @@ class Row(Document):
         None,
         description="countdown with exact: mean share of a problem's distinct solutions that occur in its samples",
     )
+
+
+def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
+    """The largest value that a metric of rows can have; None if it is the k or n, and that is not known."""
+    if metric in _COUNTS_OF_K:
+        return k
+    return n if metric in _COUNTS_OF_N else 1
 
 
 class ProblemEntry(Document):

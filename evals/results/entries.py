@@ -18,7 +18,7 @@ from evals.files.metric_rows import LAST_ITERATIONS, metric_rows
 from evals.files.strict_json import shown
 from evals.intervals import mean_over_seeds
 from evals.results.comparison import DifferenceRow
-from evals.results.document import AVERAGE, Row
+from evals.results.document import AVERAGE, Row, largest_value
 from evals.results.paper import paper
 from evals.results.reading import Labelled, Sources
 from evals.similarity.setting import Setting
@@ -27,9 +27,6 @@ from evals.text import visible
 ENTROPY = "entropy"
 ENTROPY_METRIC = "entropy/token_mean"
 MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
-# Metrics that count solutions, up to k or up to n; the others but entropy are shares.
-COUNTS_OF_K = ("ucc@k", "ucc@k reclustered", "distinct@k")
-COUNTS_OF_N = ("num_clusters", "effective_number", "vendi")
 FEWEST_SEEDS = 3  # with an interval: the one of two seeds is 13 times as wide as they are apart
 # Folders of a run that hold a model and do not name it.
 _PART_OF_RUN = re.compile(r"model|checkpoints|(step|checkpoint)-\d+")
@@ -229,12 +226,7 @@ def _numbers(one: Labelled, metric: str) -> dict[Key, Number]:
 
 
 def _limit(metric: str, k: int | None, n: int | None) -> int | None:
-    """The largest value that a number can have, usually that of a share."""
-    if metric == ENTROPY:
-        return MOST_ENTROPY
-    if metric in COUNTS_OF_K:
-        return k
-    return n if metric in COUNTS_OF_N else 1
+    return MOST_ENTROPY if metric == ENTROPY else largest_value(metric, k, n)
 
 
 def _mean(key: Key, numbers: Sequence[Number]) -> Number:

@@ -58,7 +58,7 @@ def write_long_values(samples: Path, problems: Iterable[tuple[str, str, Extra]])
     path = problems_file(samples)
     if not long:
         return
-    there = {id: values for (_, id), values in _long_values([samples]).items()}
+    there = {id: values for (_, id), values in long_values([samples]).items()}
     if any(there.get(id, values) != values for id, values in long.items()):
         raise DataError(f"{path} holds other tests than the benchmark has now; choose another --tag or -o")
     document = {"schema": 1, "problems": {**there, **long}}
@@ -74,14 +74,14 @@ def tested_problems(rows: Sequence[Sample], files: Sequence[Path]) -> dict[tuple
     Raises:
         DataError: a problem has them in none of these places, has others beside another file, or they cannot be read.
     """
-    beside = _long_values(files)
+    beside = long_values(files)
     copies: dict[str, dict[str, Extra]] = {}
     found: dict[tuple[str, str], Extra] = {}
     for row in rows:
         key = row.benchmark, row.id
         if key in found:
             continue
-        own = {"problem": row.prompt or "", **row.extra, **beside.get((_file_name(row.benchmark), row.id), {})}
+        own = {"problem": row.prompt or "", **row.extra, **beside.get((values_file(row.benchmark), row.id), {})}
         if "tests" not in own:
             if row.benchmark not in copies:
                 problems = local_problems(row.benchmark)
@@ -100,16 +100,16 @@ def _no_tests(row: Sample) -> str:
     advice = fetch if row.benchmark in registry() else "write them into the rows as `tests` (docs/code.md)"
     return (
         f"the tests of {row.benchmark} {shown(row.id)} are not here: not in its rows, not in a "
-        f"{_file_name(row.benchmark)} beside the file, and not in a copy of the benchmark; {advice}"
+        f"{values_file(row.benchmark)} beside the file, and not in a copy of the benchmark; {advice}"
     )
 
 
-def _file_name(benchmark: str) -> str:
+def values_file(benchmark: str) -> str:
     """What `problems_file` is called beside the samples of a benchmark."""
     return problems_file(Path(f"{file_stem(benchmark)}.jsonl")).name
 
 
-def _long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
+def long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
     """What lies beside ``files``, by its file's name and the problem's id, which two benchmarks may share."""
     found: dict[tuple[str, str], Extra] = {}
     for path in dict.fromkeys(path for path in map(problems_beside, files) if path is not None):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evals.benchmarks.catalogue import CODE_BENCHMARKS
 from evals.errors import QuatroError
 from evals.samples.layouts import TOOLS, Fields, Layout, is_list, prompt_text
 
@@ -34,9 +35,7 @@ def import_command(tool: str, file: Path, options: Sequence[str], out: Path) -> 
 
 def is_code(tool: str, benchmark: str | None, fields: Fields) -> bool:
     """Whether a sample of these ``fields`` needs no reference answer, because there are tests."""
-    return (
-        tool == "evalplus" or has_tests(fields) or (benchmark or "").lower().startswith(("humaneval", "mbpp", "apps"))
-    )
+    return tool == "evalplus" or has_tests(fields) or (benchmark or "").lower().startswith(CODE_BENCHMARKS)
 
 
 def has_tests(fields: Fields) -> bool:

@@ -179,7 +179,7 @@ def grade_planned(
         rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{_HERE}"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
-    sources = own_sources(open_rows, settings.grader)
+    sources = own_sources(open_rows, grades, settings.grader)
     made_by = {"version": GRADER_VERSION, **settings.recorded(), "sandbox": sandbox, "own_graders": sources}
     grader = agreed_grader({**said_by, here: _info(made_by)})
     is_lasting = all(found.stage not in ("sandbox", OWN) and found.outcome not in GAVE_UP for found in grades)

@@ -94,7 +94,7 @@ def grade_file(
     rows = settings.without_thoughts(samples.rows)
     grades = grade_rows(rows, **settings.of_rows(), files=[source], jobs=jobs, on_progress=on_progress)
     made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
-    if (sources := own_sources(rows, settings.grader)) is not None:
+    if (sources := own_sources(rows, grades, settings.grader)) is not None:
         made_by["own_graders"] = sources
     counts = Counter(grade.outcome for grade in grades)
     outcomes: dict[str, int] = {name: counts[name] for name in OUTCOMES}

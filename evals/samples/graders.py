@@ -19,6 +19,7 @@ from evals.grading.compare import Policy
 from evals.grading.extraction import ExtractionPolicy
 from evals.grading.thinking import THOUGHT, split_thought
 from evals.samples.code import answer_of, code_grade, tested_problems
+from evals.samples.gym import grade_tasks
 from evals.samples.own_grader import OWN, own_grader, sources_of
 from evals.samples.types import Sample
 
@@ -74,12 +75,13 @@ def grade_rows(
 
     A row whose thought is unfinished has no answer. ``policy`` and ``extraction`` concern maths; ``files`` are those
     that the rows come from, beside which tests of code may lie. ``jobs`` processes share the work (None: one a usable
-    core), and ``on_progress(done, total)`` counts what takes time: computer algebra, and programs.
+    core), and ``on_progress(done, total)`` counts what takes time: computer algebra, programs, and isolated checkers.
 
     Raises:
         UsageError: there is no such grader, or it is math and a row has no answer.
-        MissingError: a row is code, and programs cannot be isolated on this machine.
-        DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there.
+        MissingError: a row is code, and programs cannot be isolated on this machine; or reasoning-gym is missing.
+        DataError: a row is not the countdown problem that its benchmark says, or is code and its tests are not there,
+            or does not say which item of reasoning-gym it answers.
     """
     if grader is not None and not is_grader(grader):
         raise UsageError(f"unknown grader {grader!r}; choose {', '.join(GRADERS)}, or your own as module:function")
@@ -88,7 +90,7 @@ def grade_rows(
     if grader is None:
         _warn_of_namesakes(rows)
     grades: dict[int, Grade] = {}
-    maths, code = [], []
+    maths, code, tasks = [], [], []
     for index, row in enumerate(rows):
         kind = kinds[row.benchmark]
         if not row.completion and row.extra.get(THOUGHT):
@@ -98,6 +100,8 @@ def grade_rows(
             grades[index] = Grade(is_right, "correct" if is_right else "incorrect", None, OWN)
         elif kind == "countdown":
             grades[index] = _grade_countdown(row)
+        elif kind == "reasoning-gym":
+            tasks.append(index)
         elif kind == "code" or (row.answer is None and grader is None):
             code.append(index)
         else:
@@ -111,6 +115,9 @@ def grade_rows(
                     "add the answer, or leave the problem out"
                 )
             maths.append(index)
+    if tasks:
+        chosen = [rows[index] for index in tasks]
+        grades.update(zip(tasks, grade_tasks(chosen, files, jobs, on_progress), strict=True))
     if code:
         chosen = [rows[index] for index in code]
         grades.update(zip(code, _grade_code(chosen, files, jobs, on_progress), strict=True))
@@ -143,8 +150,10 @@ def graders_of(rows: Sequence[Sample], grader: str | None) -> dict[str, str]:
     return found
 
 
-def own_sources(rows: Sequence[Sample], grader: str | None) -> dict[str, str] | None:
-    """The SHA-256 of the file of each own grader that judges ``rows``; None where there is none."""
+def own_sources(rows: Sequence[Sample], grades: Sequence[Grade], grader: str | None) -> dict[str, str] | None:
+    """The SHA-256 of the file of each own grader that gave ``grades`` to ``rows``; None where there is none."""
+    if all(grade.stage != OWN for grade in grades):
+        return None
     return sources_of(filter(is_own, graders_of(rows, grader).values())) or None
 
 

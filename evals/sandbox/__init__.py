@@ -1,6 +1,6 @@
 """Runs programs that nobody has read, with tests that they cannot cheat; see README.md in this folder."""
 
-from evals.sandbox.jobs import VERSION, Asserts, Calls, Job, Limits, Stdio, Verdict
+from evals.sandbox.jobs import VERSION, Asserts, Calls, Job, Limits, Number, Stdio, Verdict
 from evals.sandbox.pool import Sandbox
 from evals.sandbox.single import run_program, self_test
 from evals.sandbox.tiers import TIERS, Check, IsolationError, Tier, probe
@@ -14,6 +14,7 @@ __all__ = [
     "IsolationError",
     "Job",
     "Limits",
+    "Number",
     "Sandbox",
     "Stdio",
     "Tier",

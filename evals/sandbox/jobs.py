@@ -108,6 +108,20 @@ class Stdio:
         _require(self.cases, "cases")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """No test: the verdict has the ``number`` that ``entry_point`` returns for ``arguments``.
+
+    It is for a program that is trusted and handles text that is not. Nothing vouches for the number but the program.
+    """
+
+    entry_point: str
+    arguments: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        _check_entry_point(self.entry_point)
+
+
 def _require(tests: Sequence[object], name: str) -> None:
     if not tests:
         raise ValueError(f"`{name}` is empty, so that every program would pass")
@@ -123,7 +137,7 @@ class Job:
     """A program and its tests. ``every_test`` goes on after a test that failed, to count those that pass."""
 
     program: str
-    tests: Asserts | Calls | Stdio
+    tests: Asserts | Calls | Stdio | Number
     id: str = ""
     limits: Limits = field(default_factory=Limits)
     every_test: bool = False
@@ -132,6 +146,8 @@ class Job:
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What became of a job: ``num_passed`` of ``num_tests`` tests passed; ``tier`` names the isolation it ran under.
+
+    ``number`` is what a job with `Number` returned, if its status is "pass".
 
     The statuses: "fail" is a wrong answer; "crash" an exception or an end before the answer; "refused" a job that
     cannot be run as it is; "infra_error" a fault of the sandbox or the machine, which says nothing about the program.
@@ -147,6 +163,7 @@ class Verdict:
     memory_mb: float
     tier: str
     version: int = VERSION
+    number: float | None = None
 
     @property
     def verdict(self) -> Status:
@@ -168,6 +185,8 @@ def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
             tests |= {"kind": "calls", "inputs": encode([list(row) for row in inputs]), "entry_point": entry_point}
             tests |= {"expected": None if expected is None else encode(list(expected)), "reference": reference}
             tests |= {"atol": atol, "compare": compare}
+        case Number(arguments=arguments):
+            tests |= {"kind": "number", "arguments": encode(list(arguments)), "entry_point": entry_point}
         case Stdio(cases=cases, atol=atol):
             tests |= {"kind": "stdio", "cases": [list(case) for case in cases], "atol": atol}
     return program, tests

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import copy
 import importlib
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -170,6 +171,8 @@ class _Names(dict[str, Any]):
 
 def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
     """The report on a program whose functions the tests call."""
+    if tests["kind"] == "number":
+        return _ask_number(tests, channel)
     is_asserts = tests["kind"] == "asserts"
     num_tests = len(tests["code"] if is_asserts else tests["inputs"])
     try:
@@ -185,6 +188,20 @@ def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
         return _report("refused", f"the reference defines no {tests['entry_point']!r}", 0, num_tests)
     steps = _assert_steps(tests, codes, names, channel) if is_asserts else _call_steps(tests, names, channel)
     return _run(steps, channel, every_test=tests["every_test"])
+
+
+def _ask_number(tests: dict[str, Any], channel: Channel) -> Report:
+    """The report on a program that gives a number; anything else that it returns fails."""
+    found: list[float] = []
+
+    def ask() -> None:
+        value = channel.name(tests["entry_point"])(*decode(tests["arguments"]))
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise AssertionError("it is no number")
+        found.append(float(value))
+
+    fault = _outcome(channel.start, channel) or _outcome(ask, channel)
+    return _report(*(fault or ("pass", "")), int(not fault), 1) | ({} if fault else {"number": found[0]})
 
 
 def _assert_steps(tests: dict[str, Any], codes: list[Any], names: _Names, channel: Channel) -> list[Callable[[], None]]:

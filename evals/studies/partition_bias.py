@@ -7,7 +7,7 @@ UCC@k is unbiased given the partition, but the partition is made from all n answ
 # Axes: P problems, D draws, K values of k, U distinct texts.
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -16,7 +16,7 @@ from evals.clustering import check_linkage, cluster_distinct
 from evals.estimators import Floats
 from evals.metrics.counting import count_clusters, resolve_ks, solutions
 from evals.metrics.passk_ucc import rows_of, ucc_estimates
-from evals.results.document import AVERAGE, About, Result
+from evals.results.document import AVERAGE, About, Result, Row
 from evals.samples.about import head_of, warnings_of
 from evals.samples.types import GradedProblem, Samples
 from evals.similarity.measures import Distinct, similarity_of_distinct, tfidf_of_counts
@@ -60,13 +60,11 @@ def reclustered_result(
     reclustered = estimated._replace(
         metric=RECLUSTERED, values={name: np.array(value_PDK).mean(axis=1) for name, value_PDK in drawn.items()}
     )
-    rows = rows_of(estimated, ci_seed=None)
-    error_K = {name: _draws_se(np.array(value_PDK)) for name, value_PDK in drawn.items()}
-    for row in rows_of(reclustered, ci_seed=None):
-        assert row.k is not None
-        parts = error_K.values() if row.benchmark == AVERAGE else [error_K[row.benchmark]]
-        error = float(np.linalg.norm([part_K[ks.index(row.k)] for part_K in parts]) / len(parts))
-        rows.append(row.model_copy(update={"draws_se": error}) if num_draws > 1 else row)
+    rows = rows_of(reclustered, ci_seed=None)
+    if num_draws > 1:
+        error_K = {name: _draws_se(np.array(value_PDK)) for name, value_PDK in drawn.items()}
+        rows = [row.model_copy(update={"draws_se": _row_error(row, error_K, ks)}) for row in rows]
+    rows = [*rows_of(estimated, ci_seed=None), *rows]
     warnings = warnings_of(samples.warnings, graded)
     return Result(metric="ucc@k", rows=rows, warnings=warnings, **head_of(about, graded))
 
@@ -88,9 +86,16 @@ def reclustered_ucc(problem: GradedProblem, setting: Setting, ks: Sequence[int],
 def _draws_se(value_PDK: Floats) -> Floats:
     """The standard error, over the draws, of the mean over problems at each k."""
     num_problems, num_draws, _ = value_PDK.shape
-    variance_PK = value_PDK.var(axis=1, ddof=1 if num_draws > 1 else 0) / num_draws
+    variance_PK = value_PDK.var(axis=1, ddof=1) / num_draws
     error_K: Floats = np.sqrt(variance_PK.sum(axis=0)) / num_problems
     return error_K
+
+
+def _row_error(row: Row, error_K: Mapping[str, Floats], ks: Sequence[int]) -> float:
+    """The standard error of a row, which may be the mean over benchmarks, from that of each benchmark."""
+    assert row.k is not None
+    parts = error_K.values() if row.benchmark == AVERAGE else [error_K[row.benchmark]]
+    return float(np.linalg.norm([part_K[ks.index(row.k)] for part_K in parts]) / len(parts))
 
 
 def _subset_clusters(unique: Distinct, setting: Setting) -> Callable[[Integers], int]:

@@ -36,6 +36,9 @@ def test_registry_entries_are_complete_and_refer_to_what_exists() -> None:
         "apps",
         "apps_train",
         "countdown-600",
+        "palindrome",
+        "shortest-path",
+        "spell-backward",
     ]
     for name, entry in registry().items():
         assert entry.name == name

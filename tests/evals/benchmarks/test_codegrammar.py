@@ -52,7 +52,7 @@ def test_the_registry_knows_the_test_split():
     assert (len(found), content_hash(found)) == (entry.count, entry.sha256)
     assert found[0].id == "codegrammar/test/0000"
     assert load_problems("codegrammar", split="train")[0].id == "codegrammar/train/0000"
-    with pytest.raises(UsageError, match="only countdown, codegrammar, countdown-600 have splits"):
+    with pytest.raises(UsageError, match=r"only countdown, codegrammar, .* have splits"):
         load_problems("math500", split="train")
     with pytest.raises(ValueError, match="no split 'dev'"):
         problems("dev")

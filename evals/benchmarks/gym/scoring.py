@@ -1,0 +1,203 @@
+"""Scores of answers: by the library's own checkers, in the sandbox where a checker evaluates what a model wrote."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal, NamedTuple, Self
+
+from evals.benchmarks.gym.compact import FORMS
+from evals.benchmarks.gym.library import Reference, dataset, entry, quiet, require
+from evals.errors import MissingError
+from evals.grading.extraction import last_boxed
+from evals.sandbox import IsolationError, Job, Limits, Number, Sandbox, Verdict
+from evals.worker_pool import usable_cores
+
+Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infra_error"]
+
+# Set to 1, checkers that evaluate answers run even where nothing isolates them; `--allow-unsafe-code` sets it.
+ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
+# A longer answer is wrong. No task asks for one, and some checkers need time that grows with the square of the length.
+MOST_CHARACTERS = 10_000
+# CPU time of a checker in the sandbox, which also draws the problem again. It is the same in training and in
+# evaluation, so that a reward of 1 and a "correct" never differ.
+TIMEOUT_S = 10.0
+# The checker of spell_backward adds up 1/n for each right letter and takes this off a sum of exactly 1, which a wrong
+# word has that begins with the right one. By rounding the sum may be a little less or more; it is taken off there too.
+_SPELL_PENALTY = 0.2
+_ROUNDING = 1e-9
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+_INSIDE = "evals.benchmarks.gym.inside"
+_PROGRAM = f"from {_INSIDE} import score"
+
+# Tasks whose checkers only compare text. Each was read: it evaluates nothing, does not change its entry, and needs no
+# more than moments for `MOST_CHARACTERS`. All other checkers run in the sandbox.
+# fmt: off
+IN_PROCESS = frozenset({
+    "ab", "acre", "aiw", "arc_1d", "base_conversion", "basic_arithmetic", "bf", "binary_alternation",
+    "caesar_cipher", "chain_sum", "circuit_logic", "color_cube_rotation", "count_bits", "count_primes",
+    "course_schedule", "dice", "emoji_mystery", "family_relationships", "figlet_font", "futoshiki", "gcd",
+    "largest_island", "lcm", "leg_counting", "letter_counting", "letter_jumble", "list_functions", "mahjong_puzzle",
+    "maze", "mini_sudoku", "modulo_grid", "needle_haystack", "number_filtering", "number_sequence",
+    "palindrome_generation", "path_star", "products", "quantum_lock", "rotate_matrix", "rotten_oranges",
+    "self_reference", "sentence_reordering", "shortest_path", "simple_equations", "simple_geometry",
+    "spell_backward", "string_manipulation", "string_splitting", "string_synthesis", "sudoku", "syllogism",
+    "tsumego", "word_sequence_reversal", "word_sorting", "zebra_puzzles",
+})
+# fmt: on
+
+
+class Score(NamedTuple):
+    """What the library gives an answer, from 0 to 1; ``answer`` is what was found in the response.
+
+    Outcomes are those of `evals.grading`. With `error` the checker raised, with `timeout` or `infra_error` the sandbox
+    ended it; then the score is 0 and ``detail`` says why.
+    """
+
+    value: float
+    outcome: Outcome
+    answer: str | None
+    detail: str = ""
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the answer earns the whole score."""
+        return self.outcome == "correct"
+
+
+class Asked(NamedTuple):
+    """A response to the problem that ``reference`` names; ``is_cut`` where the length limit ended it."""
+
+    reference: Reference
+    response: str
+    is_cut: bool = False
+
+
+def answer_in(response: str, *, is_cut: bool = False) -> str:
+    """The last <answer> block, else the content of the last \\boxed, else the whole text; stripped.
+
+    A response that was cut off has no answer but in a block or a box.
+    """
+    blocks = _TAGGED.findall(response)
+    if blocks:
+        return str(blocks[-1]).strip()
+    box = last_boxed(response)
+    if box is not None:
+        return box.strip()
+    return "" if is_cut else response.strip()
+
+
+class GymGrader:
+    """Scores answers; ``workers`` processes of a sandbox (0: one a core) start when a task needs them."""
+
+    def __init__(self, *, workers: int = 0) -> None:
+        self._workers = workers or usable_cores()
+        self._sandbox: Sandbox | None = None
+
+    def score(self, asked: Sequence[Asked], on_progress: Callable[[int, int], None] | None = None) -> list[Score]:
+        """The score of each answer; equal answers to one problem are judged once.
+
+        Raises:
+            MissingError: the library is not installed, or a task needs a sandbox and there is none.
+            UsageError: the installed library draws another problem than the one that was answered.
+        """
+        require("grading answers to a task of reasoning-gym")
+        texts = [_checked(one) for one in asked]
+        found: dict[tuple[Reference, str], Score] = {}
+        isolated: dict[tuple[Reference, str], None] = {}
+        for one, text in zip(asked, texts, strict=True):
+            place = one.reference, text
+            if place in found or place in isolated:
+                continue
+            if not text:
+                found[place] = Score(0.0, "no_answer", None, "no answer in the response")
+            elif len(text) > MOST_CHARACTERS:
+                found[place] = Score(0.0, "incorrect", text, f"the answer has more than {MOST_CHARACTERS} characters")
+            elif one.reference.task in IN_PROCESS:
+                found[place] = _judged(one.reference, text)
+            else:
+                entry(one.reference)  # an installed library that draws another problem is an error, not a wrong answer
+                isolated[place] = None
+        if isolated:
+            verdicts = self._open().run(_jobs(isolated))
+            for number, (place, verdict) in enumerate(zip(isolated, verdicts, strict=True), 1):
+                found[place] = _of_verdict(verdict, place[1])
+                if on_progress is not None:
+                    on_progress(number, len(isolated))
+        return [found[one.reference, text] for one, text in zip(asked, texts, strict=True)]
+
+    def _open(self) -> Sandbox:
+        if self._sandbox is None:
+            is_unsafe = os.environ.get(ALLOW_UNSAFE) == "1"
+            try:
+                self._sandbox = Sandbox(
+                    workers=self._workers, allow_unsafe=is_unsafe, preload=["evals.benchmarks.gym.inside"]
+                )
+            except IsolationError as error:
+                raise MissingError(
+                    f"the checker of this task of reasoning-gym evaluates what the model wrote, and nothing isolates "
+                    f"it here: {error}; `quatro doctor` shows what was tried. If you trust every answer, set "
+                    f"{ALLOW_UNSAFE}=1"
+                ) from error
+        return self._sandbox
+
+    def close(self) -> None:
+        """Ends the workers; scoring again starts new ones."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _checked(one: Asked) -> str:
+    """The answer in the form that the checker takes."""
+    text = answer_in(one.response, is_cut=one.is_cut)
+    form = FORMS.get(one.reference.form)
+    return text if form is None or len(text) > MOST_CHARACTERS else form.long(text)
+
+
+def _judged(reference: Reference, text: str) -> Score:
+    about = entry(reference)
+    try:
+        with quiet():
+            checker = dataset(reference.task, reference.settings, reference.seed)
+            value = float(checker.score_answer(text, deepcopy(about)))
+    except Exception as error:
+        return Score(0.0, "error", text, f"the checker raised {type(error).__name__}: {str(error)[:200]}")
+    if reference.task == "spell_backward" and value != 1 and abs(value - 1) < _ROUNDING:
+        value -= _SPELL_PENALTY
+    return _scored(value, text)
+
+
+def _scored(value: float, text: str) -> Score:
+    """Solved is a score of 1 or more: checkers give an answer that is right exactly 1."""
+    if not math.isfinite(value):
+        return Score(0.0, "error", text, f"the checker gave {value}")
+    value = min(1.0, max(0.0, value))
+    return Score(value, "correct" if value == 1.0 else "incorrect", text, f"score {value:.4g}")
+
+
+def _jobs(asked: Mapping[tuple[Reference, str], Any]) -> Iterator[Job]:
+    for reference, text in asked:
+        tests = Number(entry_point="score", arguments=[list(vars(reference).values()), text])
+        yield Job(program=_PROGRAM, tests=tests, limits=Limits(timeout_s=TIMEOUT_S))
+
+
+def _of_verdict(verdict: Verdict, text: str) -> Score:
+    if verdict.status == "pass" and verdict.number is not None:
+        return _scored(verdict.number, text)
+    said = f"{verdict.status}: {verdict.detail}"
+    match verdict.status:
+        case "timeout":
+            return Score(0.0, "timeout", text, said)
+        case "infra_error":
+            return Score(0.0, "infra_error", text, said)
+    return Score(0.0, "error", text, said)

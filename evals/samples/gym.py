@@ -1,0 +1,63 @@
+"""Grades of samples that answer tasks of reasoning-gym, by the library's own checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from evals.benchmarks.catalogue import USER_FILE, find_benchmark
+from evals.benchmarks.gym.compact import FORMS
+from evals.benchmarks.gym.library import COLUMN, Reference, as_key, reference_of
+from evals.benchmarks.gym.scoring import Asked, GymGrader
+from evals.errors import DataError
+from evals.files.strict_json import shown
+from evals.grading import Grade
+from evals.samples.code import long_values, values_file
+from evals.samples.types import Sample
+
+
+def grade_tasks(
+    rows: Sequence[Sample], files: Sequence[Path], jobs: int | None, on_progress: Callable[[int, int], None] | None
+) -> list[Grade]:
+    """A grade for each row, of which `reasoning_gym` says the item that it answers; correct is the whole score.
+
+    Raises:
+        DataError: a row does not say it, or says another task or other settings than its benchmark has.
+        MissingError: the library is not installed, or a checker needs a sandbox and there is none.
+        UsageError: the installed library makes other items.
+    """
+    beside = long_values(files)
+    asked = []
+    for row in rows:
+        values = {**row.extra, **beside.get((values_file(row.benchmark), row.id), {})}
+        asked.append(Asked(_reference(row, values.get(COLUMN)), row.completion, row.finish_reason == "length"))
+    with GymGrader(workers=jobs or 0) as grader:
+        scores = grader.score(asked, on_progress)
+    return [Grade(one.is_solved, one.outcome, one.answer, "reasoning-gym", one.detail) for one in scores]
+
+
+def _task_of(benchmark: str) -> tuple[str, str, str] | None:
+    """Task, settings and compact form of a benchmark; None of one that is no task of reasoning-gym."""
+    if benchmark in FORMS:
+        return FORMS[benchmark].task, as_key(FORMS[benchmark].settings), benchmark
+    entry = find_benchmark(benchmark)
+    return None if entry is None or not entry.reasoning_gym else (entry.reasoning_gym, as_key(entry.settings), "")
+
+
+def _reference(row: Sample, value: object) -> Reference:
+    found = reference_of(value)
+    if found is not None and (found.task, found.settings, found.form) != _task_of(row.benchmark):
+        # A samples file alone never chooses what the library does: some settings take all memory, or read files.
+        raise DataError(
+            f"sample {row.sample_index} of {shown(row.id)} says that it answers the task {shown(found.task)} of "
+            f"reasoning-gym with the settings {found.settings}, which is not what the benchmark {shown(row.benchmark)} "
+            f"is here; add an entry [{row.benchmark}] with this task and these settings to ./{USER_FILE} if you trust "
+            "the file"
+        )
+    if found is None:
+        raise DataError(
+            f"sample {row.sample_index} of {shown(row.id)} ({row.benchmark}) has {COLUMN} = {shown(value)}, which does "
+            "not say which item of reasoning-gym it answers; draw the samples with `quatro sample`, or copy that "
+            "column from the problem"
+        )
+    return found
