@@ -66,6 +66,7 @@ REWARDS = LazyTable(
         "countdown": "quatro.rewards.countdown:CountdownReward",
         "countdown-distance": "quatro.rewards.countdown:DistanceReward",
         "code": "quatro.rewards.code:CodeReward",
+        "reasoning-gym": "quatro.rewards.gym:GymReward",
         "length": "quatro.rewards.shape:LengthReward",
         "format": "quatro.rewards.shape:FormatReward",
         "model": "quatro.policy.reward_model:ModelReward",

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from evals.benchmarks.gym.library import PREFIX
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
 from evals.grading.thinking import MARKERS_ARE, check_markers
@@ -19,7 +20,13 @@ from quatro.types import Block, KlEstimator, are_stop_strings
 
 OWN = "module:Class"  # how code of the user's own is named
 # The embedded benchmarks, and the reward of each.
-EMBEDDED_PROMPTS = {"countdown": "countdown", "codegrammar": "code"}
+EMBEDDED_PROMPTS = {
+    "countdown": "countdown",
+    "codegrammar": "code",
+    "palindrome": "reasoning-gym",
+    "shortest-path": "reasoning-gym",
+    "spell-backward": "reasoning-gym",
+}
 
 
 def _clean_text(value: str) -> str:
@@ -106,13 +113,14 @@ class DataConfig(Block):
 
     prompts: Text = Field(
         "math_train",
-        description="prompts to train on: math_train, countdown, codegrammar, a .jsonl, .csv or .parquet file, or a "
-        "data set of the Hub as OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
+        description="prompts to train on: math_train, countdown, codegrammar, palindrome, shortest-path, "
+        "spell-backward, reasoning-gym:TASK, a .jsonl, .csv or .parquet file, or a data set of the Hub as "
+        "OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (docs/data.md)",
     )
     template: Annotated[str, AfterValidator(_template)] = Field(
         "qwen-boxed",
-        description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. countdown "
-        "and codegrammar prompts take `plain`",
+        description=f"how a problem becomes a prompt: one of the names below, or your own: {OWN_TEMPLATES}. The "
+        "embedded benchmarks, such as countdown, take `plain`; the default of reasoning-gym:TASK is `reasoning-gym`",
         json_schema_extra={"meanings": {name: template.about for name, template in TEMPLATES.items()}},
     )
     system: str | None = Field(
@@ -135,7 +143,8 @@ class DataConfig(Block):
     def _embedded_is_plain(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and data.get("prompts") in tuple(EMBEDDED_PROMPTS) and "template" not in data:
             return {**data, "template": "plain"}
-        return data
+        is_task = isinstance(data, Mapping) and str(data.get("prompts", "")).startswith(PREFIX)
+        return {**data, "template": "reasoning-gym"} if is_task and "template" not in data else data
 
 
 class RolloutConfig(Block):

@@ -18,6 +18,7 @@ from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, place_of
 from evals.files.strict_json import shown
+from evals.training_metrics import EVALUATED
 from quatro.config.blocks import (
     EMBEDDED_PROMPTS,
     AuditConfig,
@@ -53,6 +54,9 @@ EMBEDDED_MODELS = {
     "embedded:countdown": "countdown",
     "embedded:countdown-hard": "countdown",
     "embedded:code": "codegrammar",
+    "embedded:palindrome": "palindrome",
+    "embedded:shortest-path": "shortest-path",
+    "embedded:spell-backward": "spell-backward",
 }
 
 
@@ -347,7 +351,7 @@ def _check_measuring(config: Config) -> Problems:
     if config.eval.every and config.eval.benchmark is None:
         yield "eval.benchmark", f"missing: eval.every is {config.eval.every}; name a benchmark"
     for key, metric in config.watched.items():
-        if metric.startswith("eval/") and not config.eval.every:
+        if metric.startswith(EVALUATED) and not config.eval.every:
             yield key, f"found {metric}, and nothing is evaluated: set eval.every and eval.benchmark"
     if config.audit_rollouts and not config.audit.prompts:
         yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"

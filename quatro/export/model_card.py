@@ -12,7 +12,7 @@ from evals.benchmarks.problems import FILE_ENDINGS
 from evals.benchmarks.prompts import PLACE, TEMPLATES, Message, messages
 from evals.files.metric_rows import with_base
 from evals.text import visible
-from evals.training_metrics import TRAINING_METRICS
+from evals.training_metrics import TRAINING_METRICS, evaluation_metrics
 from quatro.config import Config, leaves
 from quatro.export.card_results import FoundResults, model_index, results_section
 from quatro.export.card_text import code, fence, is_number, number, plain, scalar, table
@@ -167,6 +167,9 @@ def _turn(turn: Message) -> str:
 
 _EMBEDDED_PROBLEM = {
     "countdown": "7 2 7 6 2 8 -> 67",
+    "palindrome": "cejecj:",
+    "shortest-path": "OO*/O#X/XOO:",
+    "spell-backward": "wallboard:",
     "codegrammar": 'def f(xs):\n    """sort, drop the first"""\n',
 }
 _EMBEDDED_NOTE = (
@@ -198,7 +201,7 @@ def _metrics(facts: Facts) -> str:
     if not facts.rows:
         return ""
     known = {metric.name: metric.card for metric in TRAINING_METRICS if metric.card}
-    known |= {name: name for name in facts.rows[-1] if name.startswith("eval/") and not name.endswith("_se")}
+    known |= {name: name for name in evaluation_metrics(facts.rows[-1])}
     rows = []
     for name, title in known.items():
         series = [(int(row["step"]), float(row[name])) for row in with_base(facts.rows) if is_number(row.get(name))]

@@ -11,12 +11,13 @@ from operator import itemgetter
 from pathlib import Path
 
 from evals.grading.thinking import THOUGHT
+from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.errors import closest
 from quatro.methods.scheduled import min_kl_radius
 from quatro.registry import ENGINES
 from quatro.runs.directory import step_name
-from quatro.runs.rollouts import num_drawn, num_failures
+from quatro.runs.rollouts import failures_text, num_drawn, num_failures
 
 logger = logging.getLogger(__name__)
 
@@ -195,11 +196,11 @@ def problems(metrics: Mapping[str, float], config: Config) -> Iterator[tuple[str
                 "This noise is as large as the advantages; use dtype float32 or shorter responses"
             ),
         )
-    is_evaluated = any(name.startswith("eval/") for name in metrics)
+    is_evaluated = any(name.startswith(EVALUATED) for name in metrics)
     for key, name in config.watched.items():
-        if name not in metrics and (is_evaluated or not name.startswith("eval/")):
+        if name not in metrics and (is_evaluated or not name.startswith(EVALUATED)):
             hint = closest(name, metrics) or "; metrics.jsonl has the names"
             yield key, f"{key} is {name}, and there is no such metric{hint}"
     failures, drawn = num_failures(metrics), num_drawn(metrics, config)
     if failures > MAX_FAILED_SHARE * drawn:
-        yield "reward", f"the reward failed on {failures} of {drawn} responses"
+        yield "reward", failures_text(failures, drawn)

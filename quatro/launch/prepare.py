@@ -14,6 +14,7 @@ from evals.benchmarks.catalogue import grader_of
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.problems import Problem
 from evals.errors import UsageError
+from evals.training_metrics import EVALUATED
 from quatro.config import Config
 from quatro.config.packages import require
 from quatro.methods.absent import AbsentMethod
@@ -138,9 +139,9 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
 
 def _check_watched(config: Config) -> None:
     """Raises UsageError if an evaluation will never measure what chooses the best checkpoint or ends the run."""
-    measured = ("eval/pass@1", f"eval/pass@{config.eval.n}", "eval/distinct_correct")
+    measured = [f"{EVALUATED}{name}" for name in ("pass@1", f"pass@{config.eval.n}", "distinct_correct")]
     for key, metric in config.watched.items():
-        if metric not in measured and (metric.startswith("eval/") or f"eval/{metric}" in measured):
+        if metric not in measured and (metric.startswith(EVALUATED) or f"{EVALUATED}{metric}" in measured):
             raise UsageError(
                 f"{key}: found {metric}; with eval.n {config.eval.n} evaluations measure "
                 f"{', '.join(dict.fromkeys(measured))}"

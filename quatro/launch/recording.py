@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
+from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
-from quatro.runs.directory import RunDir
+from quatro.runs.directory import RunDir, log_only
 from quatro.runs.ending import ending
 from quatro.runs.followed import FollowedRun
 from quatro.runs.status import read_status
@@ -46,9 +46,7 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                 run.set_status("interrupted", reason=type(error).__name__)
             raise
         except Exception as error:
-            # For log.txt only: the caller prints the error.
-            text = "the run ended with an error"
-            log.handle(logging.LogRecord("quatro", logging.ERROR, __file__, 0, text, (), sys.exc_info()))
+            log_only(log, "the run ended with an error", error=error)  # the caller prints the error
             reason = str(error) if isinstance(error, QuatroError) else f"{type(error).__name__}: {error}"
             # A refused resume has changed nothing: the run keeps its status.
             is_refused = isinstance(error, UsageError | DataError | MissingError) and run.metrics_bytes == num_bytes
@@ -59,7 +57,7 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
                     run.set_status("failed", reason=reason)
             raise
         for line in ending(run.path):
-            _only_log(log, line)
+            log_only(log, line)
 
 
 @contextlib.contextmanager
@@ -84,10 +82,6 @@ def _logged(run: RunDir) -> Iterator[logging.Handler]:
 
 def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
     """A line for log.txt; the terminal shows evaluations by itself."""
-    found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith("eval/")]
+    found = [f"{name} {value:.4g}" for name, value in metrics.items() if name.startswith(EVALUATED)]
     if found:
-        _only_log(log, f"iteration {int(metrics['step'])}: {', '.join(found)}")
-
-
-def _only_log(log: logging.Handler, text: str) -> None:
-    log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, text, (), None))
+        log_only(log, f"iteration {int(metrics['step'])}: {', '.join(found)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.errors import UsageError
 from quatro.config import Config, load_config
-from quatro.runs.checkpoint import find_checkpoint, load
+from quatro.runs.checkpoint import find_checkpoint, load, run_and_step
+from quatro.runs.lock import is_locked
 from quatro.runs.manifest import MANIFEST
 
 HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
@@ -24,8 +24,9 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     """
     notes = []
     if config.kl.reference is not None:
-        reference = _weights_of(config.kl.reference)[0]
+        reference, folder = _weights_of(config.kl.reference)
         notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
+        notes += _removal_notes(folder)
         config = config.model_copy(update={"kl": config.kl.model_copy(update={"reference": reference})})
     name, folder = _weights_of(config.model)
     if folder is None:
@@ -34,6 +35,7 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     towards = same if config.kl.reference is None and config.kl.beta else ""
     notes = [
         f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}",
+        *_removal_notes(folder),
         *notes,
     ]
     run = folder.resolve().parent.parent
@@ -48,18 +50,26 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
 
 def _weights_of(name: str) -> tuple[str, Path | None]:
     """The model folder of the checkpoint that ``name`` names, and the checkpoint; ``name`` and None for others."""
-    place, (run, _, step) = Path(name), name.rpartition("@")
+    place = Path(name)
     if (place / "config.yaml").is_file():
         folder = find_checkpoint(place)
     elif (place / MANIFEST).is_file():
         folder = place
-    elif run and (Path(run) / "config.yaml").is_file():
-        if step != "best" and not (step.isascii() and step.isdigit()):
-            raise UsageError(f"{name}: found {step!a} behind @, expected an iteration or best, such as {run}@best")
-        folder = find_checkpoint(Path(run), "best" if step == "best" else int(step))
+    elif (named := run_and_step(name)) is not None:
+        folder = find_checkpoint(*named)
     else:
         return name, None
     return str(load(folder).model.resolve()), folder
+
+
+def _removal_notes(folder: Path | None) -> list[str]:
+    """What to know if the run of the checkpoint ``folder`` is being trained: it removes its older checkpoints."""
+    if folder is None or not is_locked(folder.resolve().parent.parent):
+        return []
+    return [
+        f"{folder}: its run is still being trained and removes older checkpoints (checkpoint.keep.last). Once this one "
+        "is removed, the new run cannot be resumed; to be safe, copy the folder and name the copy"
+    ]
 
 
 def command_for(run: Path | str) -> str:

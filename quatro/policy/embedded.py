@@ -1,8 +1,9 @@
 """The embedded policies: a tiny Qwen2 that has learnt, from random correct answers, to answer an embedded benchmark.
 
-`model: embedded:countdown` plays countdown, `embedded:code` writes the small functions of codegrammar. A model is made
-once by supervised learning on this machine (about a minute of one core), kept in the cache as a plain Hugging Face
-folder, and then loaded like any other model.
+`model: embedded:countdown` plays countdown, `embedded:code` writes the small functions of codegrammar, and
+`embedded:palindrome`, `embedded:shortest-path` and `embedded:spell-backward` play the tasks of reasoning-gym that
+`evals.benchmarks.gym.compact` writes in a few characters. A model is made once by supervised learning on this machine
+(about a minute of one core), kept in the cache as a plain Hugging Face folder, and then loaded like any other model.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from evals.benchmarks import codegrammar, countdown
+from evals.benchmarks import characters, codegrammar, countdown
 from evals.benchmarks.countdown import WarmstartRows
 from evals.errors import MissingError, UsageError
 from evals.files.lock import lock_file
@@ -44,6 +45,12 @@ class Vocabulary(Protocol):
     TOKEN_IDS: dict[str, int]
     PAD_ID: int
     EOS_ID: int
+
+
+class JoinedVocabulary(Vocabulary, Protocol):
+    """A vocabulary whose tokens follow each other without a space; ``TOKEN_PATTERN`` finds them in a text."""
+
+    TOKEN_PATTERN: str
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,36 @@ class CodeWarmStart(WarmStart):
 
     def make_tokenizer(self) -> PreTrainedTokenizerFast:
         """Tokens are pieces of text that follow each other without a space, so what is decoded is Python's own."""
-        return _joined_tokenizer(self.max_positions)
+        return _joined_tokenizer(codegrammar, self.max_positions)
 
     def is_enough(self, losses: Sequence[float]) -> bool:
         """Whether the mean loss of the last 20 steps is low enough."""
         return len(losses) >= 20 and float(np.mean(losses[-20:])) <= self.enough_loss
+
+
+@dataclass(frozen=True)
+class CharacterWarmStart(WarmStart):
+    """As WarmStart, for ``benchmark``, a task of reasoning-gym; many of its rows have a wrong answer (``wrong_share``).
+
+    So the policy begins with a Pass@1 that leaves room.
+    """
+
+    vocabulary: ClassVar[Vocabulary] = characters
+    benchmark: str = "palindrome"
+    wrong_share: float = 0.35
+    hidden_size: int = 96
+    num_heads: int = 3
+    steps: int = 800
+    rows: int = 96
+
+    def draw(self, num_rows: int) -> WarmstartRows:
+        """Answers to problems of a third split, which are neither training nor test problems."""
+        rng = np.random.default_rng(self.seed)
+        return characters.warmstart_rows(self.benchmark, rng, num_rows, wrong_share=self.wrong_share)
+
+    def make_tokenizer(self) -> PreTrainedTokenizerFast:
+        """Each character is a token."""
+        return _joined_tokenizer(characters, self.max_positions)
 
 
 EMBEDDED = {
@@ -117,6 +149,9 @@ EMBEDDED = {
     # 40 % of the rows carry a random target: a base that leaves many problems unsolved, for flip rates.
     "embedded:countdown-hard": WarmStart(random_target_share=0.4),
     "embedded:code": CodeWarmStart(),
+    "embedded:palindrome": CharacterWarmStart(steps=310),
+    "embedded:shortest-path": CharacterWarmStart(benchmark="shortest-path", wrong_share=0.25, steps=400),
+    "embedded:spell-backward": CharacterWarmStart(benchmark="spell-backward", wrong_share=0.6, steps=600),
 }
 
 
@@ -251,15 +286,15 @@ def make_tokenizer(max_positions: int) -> PreTrainedTokenizerFast:
     return _fast_tokenizer(words, max_positions)
 
 
-def _joined_tokenizer(max_positions: int) -> PreTrainedTokenizerFast:
-    """One token for each piece of the codegrammar vocabulary; a text is its tokens with nothing between them."""
+def _joined_tokenizer(vocabulary: JoinedVocabulary, max_positions: int) -> PreTrainedTokenizerFast:
+    """One token for each piece of the vocabulary; a text is its tokens with nothing between them."""
     from tokenizers import Regex, Tokenizer
     from tokenizers.decoders import Fuse
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Split
 
-    pieces = Tokenizer(WordLevel(codegrammar.TOKEN_IDS, unk_token="_"))
-    pieces.pre_tokenizer = Split(Regex(codegrammar.TOKEN_PATTERN), "isolated")
+    pieces = Tokenizer(WordLevel(vocabulary.TOKEN_IDS, unk_token="_"))
+    pieces.pre_tokenizer = Split(Regex(vocabulary.TOKEN_PATTERN), "isolated")
     pieces.decoder = Fuse()
     return _fast_tokenizer(pieces, max_positions)
 

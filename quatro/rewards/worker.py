@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from evals import worker_pool
-from evals.files.own_code import place_of, recorded
+from evals.files.own_code import imported_anew, place_of, recorded
 from evals.worker_pool import Message, Respond
 from quatro.rewards import calls
 from quatro.rewards.calls import Wanted, call, wanted
@@ -32,7 +32,7 @@ def load_function(spec: str, options: Mapping[str, Any]) -> tuple[Callable[..., 
     """
     sys.path.insert(0, os.getcwd())
     module_name, _, function_name = spec.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
+    function: Callable[..., Any] = getattr(imported_anew(module_name), function_name)
     if not callable(function):
         raise TypeError(f"{spec} is a {type(function).__name__}, not a function")
     return partial(function, **options), wanted(function, options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evals.benchmarks.loading import MADE, load_problems
+from evals.benchmarks.loading import has_splits, load_problems
 from evals.benchmarks.problems import Problem
 from evals.benchmarks.prompts import CHAT, Template, find_template, render
 from evals.errors import DataError
@@ -45,7 +45,7 @@ def training_problems(config: DataConfig) -> list[Problem]:
     Raises:
         As `evals.benchmarks.loading.load_problems`.
     """
-    return load_problems(config.prompts, split="train" if config.prompts in MADE else None)
+    return load_problems(config.prompts, split="train" if has_splits(config.prompts) else None)
 
 
 def tokenize_problems(

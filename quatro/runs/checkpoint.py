@@ -160,6 +160,20 @@ def find_checkpoint(run: Path, step: Step | None = None) -> Path:
     return numbers[wanted]
 
 
+def run_and_step(name: str) -> tuple[Path, Step] | None:
+    """The run and the step that RUN@STEP or RUN@best names; None for a name of another form.
+
+    Raises:
+        UsageError: there is such a run, and what follows @ is no step.
+    """
+    run, _, step = name.rpartition("@")
+    if not run or not (Path(run) / "config.yaml").is_file():
+        return None
+    if step != "best" and not (step.isascii() and step.isdigit()):
+        raise UsageError(f"{name}: found {step!a} behind @, expected an iteration or best, such as {run}@best")
+    return Path(run), "best" if step == "best" else int(step)
+
+
 def _best_step(run: Path, newest: Path, there: str) -> int:
     """The iteration that was the best by `checkpoint.keep.best` when ``newest`` was saved."""
     metric = load_config(run).checkpoint.best

@@ -15,7 +15,7 @@ from evals.metrics.counted import Counted, count_samples
 from evals.results.comparison import Comparison
 from evals.results.labels import labels_of
 from evals.samples.graded import Asked, agreed_grader
-from evals.training_metrics import EVALUATED
+from evals.training_metrics import EVALUATED, evaluation_metrics
 from quatro.config import differing_keys
 from quatro.runs.summary import RunSummary, chosen_metrics, describe_run
 from quatro.runs.tag import Tag
@@ -135,12 +135,8 @@ def compare_runs(paths: Sequence[Path]) -> RunsBeside:
     }
     chosen = chosen_metrics(name for one in rows for row in one for name in row)
     metrics = {name: [_last_iterations(one, name) for one in rows] for name in chosen}
-    evaluated = dict.fromkeys(
-        name
-        for one in rows
-        for row in one
-        for name in row
-        if name.startswith(f"{EVALUATED}pass@") and not name.endswith("_se")
+    evaluated = evaluation_metrics(
+        name for one in rows for row in one for name in row if name.startswith(f"{EVALUATED}pass@")
     )
     base = {name: [_base(one, name) for one in rows] for name in evaluated}
     last = {name: [_last(one, name) for one in rows] for name in evaluated}

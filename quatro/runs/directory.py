@@ -88,7 +88,7 @@ class RunDir:
             run.set_status("running", step=0)
             if (path / "log.txt").exists():
                 with contextlib.closing(run.log_handler()) as log:
-                    log.handle(logging.LogRecord("quatro", logging.INFO, __file__, 0, _ANEW, (), None))
+                    log_only(log, _ANEW)
             # Last: a directory with a config.yaml is a run.
             write_text(path / "config.yaml", config_to_yaml(config))
         except BaseException:
@@ -251,6 +251,13 @@ class RunDir:
         handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
+
+
+def log_only(log: logging.Handler, text: str, *, error: BaseException | None = None) -> None:
+    """Write a line to ``log`` and nowhere else, as an error with its traceback if ``error`` is given."""
+    level = logging.INFO if error is None else logging.ERROR
+    raised = None if error is None else (type(error), error, error.__traceback__)
+    log.handle(logging.LogRecord("quatro", level, __file__, 0, text, (), raised))
 
 
 def require_run(path: Path) -> None:

@@ -12,6 +12,7 @@ from evals.files.metric_rows import LAST_ITERATIONS, with_base
 from evals.text import clock_text
 from quatro.config.blocks import EMBEDDED_PROMPTS
 from quatro.runs.checkpoint import complete_checkpoints
+from quatro.runs.rollouts import failures_text
 from quatro.runs.summary import RunSummary, describe_run
 
 Row = Mapping[str, Any]
@@ -37,9 +38,8 @@ def _lines(run: RunSummary) -> Iterator[tuple[str, str]]:
     width = min(LAST_ITERATIONS, max(1, len(rows) // 2))
     over = f" (means of {width} iterations)" if width > 1 else ""
     yield "reward", f"{_change(rows, 'reward/mean', width)}{over}"
-    failed, drawn = run.reward_failures or (0, 0)
-    if failed:
-        yield "failures", f"the reward failed on {failed} of {drawn} responses"
+    if failures := failures_text(*(run.reward_failures or (0, 0))):
+        yield "failures", failures
     if run.best is not None:
         yield "best", _best(rows, *run.best)
         metric, _, step = run.best
@@ -84,8 +84,10 @@ def _best(rows: Sequence[Row], metric: str, value: float, step: int) -> str:
 
 
 def _change(rows: Sequence[Row], metric: str, width: int) -> str:
-    first, last = (_mean(part, metric) for part in (rows[:width], rows[-width:]))
-    return " -> ".join("-" if mean is None else f"{mean:#.3g}" for mean in (first, last)[2 - min(2, len(rows)) :])
+    """The mean of the first ``width`` iterations, and that of the last; of a single iteration its value."""
+    parts = [rows[:width], rows[-width:]] if len(rows) > 1 else [rows]
+    means = [_mean(part, metric) for part in parts]
+    return " -> ".join("-" if mean is None else f"{mean:#.3g}" for mean in means)
 
 
 def _mean(rows: Sequence[Row], metric: str) -> float | None:

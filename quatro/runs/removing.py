@@ -22,7 +22,7 @@ from quatro.runs.summary import RunSummary, folder_bytes
 _FOLDERS = {*FOLDERS, "results", "tensorboard", "wandb"}
 _LAST = ("config.yaml", IMPORTED, "lock")  # what makes a folder a run goes last: a removal that was stopped can go on
 _SAMPLING = "samples/*/sampling.json"
-EVALUATED = "eval/pass@1"
+_PASS_1 = "eval/pass@1"
 
 
 def refuse_removal(run: Path) -> None:
@@ -113,7 +113,7 @@ def _best(run: RunSummary, present: Sequence[Path]) -> Path | None:
             return find_checkpoint(run.path, "best")
         return None
     rows = read_metrics(run.path)
-    value_of = {step_name(int(row["step"])): row[EVALUATED] for row in rows if is_finite(row.get(EVALUATED))}
+    value_of = {step_name(int(row["step"])): row[_PASS_1] for row in rows if is_finite(row.get(_PASS_1))}
     return max((path for path in present if path.name in value_of), key=lambda path: value_of[path.name], default=None)
 
 

@@ -24,6 +24,7 @@ from quatro.config.model import embedded_benchmark
 from quatro.runs.imported import is_imported, radius_of, read_source
 from quatro.runs.metrics import read_metrics
 from quatro.runs.points import is_sweep, read_points
+from quatro.runs.rollouts import failures_text
 from quatro.runs.series import run_folders
 from quatro.runs.summary import describe_run
 
@@ -177,8 +178,7 @@ def _run(
     if not (place.path / "config.yaml").is_file():
         return ReportRun(status="missing", reason="not begun", **shared)
     summary = describe_run(place.path)
-    failed, drawn = summary.reward_failures or (0, 0)
-    failures = f"the reward failed on {failed} of {drawn} responses" if failed else ""
+    failures = failures_text(*(summary.reward_failures or (0, 0)))
     return ReportRun(
         status=summary.status,
         reason="; ".join(filter(None, (failures, summary.reason))),

@@ -51,6 +51,11 @@ def num_drawn(metrics: Mapping[str, Any], config: Config) -> int:
     return int(config.prompts_per_step * config.rollouts_per_prompt * metrics.get("sampling/rounds", 1.0))
 
 
+def failures_text(failed: int, drawn: int) -> str:
+    """What a run says if the reward failed on ``failed`` of ``drawn`` rollouts; empty if on none."""
+    return f"the reward failed on {failed} of {drawn} responses" if failed else ""
+
+
 def failure_kinds(rows: list[dict[str, Any]]) -> str:
     """`KeyError 6, ValueError 1`: how many of ``rows`` failed in which way, the most frequent first."""
     kinds = Counter(str(row["error"]).partition(":")[0] for row in rows)

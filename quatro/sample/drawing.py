@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks import codegrammar, countdown
-from evals.benchmarks.catalogue import grader_of, registry
+from evals.benchmarks import characters, codegrammar, countdown
+from evals.benchmarks.catalogue import find_benchmark, grader_of
+from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.loading import load_problems
 from evals.benchmarks.prompts import find_template, template_text
 from evals.errors import UsageError
@@ -214,13 +215,17 @@ def _plan_benchmark(
     """The plan of one benchmark, with the prompt, length and stop that fit it unless an option says otherwise."""
     problems = load_problems(source)
     name = problems[0].benchmark
-    entry = registry().get(name)
+    entry = find_benchmark(name)
     grader = grader_of(name)
     if name == "codegrammar":
         usual, longest = "plain", codegrammar.MAX_ANSWER_TOKENS
     elif grader == "countdown":
         # Its prompt is a line of digits, whatever a run was trained on; an answer is short, stop token included.
         usual, longest = "plain", countdown.MAX_ANSWER_TOKENS + 1
+    elif name in FORMS:
+        usual, longest = "plain", characters.MAX_ANSWER_TOKENS
+    elif entry is not None and entry.reasoning_gym:
+        usual, longest = entry.template, 1024
     else:
         usual = found.template or (entry.template if entry is not None else "qwen-boxed")
         longest = 1024

@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.config import load_config
-from quatro.runs.checkpoint import MODEL, Checkpoint, Step, find_checkpoint, load
+from quatro.runs.checkpoint import MODEL, Checkpoint, Step, find_checkpoint, load, run_and_step
 from quatro.runs.manifest import MANIFEST
 from quatro.sample.settings import Source
 
@@ -49,12 +49,16 @@ class SampledModel:
 def find_model(name: str, step: Step | None = None) -> SampledModel:
     """The model of a run directory (its newest checkpoint, or that of ``step``), of a checkpoint, or of that name.
 
+    RUN@STEP and RUN@best are the checkpoint of a run too, as in the key `model`.
+
     Raises:
         UsageError: the run's config.yaml is wrong, it has no checkpoint of ``step``, or no run is there that could.
         DataError: a run without a checkpoint, or a checkpoint that is damaged.
     """
     path = Path(name)
     if not (path / "config.yaml").is_file():
+        if step is None and (named := run_and_step(name)) is not None:
+            return find_model(str(named[0]), named[1])
         if step is not None:
             raise UsageError(f"--step {step} chooses a checkpoint of a run, and {name} is not a run; leave it out")
         folder = path.parent if path.name == MODEL and not (path / MANIFEST).is_file() else path

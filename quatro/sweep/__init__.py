@@ -5,7 +5,7 @@ from quatro.sweep.cost import SweepCost, sweep_cost
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
 from quatro.sweep.measure import SweepEvaluation
-from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, plan_sweep
+from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, part_of, plan_sweep
 from quatro.sweep.recorded import find_begun, read_plan
 from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
 from quatro.sweep.run import Board, SweepProgress, all_points, run_sweep, status_of, warnings_of, write_plan
@@ -33,6 +33,7 @@ __all__ = [
     "labelled_runs",
     "load_sweep",
     "parse_axis",
+    "part_of",
     "plan_sweep",
     "read_evaluation",
     "read_plan",

@@ -71,8 +71,7 @@ def base_points(plan: SweepPlan) -> list[Point]:
             config.rollout.thinking,
         )
         if key not in found:
-            slug = re.sub(r"[^A-Za-z0-9._]+", "-", config.model).strip("-.")[-80:]
-            name = f"base-{slug}"
+            name = base_name(config.model)
             twins = sum(other.config.model == config.model for other in found.values())
             found[key] = Point(f"{name}-{config.rollout.max_new_tokens}" if twins else name, {}, config, BASE_CELL)
     names = [point.name for point in found.values()]
@@ -82,6 +81,12 @@ def base_points(plan: SweepPlan) -> list[Point]:
             "are asked with several templates or stop strings; sweep them apart"
         )
     return list(found.values())
+
+
+def base_name(model: str) -> str:
+    """What the samples of an untrained model are called in a sweep."""
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")[-80:]
+    return f"base-{slug}"
 
 
 def run_folder(folder: Path, point: Point) -> Path:

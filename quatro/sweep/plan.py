@@ -101,6 +101,29 @@ def plan_sweep(
     return SweepPlan(stem, points, num_collapsed)
 
 
+def part_of(plan: SweepPlan, cells: Sequence[str], seeds: Sequence[int]) -> SweepPlan:
+    """The points of these cells with these seeds, in the order of the plan; an empty list leaves none out.
+
+    Raises:
+        UsageError: the plan has no such cell, or no point of these cells has such a seed.
+    """
+    if not cells and not seeds:
+        return plan
+    known = list(dict.fromkeys(point.cell for point in plan.points))
+    if unknown := [name for name in cells if name not in known]:
+        raise UsageError(f"--cell {','.join(unknown)}: {plan.name} has the cells {', '.join(known)}")
+    points = [point for point in plan.points if not cells or point.cell in cells]
+    found = {point.settings.get(SEED_AXIS, str(point.config.seed)) for point in points}
+    if missing := [seed for seed in seeds if str(seed) not in found]:
+        raise UsageError(
+            f"--seeds {','.join(map(str, missing))}: {plan.name} has the seeds {', '.join(sorted(found, key=int))}; "
+            "add others in a copy of the file"
+        )
+    wanted = set(map(str, seeds)) or found
+    chosen = (point for point in points if point.settings.get(SEED_AXIS, str(point.config.seed)) in wanted)
+    return SweepPlan(plan.name, tuple(chosen), 0)
+
+
 def plan_cell(cell: Cell) -> tuple[tuple[Point, ...], int]:
     """The points of one cell in the order of its axes, included ones last, and how many combinations collapsed.
 

@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evals.errors import LockedError, QuatroError, UsageError
+from evals.errors import DataError, LockedError, QuatroError, UsageError
 from evals.files.whole import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.processes.stop import StopRequest
 from quatro.runs.lock import RunLock, is_locked
-from quatro.runs.points import SWEEP
+from quatro.runs.points import SWEEP, is_sweep, read_points
 from quatro.runs.status import read_status
 from quatro.sample import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
@@ -80,14 +80,14 @@ def run_sweep(
     folder.mkdir(parents=True, exist_ok=True)
     lock = RunLock(folder)
     try:
-        write_plan(plan, folder, evaluation)
+        whole = write_plan(plan, folder, evaluation)
         points = all_points(plan, evaluation)
         waiting = [point for point in points if status_of(point, folder, evaluation).status != "done"]
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots, board)
+        write_summary([status_of(point, folder, evaluation) for point in all_points(whole, evaluation)], folder)
         outcomes = [status_of(point, folder, evaluation) for point in points]
-        write_summary(outcomes, folder)
     finally:
         lock.close()
     return outcomes
@@ -124,8 +124,10 @@ def _status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None) -
     return PointOutcome(point, status, measured=numbers)
 
 
-def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None = None) -> None:
-    """sweep.yaml, which says what is measured too, and one configuration file a point.
+def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None = None) -> SweepPlan:
+    """Writes sweep.yaml, which says what is measured too, and one configuration file a point; returns the whole plan.
+
+    The whole plan has the points of ``plan``, and then those that were planned before and have begun.
 
     Raises:
         UsageError: a point of that name was planned with another configuration.
@@ -141,17 +143,33 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
             )
     for point in plan.points:
         write_text(config_file(folder, point.name), config_to_yaml(point.config))
+    planned = {point.name for point in plan.points}
+    before = [point for point in _begun_before(folder) if point.name not in planned]
+    points = (*plan.points, *before)
     lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
-    for point in plan.points:
-        lines.append(f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n")
-    if any(point.cell for point in plan.points):
+    lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n" for point in points]
+    if any(point.cell for point in points):
         lines.append("cells:\n")
-        lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in plan.points]
+        lines += [f"  {json.dumps(point.name)}: {json.dumps(point.cell)}\n" for point in points]
     if plan.num_collapsed:
         lines.append(f"num_collapsed: {plan.num_collapsed}\n")
     if evaluation is not None:
         lines.append(f"evaluation: {json.dumps(evaluation.recorded())}\n")
     write_text(folder / SWEEP, "".join(lines))
+    return replace(plan, points=points)
+
+
+def _begun_before(folder: Path) -> list[Point]:
+    """The points of the sweep in ``folder`` whose runs have begun; none where its sweep.yaml is missing or damaged."""
+    try:
+        known = read_points(folder) if is_sweep(folder) else {}
+    except DataError:
+        return []
+    return [
+        Point(name, settings, load_config(config_file(folder, name)), cell)
+        for name, (cell, settings) in known.items()
+        if (folder / "runs" / name).is_dir() and config_file(folder, name).is_file()
+    ]
 
 
 def config_file(folder: Path, point: str) -> Path:

@@ -1,0 +1,84 @@
+"""The reward of a task of reasoning-gym: the score that the library's own checker gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from evals.benchmarks.gym.library import COLUMN, Reference, entry, reference_of
+from evals.benchmarks.gym.scoring import Asked, GymGrader, Score
+from evals.errors import DataError
+from evals.files.strict_json import shown
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure
+from quatro.rewards.settings import RewardConfig
+from quatro.types import Block, Prompt
+
+
+class GymOptions(Block):
+    """The keys of `reward.options` of `reward: reasoning-gym`."""
+
+    partial: bool = Field(
+        True,
+        description="true: the checker's score from 0 to 1, which many tasks give in part; false: 1 for the whole "
+        "score, else 0",
+    )
+
+
+class GymReward(Reward):
+    """The library's score; ``correct`` is the whole score, as in an evaluation."""
+
+    Options: ClassVar[type[Block]] = GymOptions
+
+    @staticmethod
+    def check(prompts: Sequence[Prompt], options: Any) -> None:
+        """Raises DataError for the first prompt that is no item of the library, or of another version of it."""
+        for prompt in prompts:
+            entry(_reference(prompt))
+
+    @classmethod
+    def open(cls, config: RewardConfig) -> GymReward:
+        return cls(is_partial=config.options.partial)
+
+    def __init__(self, *, is_partial: bool = True) -> None:
+        self._is_partial = is_partial
+        self._grader = GymGrader()
+
+    def score(self, prompts: Sequence[Prompt], completions: Groups) -> Scored:
+        references = [_reference(prompt) for prompt in prompts]
+        asked = [
+            Asked(reference, rollout.text, rollout.finish_reason == "length")
+            for reference, rollouts in zip(references, completions, strict=True)
+            for rollout in rollouts
+        ]
+        scores = self._grader.score(asked)
+        found = iter(map(self._grade, scores))
+        outcomes = [one.outcome for one in scores]
+        return Scored(
+            [[next(found) for _ in rollouts] for rollouts in completions],
+            outcomes.count("error") + outcomes.count("infra_error"),
+            outcomes.count("timeout"),
+        )
+
+    def _grade(self, score: Score) -> Grade:
+        has_failed = score.outcome in ("error", "infra_error", "timeout")
+        return Grade(
+            score.value if self._is_partial else float(score.is_solved),
+            score.is_solved,
+            error=failure(score.outcome, score.detail) if has_failed else "",
+        )
+
+    def close(self) -> None:
+        self._grader.close()
+
+
+def _reference(prompt: Prompt) -> Reference:
+    found = reference_of(prompt.extra.get(COLUMN))
+    if found is None:
+        raise DataError(
+            f"prompt {shown(prompt.id)} of {prompt.benchmark} is no item of reasoning-gym: its column {COLUMN} is "
+            f"{shown(prompt.extra.get(COLUMN))}; train on reasoning-gym:TASK or on an entry of quatro-benchmarks.toml "
+            "with `reasoning_gym`, or choose another reward"
+        )
+    return found
