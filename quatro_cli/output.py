@@ -284,6 +284,9 @@ class Output:
             stream.flush()
         except BrokenPipeError:
             _silence(name, stream)
+        except OSError:  # a full disk: what is buffered is lost, and the last flush would end with another exit code
+            _silence(name, stream)
+            raise
 
 
 def _silence(name: StreamName, stream: TextIO) -> None:

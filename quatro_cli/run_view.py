@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from quatro.runs.summary import RunSummary
 
 MOST_EVALUATIONS = 8  # shown without --all: the first and the last ones
-_COUNTS = ("eval/problems", "eval/n")
 
 Rows = list[Sequence[object]]
 
@@ -107,14 +106,18 @@ def _last(run: RunSummary, *, is_whole: bool) -> Rows:
 
 def _names(run: RunSummary) -> list[str]:
     """The metrics of the run's evaluations, without their standard errors and counts."""
-    names = dict.fromkeys(name for row in run.evaluations for name in row if name != "step" and name not in _COUNTS)
-    return [name for name in names if not name.endswith("_se")]
+    from evals.training_metrics import EVALUATION_COUNTS, evaluation_metrics
+
+    names = evaluation_metrics(name for row in run.evaluations for name in row)
+    return [name for name in names if name not in EVALUATION_COUNTS]
 
 
 def _evaluation_title(run: RunSummary) -> str:
+    from evals.training_metrics import EVALUATION_COUNTS
+
     if not run.evaluations or run.config is None:
         return "evaluation"
-    problems, n = (run.evaluations[-1].get(name) for name in _COUNTS)
+    problems, n = (run.evaluations[-1].get(name) for name in EVALUATION_COUNTS)
     counts = "" if None in (problems, n) else f": {problems:g} problems x {n:g} samples"
     error = ", ± standard error" if any(f"{name}_se" in run.evaluations[-1] for name in _names(run)) else ""
     return f"evaluation on {run.config.eval.benchmark}{counts}{error}"

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 import tomllib
@@ -26,6 +27,7 @@ ONLY_IN = {
     "deepspeed": "quatro/policy/deepspeed.py",
     "httpx": "quatro/rollout/server.py",
     "rich": "quatro_cli/output.py",
+    "reasoning_gym": "evals/benchmarks/gym/",
     "verl": "quatro/integrations/",
     "ray": "quatro/integrations/",
     "trl": "quatro/integrations/",
@@ -87,6 +89,7 @@ WITHOUT_TORCH = (
 # What only some commands use.
 RARE = {"matplotlib", "pandas", "sklearn", "rouge_score"}
 HEAVY = {"torch", "transformers", "pandas", "sklearn", "pydantic", "numpy", "matplotlib", "rich", "yaml", "scipy"}
+HEAVY |= {"reasoning_gym"}
 # A method is mathematics: no files, clocks, processes or logging.
 IMPURE = {"os", "io", "pathlib", "time", "datetime", "logging", "subprocess", "tempfile", "shutil", "random", "socket"}
 
@@ -369,3 +372,30 @@ def test_the_trainer_never_asks_which_method_it_has():
                 assert "'quatro'" not in ast.unparse(node), f"{path}:{node.lineno} asks for the method 'quatro'"
             if isinstance(node, ast.Attribute) and node.attr == "name":
                 assert not ast.unparse(node).endswith("method.name"), f"{path}:{node.lineno} looks at method.name"
+
+
+def test_no_pattern_needs_more_than_every_python_gets_right():
+    """Possessive quantifiers and atomic groups match wrongly before Python 3.11.5 (CPython issue 106052)."""
+
+    def has_them(pattern: str) -> bool:
+        return bool(
+            {"POSSESSIVE_REPEAT", "ATOMIC_GROUP"} & set(re.findall(r"[A-Z_]{5,}", str(re._parser.parse(pattern))))
+        )
+
+    assert has_them("a++")
+    assert has_them("(?>a)")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args
+        if isinstance(pattern := _constant(node.args[0]), str) and has_them(pattern)
+    ]
+    assert found == []
+
+
+def _constant(node: ast.AST) -> object:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None  # put together when the module is loaded

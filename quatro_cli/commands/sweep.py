@@ -48,8 +48,10 @@ Grid = Annotated[
     ),
 ]
 Seeds = Annotated[
-    str, typer.Option("--seeds", metavar="N[,N]", help="Run every point with these seeds, as -g seed=N,N.")
+    str,
+    typer.Option("--seeds", metavar="N[,N]", help="Seeds of every point; of a file, only these."),
 ]
+Cells = Annotated[str, typer.Option("--cell", metavar="NAME[,NAME]", help="Only these cells of a sweep file.")]
 Method = Annotated[
     str | None,
     typer.Option("-m", "--method", metavar="METHOD", help="Method of every point.", autocompletion=completion.methods),
@@ -86,7 +88,7 @@ EvalTopP = Annotated[
 ]
 Submit = Annotated[
     str | None,
-    typer.Option("--submit", metavar="slurm|local", help="Write a script for SLURM, or for a shell; run nothing."),
+    typer.Option("--submit", metavar="slurm|local", help="Only write a script, for SLURM or for a shell."),
 ]
 TimeLimit = Annotated[
     str | None, typer.Option("--time", metavar="HH:MM:SS", help="Time limit of each point, for --submit slurm.")
@@ -99,6 +101,7 @@ def sweep(
     settings: Set,
     grid: Grid,
     seeds: Seeds = "",
+    cells: Cells = "",
     method: Method = None,
     out: Out = None,
     jobs: RunsAtATime = None,
@@ -123,7 +126,7 @@ def sweep(
     \b
     Examples:
       quatro sweep quickstart -g method.delta=0.1,0.01,0.001 --seeds 0,1 --eval countdown
-      quatro sweep sweeps/quickstart --jobs 2 --dry-run
+      quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 --jobs 2 --dry-run
     """
     from quatro.runs.points import SWEEP
     from quatro.sweep import SlurmOptions, all_points, find_begun, find_sweep, status_of, sweep_cost
@@ -137,10 +140,13 @@ def sweep(
     begun = find_begun(config)
     file = begun / SWEEP if begun else find_sweep(config)
     if begun:
-        given = (("-g", grid), ("--seeds", seeds), ("-m", method), ("-s", settings), ("-o", out))
+        given = (
+            *(("-g", grid), ("--seeds", seeds), ("--cell", cells)),
+            *(("-m", method), ("-s", settings), ("-o", out)),
+        )
         plan = _begun_plan(begun, [name for name, value in given if value])
     else:
-        plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, method=method)
+        plan = _new_plan(config, file, grid, settings=settings, seeds=seeds, cells=cells, method=method)
     folder = begun or out or Path("sweeps") / plan.name
     evaluation = _evaluation(file, plan, evaluate, eval_n, eval_temperature, eval_top_p)
     if begun and evaluation is None and (begun / BASE_CELL).is_dir():
@@ -177,17 +183,19 @@ def _begun_plan(sweep: Path, ignored: Sequence[str]) -> SweepPlan:
 
 
 def _new_plan(
-    config: str, file: Path | None, grid: list[str], *, settings: list[str], seeds: str, method: str | None
+    config: str, file: Path | None, grid: list[str], *, settings: list[str], seeds: str, cells: str, method: str | None
 ) -> SweepPlan:
     """The plan of a sweep ``file``, or where that is None of a configuration with axes."""
     from quatro.config import find_config
-    from quatro.sweep import load_sweep, parse_axis, plan_sweep
+    from quatro.sweep import load_sweep, parse_axis, part_of, plan_sweep
 
     if file is not None:
-        ignored = [name for name, value in (("-g", grid), ("--seeds", seeds), ("-m", method)) if value]
+        ignored = [name for name, value in (("-g", grid), ("-m", method)) if value]
         if ignored:
             raise usage_error(f"{file} is a sweep file; leave out {' and '.join(ignored)}, or change a copy of it")
-        return load_sweep(file, overrides=settings)
+        return part_of(load_sweep(file, overrides=settings), split([cells]), _seeds(seeds))
+    if cells:
+        raise usage_error(f"--cell {cells}: {config} has no cells, for it is a configuration; leave --cell out")
     find_config(config)
     if not grid and not seeds:
         raise usage_error(f"{config} is a configuration, not a sweep file: name an axis, -g method.delta=0.1,0.01")

@@ -64,7 +64,10 @@ def test_methods(offered):
 
 
 def test_configurations_and_sweeps(offered):
-    assert offered("quatro train quick") == ["quickstart-code", "quickstart-hard", "quickstart"]
+    assert offered("quatro train quick") == [
+        *(f"quickstart-{name}" for name in ("code", "hard", "palindrome", "shortest-path", "spell-backward")),
+        "quickstart",
+    ]
     assert offered("quatro config diff math-7b math-7b-") == ["math-7b-4gpu", "math-7b-rm-4gpu"]
     assert offered("quatro sweep paper") == ["paper-math-7b", "paper-math", "paper-small"]
 

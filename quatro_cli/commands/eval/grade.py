@@ -230,7 +230,7 @@ def _entry(row: Sample, found: Grade) -> dict[str, Any]:
     from evals.grading.explain import STAGES, normal_forms
     from evals.samples.agreement import stored_scores
 
-    is_maths = found.stage not in ("countdown", "sandbox", "own") and row.answer is not None
+    is_maths = found.stage not in ("countdown", "sandbox", "reasoning-gym", "own") and row.answer is not None
     reference = "" if row.answer is None else str(row.answer)
     why = STAGES.get(found.stage, found.stage)
     return {

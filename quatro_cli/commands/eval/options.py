@@ -79,7 +79,8 @@ Extraction = Annotated[
     typer.Option("--extraction", metavar="NAME", help="boxed, answer-is, last-number. Default: stored."),
 ]
 Grader = Annotated[
-    str | None, typer.Option("--grader", metavar="NAME", help="math, countdown, code or own module:function.")
+    str | None,
+    typer.Option("--grader", metavar="NAME", help="math, countdown, code, reasoning-gym or your own."),
 ]
 Thinking = Annotated[
     str | None,

@@ -180,17 +180,25 @@ def test_the_small_replication_has_the_cells_of_the_paper():
     path = find_sweep("paper-small")
     assert isinstance(path, Path)
     plan = load_sweep(path)
-    names = [f"S{number}" for number in range(1, 9)]
+    names = [f"S{number}" for number in range(1, 17)]
     cells = {name: [point for point in plan.points if point.cell == name] for name in names}
     assert {name: len(points) for name, points in cells.items()} == {
-        "S1": 6 * 3,
-        "S2": (3 + 6 + 5) * 2,
-        "S3": 2 * 2 * 2,
-        "S4": 2 * 2 * 3,
-        "S5": 2 * 3,
-        "S6": 8,
-        "S7": 8,
-        "S8": 3,
+        "S1": 6 * 8,
+        "S2": (3 + 6) * 8,
+        "S3": 2 * 8,
+        "S4": 2 * 2 * 5,
+        "S5": 2 * 5,
+        "S6": 4 * 5,
+        "S7": 4 * 5,
+        "S8": 5,
+        "S9": 4 * 5,
+        "S10": 2 * 3 * 5,
+        "S11": 3 * 5,
+        "S12": 2 * 5,
+        "S13": 2 * 5,
+        "S14": 4 * 5,
+        "S15": 3 * 8,
+        "S16": 2 * 8,
     }
     regimes = {
         name: {
@@ -199,39 +207,53 @@ def test_the_small_replication_has_the_cells_of_the_paper():
         }
         for name, points in cells.items()
     }
-    assert regimes == {
+    assert {name: regimes[name] for name in names[:9]} == {
         "S1": {(5, 1, 3e-4)},
         "S2": {(1, 4, 3e-4)},
-        "S3": {(1, 4, 3e-4), (2, 4, 3e-4)},
+        "S3": {(2, 4, 3e-4)},
         "S4": {(5, 1, 1e-4), (5, 1, 1e-3)},
         "S5": {(2, 1, 3e-4)},
         "S6": {(5, 1, 3e-4)},
         "S7": {(1, 1, 3e-4)},
         "S8": {(5, 1, 3e-4)},
+        "S9": {(5, 1, 3e-5)},
     }
     assert {p.config.method.log_ratio for p in cells["S5"]} == {"none", "detached"}
     assert {p.config.method.loss_norm for p in cells["S8"]} == {"sum"}
-    assert {p.config.model for p in cells["S6"]} == {"embedded:countdown-hard"}
-    official = {p.config.method.name for p in cells["S2"] if getattr(p.config.method, "preset", "") == "official"}
-    assert official == {"gspo", "gmpo", "gpg", "dapo", "cispo"}
+    for name, points in cells.items():
+        task = "countdown-hard" if name == "S6" else "countdown"
+        assert {(p.config.seed % 3, p.config.model) for p in points} == {
+            (seed, f"embedded:{task}@{seed + 1}") for seed in range(3)
+        }
+    presets = {(p.config.method.name, getattr(p.config.method, "preset", "")) for p in cells["S1"] + cells["S2"]}
+    assert presets == {
+        ("quatro", ""),
+        *((name, "paper") for name in ("grpo", "gspo", "gmpo", "gpg", "dapo", "cispo")),
+        ("gspo", "official"),
+    }
 
 
-def test_what_goes_beyond_the_paper_has_three_seeds_each():
-    plan = load_sweep(find_sweep("beyond-paper"))
+def test_what_goes_beyond_the_paper_differs_from_its_first_cell_in_one_thing():
+    plan = load_sweep(find_sweep("paper-small"))
     found: dict[tuple[object, ...], list[int]] = {}
     for point in plan.points:
         method, config = point.config.method, point.config
-        key = (point.cell, method.delta_schedule, method.delta, config.inner_updates)
-        found.setdefault(key, []).append(config.seed)
-        regime = (config.prompts_per_step, config.minibatch_prompts, config.optimizer.lr, config.steps)
-        assert regime == (32, 32, 3e-4, 100)
+        if method.name == "quatro" and point.cell in ("S10", "S11", "S12", "S13", "S14"):
+            key = (point.cell, method.delta_schedule, method.delta, config.inner_updates, config.rollouts_per_prompt)
+            found.setdefault(key, []).append(config.seed)
+            assert (config.optimizer.lr, config.steps) == (3e-4, 100)
+            assert config.prompts_per_step * config.rollouts_per_prompt == 256
+            assert config.minibatch_prompts == config.prompts_per_step
+            assert (config.reward.name == "countdown-distance") == (point.cell == "S14")
     assert set(found) == {
-        *(("E1", "constant", delta, passes) for delta in (0.001, 0.01) for passes in (5, "auto")),
-        *(("E2", schedule, 0.1, 5) for schedule in ("linear", "cosine")),
-        *(("E3", "target-entropy", 0.01, passes) for passes in (5, "auto")),
-        ("E3", "target-kl", 0.1, 5),
+        *(("S10", "constant", delta, 5, rollouts) for delta in (0.1, 0.01) for rollouts in (4, 16, 32)),
+        *(("S11", "constant", delta, "auto", 8) for delta in (0.1, 0.01, 0.001)),
+        *(("S12", schedule, 0.1, 5, 8) for schedule in ("linear", "cosine")),
+        ("S13", "target-entropy", 0.01, 5, 8),
+        ("S13", "target-kl", 0.1, 5, 8),
+        *(("S14", "constant", delta, 5, 8) for delta in (0.1, 0.01, 0.001)),
     }
-    assert all(seeds == [0, 1, 2] for seeds in found.values())
+    assert all(seeds == [0, 1, 2, 3, 4] for seeds in found.values())
 
 
 def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
@@ -241,4 +263,4 @@ def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
         "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "93 []"
+    assert ran.stdout.strip() == "362 []"

@@ -10,7 +10,7 @@ import pytest
 from evals.errors import UsageError
 from evals.files.csv_cells import csv_cell
 from quatro.processes.stop import StopRequest
-from quatro.sweep import Axis, parse_axis, plan_sweep, run_sweep, status_of
+from quatro.sweep import Axis, parse_axis, plan_sweep, read_plan, run_sweep, status_of, write_plan
 from quatro.sweep.run import write_summary
 
 # A stand-in for `quatro train`: keeps the contract of a run directory and fails where it is told to.
@@ -180,6 +180,19 @@ def test_more_values_extend_a_sweep(base, tmp_path, trainer):
     run_sweep(plan_sweep(base, [Axis("method.delta", ("0.01",))]), tmp_path / "s", train_command=command)
     run_sweep(plan_sweep(base, [Axis("method.delta", ("0.01", "0.001"))]), tmp_path / "s", train_command=command)
     assert len(calls()) == 2
+
+
+def test_fewer_values_leave_what_has_begun_in_the_sweep(base, tmp_path, trainer):
+    command, calls = trainer
+    folder = tmp_path / "s"
+    run_sweep(plan_sweep(base, [Axis("method.delta", ("0.01",))]), folder, train_command=command)
+    write_plan(plan_sweep(base, [Axis("method.delta", ("0.01", "0.1"))]), folder)  # 0.1 is planned and never begun
+    outcomes = run_sweep(plan_sweep(base, [Axis("method.delta", ("0.001",))]), folder, train_command=command)
+    assert [outcome.point.settings for outcome in outcomes] == [{"method.delta": "0.001"}]
+    assert len(calls()) == 2
+    assert [point.settings["method.delta"] for point in read_plan(folder).points] == ["0.001", "0.01"]
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as file:
+        assert [row["method.delta"] for row in csv.DictReader(file)] == ["0.001", "0.01"]
 
 
 def test_a_null_among_the_last_steps_leaves_the_mean_of_the_summary_unknown(base, tmp_path):

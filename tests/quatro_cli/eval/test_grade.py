@@ -165,7 +165,7 @@ def test_hostile_answers_are_escaped(tmp_path):
         ([], 2, "-o DIR"),
         (["--policy", "lenient"], 2, "strict or simko"),
         (["--extraction", "box"], 2, "last-number"),
-        (["--grader", "llm", "-o", "out"], 2, "math, countdown, code or a function of your own"),
+        (["--grader", "llm", "-o", "out"], 2, "math, countdown, code, reasoning-gym or a function of your own"),
         (["--id", "a", "-o", "out"], 2, "--explain"),
         (["--explain", "-o", "out"], 2, "-o"),
         (["--explain", "--id", "z"], 2, "'z'"),

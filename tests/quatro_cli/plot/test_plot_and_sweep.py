@@ -96,6 +96,9 @@ def test_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch)
     [
         (["quickstart"], "-g method.delta"),
         (["paper-small", "-g", "seed=0,1"], "is a sweep file; leave out -g"),
+        (["paper-small", "--cell", "S1,F1"], "--cell F1: paper-small has the cells S1, S2, S3, S4,"),
+        (["paper-small", "--cell", "S9", "--seeds", "0,7"], "--seeds 7: paper-small has the seeds 0, 1, 2, 3, 4;"),
+        (["quickstart", "-g", "seed=0,1", "--cell", "S1"], "quickstart has no cells"),
         (["quickstart", "-g", "seed=0,1", "--eval-n", "4"], "add --eval countdown"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,1", "--jobs", "2"], "--jobs would be ignored"),
         (["quickstart", "-g", "seed=0,1", "--gpus", "0,0"], "a GPU is named twice"),
@@ -124,9 +127,22 @@ def test_a_shipped_sweep_is_planned_by_name(tmp_path):
     arguments = ["sweep", "paper-small", "--eval", "countdown", "--dry-run", "--json", "-o", str(tmp_path / "s")]
     document = json.loads(runner.invoke(app, arguments).stdout)
     names = [point["name"] for point in document["points"]]
-    assert names[:2] == ["base-embedded-countdown", "base-embedded-countdown-hard"]
-    assert len(names) == 2 + 91
-    assert {point["cell"] for point in document["points"]} == {"base", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8"}
+    bases = [f"base-embedded-countdown{kind}-{seed}" for kind in ("", "-hard") for seed in (1, 2, 3)]
+    assert names[:6] == bases
+    assert len(names) == 6 + 356
+    assert {point["cell"] for point in document["points"]} == {"base", *(f"S{number}" for number in range(1, 17))}
+
+
+def test_a_part_of_a_sweep_file_is_planned(tmp_path):
+    command = ["sweep", "paper-small", "--dry-run", "--json", "-o", str(tmp_path / "s")]
+
+    def points(*options):
+        return {point["name"] for point in json.loads(runner.invoke(app, [*command, *options]).stdout)["points"]}
+
+    everything = points()
+    some = {name for name in everything if name.startswith(("S1-", "S3-")) and name.endswith(("seed=0", "seed=2"))}
+    assert points("--cell", "S3,S1", "--seeds", "0,2") == some
+    assert 0 < len(some) < len(points("--cell", "S1,S3")) < len(everything)
 
 
 def test_the_folder_of_a_sweep_goes_on_as_it_was_planned(tmp_path):
