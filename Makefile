@@ -5,11 +5,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate test check test-base test-slow test-long test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
-	@echo "make replicate  measure the paper's claims on the embedded task (about an hour); write docs/replication.md"
+	@echo "make replicate  measure a part of the paper's claims again, with 3 seeds, and compare with docs/replication.md (half an hour)"
+	@echo "make replicate-all  measure all of them again (five to six hours on two cores); writes experiments/results/ and docs/replication.md"
+	@echo "make pages      write the measured pages of docs/ from experiments/results/"
 	@echo "make test       install, run the tests, print what they cost"
 	@echo "make check      install, lint, type-check"
 	@echo "make test-base  the measuring half, in an environment without torch"
@@ -24,6 +26,7 @@ help:
 	@echo "make test-verl  our methods inside verl on a CPU, in an environment of its own (2 GB)"
 	@echo "make test-verl-ray  verl's own trainer on Ray, and 50 of its optimiser steps against ours (six minutes; an idle machine)"
 	@echo "make test-trl  QuatroTrainer against our own gradient, in an environment of its own with TRL"
+	@echo "make test-gym  the tasks of reasoning-gym, in an environment of its own with the extra gym (parts of it are compiled)"
 	@echo "make test-vectors  the generator of tests/vectors/methods against its files, verl's part in an environment of its own"
 	@echo "make bench      the speed comparisons of benchmarks/"
 	@echo "make bench-trl  training against TRL's GRPOTrainer, in an environment of its own with TRL (about half an hour)"
@@ -39,12 +42,21 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/quatro demo
 
-# The sweeps go on where they were left; one with a failed run stops here, and says so.
+# A sweep goes on where it was left; one with a failed run stops here, and says so.
+MEASURED := --eval countdown-600 --eval-top-p 1,0.7 --jobs 2
 replicate: $(STAMP)
-	$(BIN)/quatro sweep paper-small --eval countdown --eval-top-p 1,0.7 --jobs 2
-	$(BIN)/quatro sweep beyond-paper --eval countdown --eval-top-p 1,0.7 --jobs 2
-	$(BIN)/quatro sweep graded-reward --eval countdown --eval-top-p 1,0.7 --jobs 2
-	$(BIN)/python -m experiments.replication
+	$(BIN)/quatro sweep paper-small --cell S1,S5 --seeds 0,1,2 $(MEASURED) -o sweeps/replicate
+	$(BIN)/python -m experiments.replication.hot sweeps/replicate
+	$(BIN)/python -m experiments.replication sweeps/replicate --out sweeps/replicate
+
+replicate-all: $(STAMP)
+	$(BIN)/quatro sweep paper-small $(MEASURED)
+	$(BIN)/python -m experiments.replication.hot sweeps/paper-small
+	$(BIN)/python -m experiments.archive pack sweeps/paper-small
+	$(MAKE) pages
+
+pages: $(STAMP)
+	$(BIN)/python -m experiments.pages
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -141,6 +153,17 @@ $(VENV)-trl/.installed: pyproject.toml constraints.txt
 
 test-trl: $(VENV)-trl/.installed
 	OMP_NUM_THREADS=1 $(VENV)-trl/bin/python -m pytest -m trl tests/trl
+
+$(VENV)-gym/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-gym
+	$(VENV)-gym/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,gym,dev]'
+	@touch $@
+
+# The slow ones too.
+GYM_TESTS := tests/evals/benchmarks/gym tests/evals/benchmarks/test_characters.py tests/evals/samples/test_gym.py \
+  tests/quatro/rewards/test_gym.py tests/quatro/policy/test_characters.py
+test-gym: $(VENV)-gym/.installed
+	OMP_NUM_THREADS=1 $(VENV)-gym/bin/python -m pytest -n 2 --dist loadscope -m 'slow or not slow' $(GYM_TESTS)
 
 # Responses of spread lengths, then of nearly equal ones.
 bench-trl: $(VENV)-trl/.installed

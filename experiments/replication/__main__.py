@@ -1,78 +1,69 @@
-"""Writes docs/replication.md, its figures and docs/graded-rewards.md from finished sweeps (`make replicate`).
+"""Writes the replication page of one sweep, and says where it differs from docs/ (`make replicate`).
 
-    python -m experiments.replication [--sweep DIR] [--beyond DIR] [--graded DIR] [--out DIR]
+    python -m experiments.replication SWEEP --out DIR
 
-Each page is written if its sweep is there, with a JSON file of its claims beside it.
-First it makes what the claims need besides the sweep: samples at temperature 1.5, and counts per problem where an
-older program did not keep them. Both are stored in the runs and made once; --no-samples leaves them out.
+`python -m experiments.pages` writes docs/ itself, from the results that are committed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
+import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evals.errors import DataError
 from evals.files.whole import write_whole
-from experiments.replication.extras import missing_counts, missing_samples
 from experiments.replication.figures import write_figures
-from experiments.replication.graded import graded_rewards
-from experiments.replication.page import document, graded_document, graded_page, page, replicate
-from experiments.replication.results import read_results
-from quatro.sample import measure_samples
-from quatro.sweep import is_sweep
+from experiments.replication.page import document, page, replicate
+from experiments.replication.results import Results, read_results
+from experiments.replication.rules import Finding, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = "images/replication"
-NUM_JOBS = 2
-
-
-def _draw(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "quatro_cli.app", "sample", *arguments]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+TABLE = "replication.json"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the replication page from finished sweeps.")
-    parser.add_argument("--sweep", type=Path, default=Path("sweeps/paper-small"))
-    parser.add_argument("--beyond", type=Path, default=Path("sweeps/beyond-paper"))
-    parser.add_argument("--graded", type=Path, default=Path("sweeps/graded-reward"))
-    parser.add_argument("--out", type=Path, default=DOCS)
-    parser.add_argument("--no-samples", action="store_true", help="draw no samples and measure none again")
+    parser = argparse.ArgumentParser(description="Write the replication page of a sweep.")
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the page")
     arguments = parser.parse_args()
-    pages: dict[str, str] = {}
-    if is_sweep(arguments.sweep):
-        pages |= _replication(arguments)
-    if is_sweep(arguments.graded):
-        results = read_results(arguments.graded)
-        findings = graded_rewards(results)
-        pages |= {"graded-rewards.md": graded_page(results, findings)}
-        pages |= {"graded-rewards.json": graded_document(results, findings)}
-    if not pages:
-        sys.stderr.write(
-            f"neither {arguments.sweep} nor {arguments.graded} is a sweep; "
-            "run `quatro sweep paper-small --eval countdown --eval-top-p 1,0.7` first\n"
-        )
+    try:
+        results = read_results(arguments.sweep)
+        written = write_replication(results, arguments.out)
+    except DataError as error:
+        sys.stderr.write(f"error: {error}\n")
         return 2
-    for name, text in pages.items():
-        write_whole(arguments.out / name, [text.encode("utf-8")])
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+    if (DOCS / TABLE).is_file():
+        known = json.loads((DOCS / TABLE).read_text(encoding="utf-8"))
+        sys.stdout.write(beside_docs(replicate(results).findings, known))
     return 0
 
 
-def _replication(arguments: argparse.Namespace) -> dict[str, str]:
-    """The page of the paper's claims and their table; its figures are written on the way."""
-    sweeps = [folder for folder in (arguments.sweep, arguments.beyond) if is_sweep(folder)]
-    if not arguments.no_samples:
-        with ThreadPoolExecutor(NUM_JOBS) as pool:
-            list(pool.map(_draw, missing_samples(read_results(arguments.sweep))))
-        for folder, n, label in [task for sweep in sweeps for task in missing_counts(sweep)]:
-            measure_samples(folder, n=n, label=label)
-    found = replicate(*(read_results(folder) for folder in sweeps), *([None] * (2 - len(sweeps))))
-    figures = write_figures(found.results, found.errors, arguments.out / IMAGES)
-    return {"replication.md": page(found, figures, images=IMAGES), "replication.json": document(found)}
+def write_replication(results: Results, out: Path) -> list[Path]:
+    """The page, its figures and its table of claims in the folder ``out``; returns the page and the table."""
+    found = replicate(results)
+    figures = write_figures(results, found.errors, out / IMAGES)
+    texts = {out / "replication.md": page(found, figures, images=IMAGES), out / TABLE: document(found)}
+    for path, text in texts.items():
+        write_whole(path, [text.encode("utf-8")])
+    return list(texts)
+
+
+def beside_docs(findings: Sequence[Finding], docs: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+    """Which verdicts are those of docs/, as lines of text."""
+    known = {claim["name"]: claim["verdict"] for claim in docs["claims"]}
+    decided = [finding for finding in findings if finding.verdict is not Verdict.undecided]
+    differing = [finding for finding in decided if known.get(finding.name) != finding.verdict]
+    lines = [f"{len(decided)} claims are decided here; {len(decided) - len(differing)} as in docs/{TABLE}"]
+    lines += [
+        f"  {finding.name}: {finding.verdict} here, {known.get(finding.name, 'not there')} in docs/: {finding.claim}"
+        for finding in differing
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,20 +1,32 @@
-"""What goes beyond the paper: every setting of the second sweep, and whether `auto` holds the realised KL at delta."""
+"""What goes beyond the paper: as many updates as the realised KL allows (x), and radii that change over a run (y)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
 
-import numpy as np
-
-from evals.estimators import Floats
-from experiments.replication.cells import FACTOR, REALISED_KL, K, within_factor
+from experiments.replication.cells import (
+    COUNT,
+    DELTAS,
+    FACTOR,
+    MIDDLE,
+    NATS,
+    PASS1_MARGIN,
+    POINTS,
+    REALISED_KL,
+    SMALL_UCC,
+    K,
+    compare,
+    judged,
+    ours,
+    within,
+    within_factor,
+)
+from experiments.replication.delta_claims import relative_to
 from experiments.replication.results import (
     ALL,
     NUCLEUS,
-    Measure,
+    Group,
     Results,
-    Run,
     last,
     log_of,
     mean_of,
@@ -22,74 +34,84 @@ from experiments.replication.results import (
     table,
     unique,
 )
-from experiments.replication.rules import Comparison, Estimate, Finding, Unit, estimate_of
+from experiments.replication.rules import GREATER, Finding
 
-PERCENT = Unit(1, "", scale=100.0, is_signed=False)
-PLAIN = Unit(2, "", is_signed=False)
+AUTO, SHRINKING, STEERED = "S11", "S12", "S13"
+TARGET_ENTROPY, TARGET_KL = "0.95", "0.01"
 
-CELLS = {
-    "E1": "the number of inner updates fixed, or as many as the realised KL allows",
-    "E2": "δ falls from 0.1 to 0.001 over the run",
-    "E3": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01",
-}
-
-
-def _over_delta(run: Run) -> Floats:
-    """The mean realised KL over the mean delta of a run (1,)."""
-    # `kl/ratio_to_delta` is the KL over the radius of that very step, which a schedule moves.
-    rows = [row for row in run.rows if (row.get(REALISED_KL) or 0) > 0]
-    delta = np.mean([row[REALISED_KL] / row["kl/ratio_to_delta"] for row in rows])
-    return np.array([np.mean([row[REALISED_KL] for row in rows]) / delta])
-
-
-COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
-    "updates a step": (mean_of("optimizer_steps"), PLAIN),
-    "realised KL": (mean_of(REALISED_KL), Unit(4, "", is_signed=False)),
-    "KL / δ": (log_of(_over_delta), Unit(2, "", is_ratio=True)),
-    "final entropy": (last("entropy/token_mean"), PLAIN),
-    "Pass@1, %": (passed(1, ALL), PERCENT),
-    f"Pass@{K}, top_p 0.7, %": (passed(K, NUCLEUS), PERCENT),
-    f"UCC@{K}": (unique(K, ALL), PLAIN),
-    f"UCC@{K}, top_p 0.7": (unique(K, NUCLEUS), PLAIN),
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One setting of the sweep: its cell, its keys as text, its numbers by column."""
-
-    cell: str
-    words: str
-    num_seeds: int
-    numbers: Mapping[str, Estimate | None]
-
-
-def settings_of(results: Results, columns: Mapping[str, tuple[Measure, Unit]]) -> list[Setting]:
-    """All settings in the order of the plan, each with these columns."""
-    found = []
-    for cell in results.cells:
-        for settings, group in results.groups(cell):
-            numbers = {name: estimate_of(table(group, measure)) for name, (measure, _) in columns.items()}
-            found.append(Setting(cell, words_of(settings), len(group), numbers))
-    return found
-
-
-def words_of(settings: Mapping[str, str]) -> str:
-    """The settings as a person would say them: keys without the method's block, its name first."""
-    parts = [f"{key.removeprefix('method.')} {value}" for key, value in settings.items() if key != "method.name"]
-    return ", ".join([settings.get("method.name", "quatro").upper(), *parts])
+_PASS1, _UNIQUE = passed(1, NUCLEUS), unique(K, ALL)
+_NOT_LESS = (-PASS1_MARGIN, math.inf)
+_NOT_FEWER = (-SMALL_UCC, math.inf)
+_OURS = "not in the paper"
 
 
 def budget(results: Results) -> list[Finding]:
-    """Whether `inner_updates: auto` brings the realised KL to within a factor of 2 of delta."""
-    comparisons = []
-    for cell in results.cells:
-        for settings, group in results.groups(cell):
-            if settings.get("inner_updates") == "auto":
-                ratio = estimate_of(table(group, log_of(_over_delta)))
-                what = f"{cell}: {REALISED_KL} / δ, {words_of(settings)}"
-                comparisons.append(Comparison(what, ratio, within_factor(0.5, 2.0), FACTOR))
-    if not comparisons:
-        return []
-    claim = "`inner_updates: auto` brings the realised KL to δ, to a factor of 2"
-    return [Finding("x1", claim, "not in the paper", tuple(comparisons))]
+    """(x) Whether `inner_updates: auto` holds the realised KL at delta, and what that costs beside five updates."""
+    keeps = tuple(
+        judged(f"δ {delta}", table(_auto(results, delta), relative_to(delta)), within_factor(0.5, 2.0), FACTOR)
+        for delta in DELTAS
+    )
+    beside = tuple(
+        comparison
+        for delta in DELTAS
+        for comparison in (
+            compare(f"Pass@1, δ {delta}", _auto(results, delta), ours(results, "S1", delta), _PASS1, _NOT_LESS, POINTS),
+            compare(
+                f"UCC@{K}, δ {delta}", _auto(results, delta), ours(results, "S1", delta), _UNIQUE, _NOT_FEWER, COUNT
+            ),
+        )
+    )
+    return [
+        Finding(
+            "x1", "`inner_updates: auto` brings the realised KL to δ, to a factor of 2", _OURS, keeps, is_ours=True
+        ),
+        Finding(
+            "x2",
+            f"`inner_updates: auto` loses neither Pass@1 (top_p 0.7) nor UCC@{K} (top_p 1) beside 5 updates",
+            f"{_OURS}; the margins of {100 * PASS1_MARGIN:g} points and {SMALL_UCC:g} solutions are ours",
+            beside,
+            is_ours=True,
+        ),
+    ]
+
+
+def _auto(results: Results, delta: str) -> Group:
+    return results.group(AUTO, {"method.delta": delta})
+
+
+def schedules(results: Results) -> list[Finding]:
+    """(y) Radii that change over a run: whether they do what they promise."""
+    constant = ours(results, "S1", MIDDLE)
+    better = tuple(
+        comparison
+        for name in ("linear", "cosine")
+        for group in (results.group(SHRINKING, {"method.delta_schedule": name}),)
+        for comparison in (
+            compare(f"{name}: Pass@1", group, constant, _PASS1, GREATER, POINTS, margin=PASS1_MARGIN),
+            compare(f"{name}: UCC@{K}", group, constant, _UNIQUE, _NOT_FEWER, COUNT),
+        )
+    )
+    entropy = results.group(STEERED, {"method.delta_schedule": "target-entropy"})
+    target_kl = {"method.delta_schedule": "target-kl", "method.delta_target": TARGET_KL, "method.delta": "0.1"}
+    realised = table(results.group(STEERED, target_kl), log_of(mean_of(REALISED_KL)))
+    final = table(entropy, last("entropy/token_mean"))
+    hits_entropy = judged(
+        f"final entropy − {TARGET_ENTROPY}",
+        None if final is None else final - float(TARGET_ENTROPY),
+        within(0.05),
+        NATS,
+    )
+    hits_kl = judged(
+        f"realised KL / {TARGET_KL}",
+        None if realised is None else realised - math.log(float(TARGET_KL)),
+        within_factor(0.5, 2.0),
+        FACTOR,
+    )
+    claim = f"A radius that shrinks from 0.1 to 0.001 has a higher Pass@1 than δ {MIDDLE} and no lower UCC@{K}"
+    return [
+        Finding("y1", claim, _OURS, better, is_ours=True),
+        Finding("y2", "`target-entropy` ends within 0.05 nats of its target", _OURS, (hits_entropy,), is_ours=True),
+        Finding(
+            "y3", "`target-kl` holds the realised KL at its target, to a factor of 2", _OURS, (hits_kl,), is_ours=True
+        ),
+    ]

@@ -20,10 +20,8 @@ from evals.figures.stability import entropy_figure, stability_figure
 from evals.figures.style import save_figure
 from evals.figures.temperature import temperature_figure
 from experiments.replication.cells import (
-    BASE,
     CELLS,
     DELTAS,
-    HARD_BASE,
     MIDDLE,
     REALISED_KL,
     at_lr,
@@ -45,10 +43,12 @@ from experiments.replication.results import (
     unique,
 )
 from experiments.replication.rules import Estimate, estimate_of, known
-from experiments.replication.sample_claims import FLIP_K, HOT, SIZES, DualError, hot_runs
+from experiments.replication.sample_claims import FLIP_K, HOT, hot_runs
+from experiments.replication.small_n import SIZES, DualError
 from quatro.runs.series import read_settings
 from quatro.runs.tag import Tag
 from quatro.sweep.counts import flip_rows, temperature_rows
+from quatro.sweep.measure import base_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,11 +100,11 @@ def _of_runs(draw: Callable[[Sequence[RunSetting]], Drawn], groups: Iterable[Gro
 
 def curves_figure(results: Results) -> Figure | None:
     """Pass@k and UCC@k over k after training in S1, and of the base; bands: seeds and problems."""
-    base = results.bases.get(BASE)
     groups = {f"QUATRO δ {delta}": ours(results, "S1", delta) for delta in DELTAS} | {"GSPO": theirs(results, "S1")}
-    if base is None or not all(groups.values()):
+    bases = results.distinct_bases(groups["GSPO"])
+    if not bases or not all(groups.values()):
         return None
-    everyone: dict[str, Group] = {"base": {0: base}, **groups}
+    everyone: dict[str, Group] = {"base": bases, **groups}
     kinds: tuple[tuple[str, Callable[[int, Tag], Measure], float], ...] = (
         ("Pass@k, %", passed, 100.0),
         ("UCC@k, distinct solutions", unique, 1.0),
@@ -183,11 +183,16 @@ def rollouts_figure(errors: Sequence[DualError]) -> Figure:
 
 
 def _flips(results: Results) -> Figure | None:
-    base = results.bases.get(HARD_BASE)
+    """Of the runs of one base: the problems that it solves seldom are its own."""
     groups = {"GSPO": theirs(results, "S6"), **{f"QUATRO δ {delta}": ours(results, "S6", delta) for delta in DELTAS}}
+    base = results.distinct_bases(groups["GSPO"]).get(0)
     if base is None or not all(groups.values()):
         return None
-    rows = {label: flip_rows(_folders(group), base.folder, NUCLEUS) for label, group in groups.items()}
+    of_base = {
+        label: {seed: run for seed, run in group.items() if base_name(run.model) == base.name}
+        for label, group in groups.items()
+    }
+    rows = {label: flip_rows(_folders(group), base.folder, NUCLEUS) for label, group in of_base.items()}
     return flips_figure(rows, k=FLIP_K)
 
 

@@ -1,31 +1,35 @@
-"""Continuous rewards, which the paper's limitations leave open: (l) the embedded task with graded and with 0/1 rewards.
+"""(l) Continuous rewards, which the paper's limitations leave open: S14 beside S1, which has rewards of 0 and 1.
 
 Measured is in both the same verdict, right or wrong.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from experiments.replication.cells import (
     COUNT,
     DELTAS,
     MIDDLE,
     NATS,
-    NEIGHBOURS,
     POINTS,
     SMALL_ENTROPY,
     SMALL_PASS,
+    SMALL_PASS1,
     SMALL_UCC,
     TAG_WORDS,
     K,
     baseline,
     compare,
+    judged,
+    ours,
     quatro,
 )
-from experiments.replication.results import ALL, NUCLEUS, Group, Measure, Results, difference, last, passed, unique
-from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of
+from experiments.replication.delta_claims import trend
+from experiments.replication.results import ALL, NUCLEUS, Measure, Results, difference, last, passed, unique
+from experiments.replication.rules import GREATER, Comparison, Finding, Unit
 
-BINARY, GRADED = "G1", "G2"
-CELLS = {BINARY: "rewards 0 and 1", GRADED: "rewards 1 / (1 + distance from the target)"}
+BINARY, GRADED = "S1", "S14"
 
 _LIMIT = "Sec. Limitation: “may be beneficial in settings with continuous or fine-grained rewards”"
 _TRADE = "Sec. 4.2, which has rewards of 0 and 1 only"
@@ -34,61 +38,50 @@ _TRADE = "Sec. 4.2, which has rewards of 0 and 1 only"
 def graded_rewards(results: Results) -> list[Finding]:
     """(l) Whether delta trades accuracy against diversity here too, and whether QUATRO gains from graded rewards."""
 
-    def group(cell: str, delta: str) -> Group:
-        return results.group(cell, quatro(delta))
-
-    def neighbours(measure: Measure, region: tuple[float, float], unit: Unit, small: float) -> tuple[Comparison, ...]:
-        return tuple(
-            compare(
-                f"δ {low} − {high}", group(GRADED, low), group(GRADED, high), measure, region, unit, negligible=small
-            )
-            for low, high in NEIGHBOURS
-        )
-
     def gains(measure: Measure, unit: Unit, small: float) -> tuple[Comparison, ...]:
         return tuple(
             compare(
                 f"δ {delta}: graded − 0/1",
-                group(GRADED, delta),
-                group(BINARY, delta),
+                ours(results, GRADED, delta),
+                ours(results, BINARY, delta),
                 measure,
                 GREATER,
                 unit,
-                negligible=small,
+                margin=small,
             )
             for delta in DELTAS
         )
 
     def beside_gspo(measure: Measure, unit: Unit, small: float) -> tuple[Comparison, ...]:
         settings = quatro(MIDDLE), baseline("gspo")
-        ours, theirs = (difference(results.group(GRADED, key), results.group(BINARY, key), measure) for key in settings)
+        mine, gspo = (difference(results.group(GRADED, key), results.group(BINARY, key), measure) for key in settings)
         # Both tables have the same seeds, or one of them is not whole yet.
-        both = None if ours is None or theirs is None or ours.shape != theirs.shape else ours - theirs
+        both = None if mine is None or gspo is None or mine.shape != gspo.shape else mine - gspo
         what = f"(graded − 0/1), QUATRO δ {MIDDLE} − GSPO"
-        return (Comparison(what, estimate_of(both), GREATER, unit, small),)
+        return (judged(what, both, GREATER, unit, margin=small),)
 
-    pass1, unique_all = passed(1, ALL), unique(K, ALL)
+    pass1, unique_all = passed(1, NUCLEUS), unique(K, ALL)
     on, off = TAG_WORDS[ALL], TAG_WORDS[NUCLEUS]
-    return [
+    findings = [
         Finding(
             "l1",
             "With graded rewards too, a smaller δ ends with a higher entropy",
             _TRADE,
-            neighbours(last("entropy/token_mean"), GREATER, NATS, SMALL_ENTROPY),
+            trend(results, (GRADED,), last("entropy/token_mean"), NATS, SMALL_ENTROPY),
         ),
         Finding(
             "l2",
             f"With graded rewards too, a smaller δ has a higher UCC@{K} ({on})",
             _TRADE,
-            neighbours(unique_all, GREATER, COUNT, SMALL_UCC),
+            trend(results, (GRADED,), unique_all, COUNT, SMALL_UCC),
         ),
         Finding(
             "l3",
-            f"With graded rewards too, a larger δ has a higher Pass@1 ({on})",
+            f"With graded rewards too, a larger δ has a higher Pass@1 ({off})",
             _TRADE,
-            neighbours(pass1, LESS, POINTS, SMALL_PASS),
+            trend(results, (GRADED,), pass1, POINTS, SMALL_PASS1, larger_wins=True),
         ),
-        Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({on})", _LIMIT, gains(pass1, POINTS, SMALL_PASS)),
+        Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({off})", _LIMIT, gains(pass1, POINTS, SMALL_PASS1)),
         Finding(
             "l5",
             f"Graded rewards give QUATRO a higher Pass@{K} ({off})",
@@ -100,9 +93,9 @@ def graded_rewards(results: Results) -> list[Finding]:
         ),
         Finding(
             "l7",
-            f"Graded rewards raise QUATRO's Pass@1 ({on}) by more than GSPO's",
+            f"Graded rewards raise QUATRO's Pass@1 ({off}) by more than GSPO's",
             _LIMIT,
-            beside_gspo(pass1, POINTS, SMALL_PASS),
+            beside_gspo(pass1, POINTS, SMALL_PASS1),
         ),
         Finding(
             "l8",
@@ -111,3 +104,4 @@ def graded_rewards(results: Results) -> list[Finding]:
             beside_gspo(unique_all, COUNT, SMALL_UCC),
         ),
     ]
+    return [replace(finding, is_ours=True) for finding in findings]

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,15 @@ import numpy as np
 from evals.errors import DataError
 from evals.estimators import Floats
 from evals.files.metric_rows import LAST_ITERATIONS
+from quatro.config import load_config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
 from quatro.sweep import SweptRun, read_sweep
 from quatro.sweep.counts import Counts, counts_in, is_measured
-from quatro.sweep.measure import BASE_CELL
+from quatro.sweep.measure import BASE_CELL, base_name
 
-BENCHMARK = "countdown"
+BENCHMARK = "countdown-600"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation
 
 
@@ -35,6 +36,11 @@ class Run(SweptRun):
     def rows(self) -> list[dict[str, Any]]:
         return list(read_metrics(self.folder))
 
+    @cached_property
+    def model(self) -> str:
+        """What the run began with."""
+        return load_config(self.folder).model
+
     def values(self, metric: str) -> Floats:
         """The finite values of a training metric, by step."""
         found = [row[metric] for row in self.rows if isinstance(row.get(metric), (int, float))]
@@ -45,10 +51,20 @@ class Run(SweptRun):
 
 
 Group = Mapping[int, Run]  # seed -> run
-Measure = Callable[[Run], Floats]  # (P,); P is 1 for what has no problems
 
 
 @dataclass(frozen=True)
+class Measure:
+    """A number of a run for each problem (P,); P is 1 for what has no problems. ``name`` is its heading."""
+
+    name: str
+    of: Callable[[Run], Floats]
+
+    def __call__(self, run: Run) -> Floats:
+        return self.of(run)
+
+
+@dataclass(frozen=True, eq=False)  # so that a measure may be made of it
 class Results:
     """The finished runs of a sweep, and its base models by name."""
 
@@ -68,6 +84,16 @@ class Results:
             if run.cell == cell:
                 found.setdefault(tuple(run.settings.items()), {})[run.seed] = run
         return [(dict(key), group) for key, group in found.items()]
+
+    def bases_of(self, group: Group) -> Group | None:
+        """The untrained model that each run of ``group`` began with, by its seed; None without one of them."""
+        found = {seed: self.bases.get(base_name(run.model)) for seed, run in group.items()}
+        return {seed: base for seed, base in found.items() if base is not None} if all(found.values()) else None
+
+    def distinct_bases(self, group: Group) -> Group:
+        """The untrained models that the runs of ``group`` began with, each once; by a number, for none has a seed."""
+        found = self.bases_of(group) or {}
+        return dict(enumerate({base.name: base for _, base in sorted(found.items())}.values()))
 
     @property
     def cells(self) -> list[str]:
@@ -89,33 +115,44 @@ def read_results(folder: Path) -> Results:
     return Results(folder, tuple(Run(**vars(run)) for run in runs if _is_whole(run.folder)), bases, num_points)
 
 
+@cache
 def last(metric: str) -> Measure:
     """The mean over the last steps of a run."""
-    return lambda run: _one(np.mean(run.values(metric)[-LAST_ITERATIONS:]))
+    return Measure(f"final {metric}", lambda run: _one(np.mean(run.values(metric)[-LAST_ITERATIONS:])))
 
 
+@cache
 def mean_of(metric: str) -> Measure:
-    return lambda run: _one(np.mean(run.values(metric)))
+    return Measure(f"mean {metric}", lambda run: _one(np.mean(run.values(metric))))
 
 
+@cache
 def max_of(metric: str) -> Measure:
-    return lambda run: _one(np.max(run.values(metric)))
+    return Measure(f"largest {metric}", lambda run: _one(np.max(run.values(metric))))
 
 
+@cache
 def log_of(measure: Measure) -> Measure:
-    return lambda run: np.log(measure(run))
+    return Measure(f"log {measure.name}", lambda run: np.log(measure(run)))
 
 
+@cache
 def passed(k: int, tag: Tag) -> Measure:
-    return lambda run: run.counts(tag).passed(k)
+    return Measure(f"Pass@{k}, {_words(tag)}", lambda run: run.counts(tag).passed(k))
 
 
+@cache
 def unique(k: int, tag: Tag) -> Measure:
-    return lambda run: run.counts(tag).unique(k)
+    return Measure(f"UCC@{k}, {_words(tag)}", lambda run: run.counts(tag).unique(k))
 
 
+@cache
 def unique_ratio(tag: Tag) -> Measure:
-    return lambda run: run.counts(tag).unique_ratio()
+    return Measure(f"UCR, {_words(tag)}", lambda run: run.counts(tag).unique_ratio())
+
+
+def _words(tag: Tag) -> str:
+    return f"top_p {tag.top_p:g}{'' if tag.temperature == 1 else f', T {tag.temperature:g}'}"
 
 
 def table(group: Group, measure: Measure) -> Floats | None:
@@ -124,11 +161,9 @@ def table(group: Group, measure: Measure) -> Floats | None:
 
 
 def difference(
-    group: Group, other: Group | Run | None, measure: Measure, other_measure: Measure | None = None
+    group: Group, other: Group | None, measure: Measure, other_measure: Measure | None = None
 ) -> Floats | None:
     """(S, P): the first minus the second, paired by seed and problem; None where no seed is in both.
-
-    A lone run (a base model) is taken from every seed.
 
     Raises:
         DataError: two runs were sampled on different numbers of problems.
@@ -136,8 +171,6 @@ def difference(
     second = other_measure or measure
     if other is None:
         return None
-    if isinstance(other, Run):
-        other = dict.fromkeys(group, other)
     rows = []
     for seed in sorted(set(group) & set(other)):
         first_P, second_P = measure(group[seed]), second(other[seed])

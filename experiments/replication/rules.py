@@ -1,28 +1,38 @@
-"""Verdicts by rule: a claim is a region in which a number is said to lie, its interval decides."""
+"""Verdicts by rule: a claim is a region in which a number is said to lie, and the number's interval decides."""
 
+# Axes: S seeds, P problems.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+
 from evals.estimators import Floats
-from evals.intervals import mean_over_seeds_and_problems
+from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems, pooled_spread
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)
+LEVEL = 0.025  # of each side of a 95 % interval
 
 
 class Verdict(StrEnum):
     holds = "holds"
+    negligible = "negligible"
     does_not = "does not"
     undecided = "undecided"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval; one of a single seed has none. ``is_exact``: computed, nothing was sampled."""
+    """A number with its 95 % interval; one of a single seed has none. ``is_exact``: computed, nothing was sampled.
+
+    ``error`` and ``freedom`` are what the interval was made of, ``by_seed`` the mean of each seed; ``own_low`` and
+    ``own_high`` are the interval from these seeds alone, without what other comparisons say of their spread.
+    """
 
     mean: float
     low: float | None
@@ -30,6 +40,11 @@ class Estimate:
     num_seeds: int
     num_problems: int
     is_exact: bool = False
+    error: float | None = None
+    freedom: float | None = None
+    own_low: float | None = None
+    own_high: float | None = None
+    by_seed: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,59 +65,193 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Sisters:
+    """What comparisons have in common whose seeds lie equally far apart: the measure, and whether it is noisy."""
+
+    measure: str
+    is_noisy: bool
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One number of a claim: ``what`` it is, its estimate (None: not run), the region that the claim says it lies in.
 
-    A claimed difference whose interval lies within ``negligible`` of 0 is none: the claim does not hold.
+    ``margin`` is the size below which a difference is none worth the name. ``value_SP`` is the table that the estimate
+    was made of, and ``sisters`` tells which comparisons are of one measure and have one spread over seeds.
     """
 
     what: str
     estimate: Estimate | None
     region: tuple[float, float]
     unit: Unit
-    negligible: float = 0.0
+    margin: float = 0.0
+    value_SP: Floats | None = field(default=None, repr=False, compare=False)
+    sisters: Sisters | None = None
 
     @property
     def verdict(self) -> Verdict:
-        """holds: the interval lies in the region; does not: outside of it, or the difference is shown negligible."""
+        """What the 95 % interval says.
+
+        holds: it lies in the region. negligible: it lies within the margin of 0. does not: it lies beyond the margin
+        on the wrong side of the region.
+        """
         if self.estimate is None or self.estimate.low is None or self.estimate.high is None:
             return Verdict.undecided
         low, high = self.estimate.low, self.estimate.high
         # A region's ends are outside of it, but for exact numbers: those are compared as they are.
         if self.region[0] < low and high < self.region[1]:
             return Verdict.holds
-        if high < self.region[0] or low > self.region[1]:
-            return Verdict.does_not
-        if self.estimate.is_exact or (-self.negligible < low and high < self.negligible):
+        if -self.margin < low and high < self.margin:
+            return Verdict.negligible
+        if self.estimate.is_exact or high < self.region[0] - self.margin or low > self.region[1] + self.margin:
             return Verdict.does_not
         return Verdict.undecided
+
+    @property
+    def chance_of_error(self) -> float:
+        """The chance of an estimate this far beyond the margin on the wrong side if the truth is at the margin."""
+        found = self.estimate
+        if self.verdict is Verdict.does_not and found is not None and found.is_exact:
+            return 0.0
+        if found is None or found.error is None or found.freedom is None:
+            return 1.0
+        beyond = max(self.region[0] - self.margin - found.mean, found.mean - self.region[1] - self.margin)
+        return _upper_tail(beyond / found.error, found.freedom) if found.error > 0 else float(beyond <= 0)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim, the place in the paper where it stands, and every comparison that it states."""
+    """A claim, the place in the paper where it stands, and every comparison that it states.
+
+    ``is_ours``: the paper does not state it, and it does not count among the paper's claims.
+    """
 
     name: str
     claim: str
     where: str
     comparisons: tuple[Comparison, ...]
     note: str = ""
+    is_ours: bool = False
 
     @property
     def verdict(self) -> Verdict:
-        """holds if every comparison does; does not if a single one does not; else undecided."""
+        """holds if every comparison does; does not if one does not, whose number among them counts against it (Holm).
+
+        negligible if every comparison holds or is negligible, and one is; else undecided.
+        """
         found = {comparison.verdict for comparison in self.comparisons}
         if found == {Verdict.holds}:
             return Verdict.holds
-        return Verdict.does_not if Verdict.does_not in found else Verdict.undecided
+        chances = [comparison.chance_of_error for comparison in self.comparisons]
+        if chances and min(chances) * len(chances) <= LEVEL:
+            return Verdict.does_not
+        return Verdict.negligible if found and found <= {Verdict.holds, Verdict.negligible} else Verdict.undecided
 
 
-def estimate_of(value_SP: Floats | None) -> Estimate | None:
+def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Estimate | None:
     """The mean over seeds and problems of a (S, P) table with its interval; None of nothing."""
     if value_SP is None or not value_SP.size:
         return None
-    mean = mean_over_seeds_and_problems(value_SP)
-    return Estimate(mean.mean, mean.low, mean.high, mean.num_seeds, value_SP.shape[1])
+    own = mean_over_seeds_and_problems(value_SP)
+    found = own if prior is None else mean_over_seeds_and_problems(value_SP, prior=prior)
+    return Estimate(
+        found.mean,
+        found.low,
+        found.high,
+        found.num_seeds,
+        value_SP.shape[1],
+        error=found.error,
+        freedom=found.freedom,
+        own_low=own.low,
+        own_high=own.high,
+        by_seed=tuple(value_SP.mean(axis=1).tolist()),
+    )
+
+
+def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with intervals that know how far seeds lie apart in all comparisons of the same measure."""
+    prior_of = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
+
+    def judged_anew(one: Comparison) -> Comparison:
+        if one.value_SP is None or one.sisters is None:
+            return one
+        return replace(one, estimate=estimate_of(one.value_SP, prior_of[one.sisters]))
+
+    return [replace(finding, comparisons=tuple(map(judged_anew, finding.comparisons))) for finding in findings]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The standard deviation over seeds of differences in one measure; None where too few seeds are known."""
+
+    measure: str
+    unit: Unit
+    quiet: float | None
+    noisy: float | None
+
+
+def spreads(findings: Sequence[Finding]) -> list[Spread]:
+    """How far seeds lie apart, by measure in the order of the claims."""
+    units = {
+        one.sisters.measure: one.unit for finding in findings for one in finding.comparisons if one.sisters is not None
+    }
+    pooled = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
+
+    def deviation(measure: str, is_noisy: bool) -> float | None:
+        found = pooled.get(Sisters(measure, is_noisy))
+        return None if found is None else math.sqrt(found.variance)
+
+    return [
+        Spread(measure, unit, deviation(measure, False), deviation(measure, True)) for measure, unit in units.items()
+    ]
+
+
+def _tables(findings: Sequence[Finding]) -> dict[Sisters, list[Floats]]:
+    """The tables of all comparisons with sisters, each once: several claims may state the same comparison."""
+    found = defaultdict[Sisters, dict[bytes, Floats]](dict)
+    for finding in findings:
+        for one in finding.comparisons:
+            if one.sisters is not None and one.value_SP is not None:
+                found[one.sisters].setdefault(one.value_SP.tobytes(), one.value_SP)
+    return {sisters: list(tables.values()) for sisters, tables in found.items()}
+
+
+MOST_SEEDS = 50
+
+
+def seeds_to_decide(one: Comparison) -> int | None:
+    """About how many seeds would decide ``one`` if the truth is what was measured; None: more than 50, or no seeds."""
+    found = one.estimate
+    if found is None or found.error is None or found.num_seeds < 2:
+        return None
+    low, high = one.region
+    # How far the number lies from where it would be on the fence, for whichever verdict it is nearest to.
+    distance = max(
+        min(found.mean - low, high - found.mean),
+        one.margin - abs(found.mean),
+        low - one.margin - found.mean,
+        found.mean - high - one.margin,
+    )
+    variance, num_seeds = found.error**2, found.num_seeds
+    fixed = min(_variance_of_problems(one.value_SP), variance)
+    counts = range(num_seeds, MOST_SEEDS + 1)
+
+    def error(n: int) -> float:
+        return math.sqrt(fixed + (variance - fixed) * num_seeds / n)
+
+    return next((n for n in counts if half_width(error(n), n - 1) < distance), None)
+
+
+def _variance_of_problems(value_SP: Floats | None) -> float:
+    """What problems add to the variance of the mean however many seeds there are."""
+    if value_SP is None or min(value_SP.shape) < 2:
+        return 0.0
+    mean_1P = value_SP.mean(axis=0, keepdims=True)
+    rest_SP = value_SP - value_SP.mean(axis=1, keepdims=True) - mean_1P + value_SP.mean()
+    num_seeds, num_problems = value_SP.shape
+    rest = float((rest_SP**2).sum()) / ((num_seeds - 1) * (num_problems - 1))
+    between = float(np.var(mean_1P, ddof=1))
+    return float(max(0.0, between - rest / num_seeds) / num_problems)
 
 
 def known(estimate: Estimate | None) -> Estimate:
@@ -114,7 +263,7 @@ def known(estimate: Estimate | None) -> Estimate:
 def over_problems(value_P: Floats) -> Estimate | None:
     """The mean over problems with its interval, where no seed of training is involved."""
     found = estimate_of(value_P[:, None])
-    return found and replace(found, num_seeds=0, num_problems=len(value_P))
+    return found and replace(found, num_seeds=0, num_problems=len(value_P), by_seed=())
 
 
 def exact(value: float) -> Estimate:
@@ -123,3 +272,9 @@ def exact(value: float) -> Estimate:
 
 def tally(findings: Sequence[Finding]) -> dict[Verdict, int]:
     return {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}
+
+
+def _upper_tail(t: float, freedom: float) -> float:
+    from scipy.special import stdtr  # scipy.stats, the usual place, takes half a second to import
+
+    return float(stdtr(freedom, -t))

@@ -1,0 +1,191 @@
+"""The page of the ablation and its table of claims, from results alone: the same results give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.replication.cells import COUNT, NATS, POINTS, SMALL_ENTROPY, SMALL_UCC, K, compare, quatro, within
+from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
+from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
+    Group,
+    Measure,
+    Results,
+    commits,
+    json_text,
+    last,
+    log_of,
+    mean_of,
+    passed,
+    table,
+    unique,
+)
+from experiments.replication.rules import GREATER, LESS, Comparison, Finding, Unit, estimate_of, with_common_spread
+
+DESIGN = Path(__file__).parent / "DESIGN.md"
+ARMS = ("dual", "fixed", "zscore", "none")
+WORDS = {"dual": "dual", "fixed": "fixed", "zscore": "z-score", "none": "no stabiliser"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the design: the sweep and the cells of its arms, and where its dual is."""
+
+    sweep: str
+    cell: str
+    dual_cell: str
+    delta: str
+    words: str
+    none_cell: str = ""
+
+
+CELLS = {
+    "C1": Cell("paper-small", "S15", "S1", "0.01", "countdown, δ 0.01"),
+    "C2": Cell("paper-small", "S16", "S1", "0.1", "countdown, δ 0.1", none_cell="S1"),
+    "P1": Cell("palindrome", "P2", "P1", "0.01", "palindrome, partial credit"),
+    "P2": Cell("palindrome", "P3", "P3", "0.01", "palindrome, rewards 0 and 1"),
+    "W1": Cell("spell-backward", "W2", "W1", "0.01", "spell-backward"),
+}
+
+# Outcome -> measure, unit, margin. At delta 0.1 the margin of Pass@1 is twice as large.
+OUTCOMES: Mapping[str, tuple[Measure, Unit, float]] = {
+    "accuracy in training": (mean_of("accuracy/mean"), POINTS, 0.005),
+    "Pass@1, top_p 0.7": (passed(1, NUCLEUS), POINTS, 0.006),
+    f"UCC@{K}, top_p 1": (unique(K, ALL), COUNT, SMALL_UCC),
+    "final entropy": (last("entropy/token_mean"), NATS, SMALL_ENTROPY),
+}
+GAINS = ("accuracy in training", "Pass@1, top_p 0.7")
+
+_SHOWN: Mapping[str, tuple[Measure, Unit]] = {
+    "realised KL, nats": (log_of(mean_of("kl/new_old")), Unit(4, "", is_ratio=True)),
+    "share of the KL without success, %": (mean_of("dual/share_without_success"), Unit(1, "", 100.0, is_signed=False)),
+    "accuracy in training, %": (mean_of("accuracy/mean"), Unit(1, "", 100.0, is_signed=False)),
+    "Pass@1, top_p 0.7, %": (passed(1, NUCLEUS), Unit(1, "", 100.0, is_signed=False)),
+    f"UCC@{K}, top_p 1": (unique(K, ALL), Unit(2, "", is_signed=False)),
+    "final entropy, nats": (last("entropy/token_mean"), Unit(2, "", is_signed=False)),
+}
+
+
+def arm(sweeps: Mapping[str, Results], name: str, kind: str) -> Group:
+    """The runs of an arm in the cell ``name``; empty where they are not there."""
+    cell = CELLS[name]
+    results = sweeps.get(cell.sweep)
+    if results is None:
+        return {}
+    if kind == "dual" and cell.dual_cell != cell.cell:
+        return results.group(cell.dual_cell, quatro(cell.delta))
+    place = (cell.none_cell or cell.cell) if kind == "none" else cell.cell
+    for settings, group in results.groups(place):
+        found = "none" if settings.get("method.log_ratio") == "none" else settings.get("method.temperature")
+        if found == kind:
+            return group
+    return {}
+
+
+def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
+    """The predictions of the design, judged."""
+
+    def beside(name: str, kind: str, outcome: str, region: tuple[float, float] | None) -> Comparison:
+        measure, unit, margin = OUTCOMES[outcome]
+        if outcome.startswith("Pass@1") and CELLS[name].delta == "0.1":
+            margin *= 2
+        what = f"{name}, {outcome}: {WORDS[kind]} − dual"
+        pair = arm(sweeps, name, kind), arm(sweeps, name, "dual")
+        # A prediction of no difference is a region, so that a difference beyond the margin contradicts it.
+        return compare(what, *pair, measure, region or within(margin), unit, margin=margin if region else 0.0)
+
+    def claim(
+        number: int,
+        words: str,
+        names: Sequence[str],
+        kind: str,
+        *,
+        outcomes: Sequence[str] = tuple(OUTCOMES),
+        region: tuple[float, float] | None = None,
+    ) -> Finding:
+        comparisons = tuple(beside(name, kind, outcome, region) for name in names for outcome in outcomes)
+        return Finding(f"t{number}", words, f"point {number // 10} of the design", comparisons, is_ours=True)
+
+    same = "is no different from the dual"
+    findings = [
+        claim(11, f"With rewards of 0 and 1 a fixed temperature {same}", ("C1", "C2", "P2"), "fixed"),
+        claim(12, f"With rewards of 0 and 1 a z-score {same}", ("C1", "C2", "P2"), "zscore"),
+        claim(
+            21,
+            "With partial credit a fixed temperature has a higher accuracy than the dual",
+            ("P1",),
+            "fixed",
+            outcomes=GAINS,
+            region=GREATER,
+        ),
+        claim(31, f"With partial credit a z-score {same}", ("P1",), "zscore"),
+        claim(41, f"On spell-backward a fixed temperature {same}", ("W1",), "fixed"),
+        claim(42, f"On spell-backward a z-score {same}", ("W1",), "zscore"),
+        claim(
+            51,
+            "Without the stabiliser Pass@1 is lower",
+            tuple(CELLS),
+            "none",
+            outcomes=("Pass@1, top_p 0.7",),
+            region=LESS,
+        ),
+    ]
+    return with_common_spread(findings)
+
+
+def _by_kind(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """The predictions, and the cells of which nothing was predicted."""
+    open_ones = ("t41", "t42")
+    return {
+        "Predictions": [finding for finding in findings if finding.name not in open_ones],
+        "Without a prediction": [finding for finding in findings if finding.name in open_ones],
+    }
+
+
+def page(sweeps: Mapping[str, Results]) -> str:
+    """The whole page as Markdown."""
+    findings = findings_of(sweeps)
+    used = [run for name in CELLS for kind in ARMS for run in arm(sweeps, name, kind).values()]
+    planned = 8 * len(CELLS) * len(ARMS)
+    missing = f"; {planned - len(used)} planned ones are not done" if len(used) < planned else ""
+    minutes = sum(float(run.values("perf/step_s").sum()) for run in used) / 60
+    lines = [
+        "# Does the dual matter?\n",
+        NOTE,
+        "",
+        "QUATRO beside the same method with other temperatures, at the same realised KL, and without its stabiliser.",
+        "",
+        f"- Runs: {len(used)}{missing}. Training: {minutes:.0f} minutes in all. {TIMES}",
+        f"- Program: {'; '.join(sorted({text for results in sweeps.values() for text in commits(results)}))}.",
+        "",
+        "## Summary",
+        "",
+        *summary(_by_kind(findings)),
+        "## Design, written before the first run",
+        "",
+        DESIGN.read_text(encoding="utf-8").strip(),
+        "",
+        "## Comparisons",
+        "",
+        *claims_table(findings),
+        "",
+        "## Every arm",
+        "",
+        f"| cell | arm | seeds | {' | '.join(_SHOWN)} |",
+        f"|---|---|---|{'---|' * len(_SHOWN)}",
+    ]
+    for name, cell in CELLS.items():
+        for kind in ARMS:
+            group = arm(sweeps, name, kind)
+            if group:
+                shown = (number(estimate_of(table(group, measure)), unit) for measure, unit in _SHOWN.values())
+                lines.append(f"| {name}: {cell.words} | {WORDS[kind]} | {len(group)} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def document(sweeps: Mapping[str, Results]) -> str:
+    """The predictions for a program."""
+    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings_of(sweeps)]})

@@ -1,0 +1,173 @@
+"""The page about the choice of delta: a rule, where it held and where it failed, and what every setting realised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.replication.cells import (
+    CELLS,
+    COUNT,
+    DELTAS,
+    NATS,
+    POINTS,
+    REALISED_KL,
+    SMALL_ENTROPY,
+    SMALL_PASS,
+    SMALL_PASS1,
+    SMALL_UCC,
+    K,
+    judged,
+    ours,
+    quatro,
+)
+from experiments.replication.delta_claims import relative_to, trend
+from experiments.replication.markdown import NOTE, SIGNS, claims_table, number, settings_head, settings_row, summary
+from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
+    Group,
+    Measure,
+    Results,
+    difference,
+    last,
+    passed,
+    table,
+    unique,
+)
+from experiments.replication.rules import Estimate, Finding, Unit, estimate_of, known, with_common_spread
+
+MOST_OVER_DELTA = 2.0
+_EARLY_KL = Measure("log mean kl/new_old early", lambda run: np.log(run.values(REALISED_KL)[10:20].mean(keepdims=True)))
+_RATIO = Unit(2, "", is_ratio=True)
+
+# Task -> sweep, and its cells with all three delta: the first of them is what the claims about the task are of.
+TASKS = {
+    "countdown": ("paper-small", {name: CELLS[name] for name in ("S1", "S2", "S7", "S9", "S14")}),
+    "countdown-hard": ("paper-small", {"S6": "K = 5 full batches"}),
+    "palindrome": ("palindrome", {"P1": "K = 5 full batches, partial credit"}),
+    "shortest-path": ("shortest-path", {"H1": "K = 5 full batches, partial credit"}),
+    "spell-backward": ("spell-backward", {"W1": "K = 5 full batches, the share of right letters"}),
+    "code": ("code", {"K1": "K = 5 full batches"}),
+}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A task with a way of training, and its runs by delta."""
+
+    task: str
+    words: str
+    groups: Mapping[str, Group]
+
+    def over_delta(self, delta: str) -> Estimate | None:
+        """The realised KL over delta in the iterations that the rule looks at, as a logarithm."""
+        found = table(self.groups[delta], _EARLY_KL)
+        return None if found is None else estimate_of(found - np.log(float(delta)))
+
+    @property
+    def chosen(self) -> str:
+        """What the rule says: the smallest delta whose realised KL is at most twice delta, else the largest."""
+        for delta in reversed(DELTAS):
+            found = self.over_delta(delta)
+            if found is not None and found.mean <= np.log(MOST_OVER_DELTA):
+                return delta
+        return DELTAS[0]
+
+    @property
+    def rival(self) -> str:
+        """The delta with the highest Pass@1 (top_p 0.7) besides the chosen one."""
+        others = [delta for delta in DELTAS if delta != self.chosen]
+        return max(others, key=lambda delta: known(estimate_of(table(self.groups[delta], passed(1, NUCLEUS)))).mean)
+
+
+def regimes(sweeps: Mapping[str, Results]) -> Iterator[Regime]:
+    """Every task and way of training whose runs of all three deltas are there."""
+    for task, (sweep, cells) in TASKS.items():
+        for cell, words in cells.items():
+            groups = {delta: sweeps[sweep].group(cell, quatro(delta)) for delta in DELTAS} if sweep in sweeps else {}
+            if groups and all(groups.values()):
+                yield Regime(task, f"{cell}: {words}", groups)
+
+
+def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
+    """The paper's trade on every task but countdown, which has a page: entropy, diversity and Pass@1 by delta."""
+    findings: list[Finding] = []
+    for task, (sweep, cells) in list(TASKS.items())[1:]:
+        cell = next(iter(cells))
+        if sweep not in sweeps or not all(ours(sweeps[sweep], cell, delta) for delta in DELTAS):
+            continue
+        for words, measure, unit, margin, larger_wins in (
+            ("a smaller δ ends with a higher entropy", last("entropy/token_mean"), NATS, SMALL_ENTROPY, False),
+            (f"a smaller δ has a higher Pass@{K} (top_p 0.7)", passed(K, NUCLEUS), POINTS, SMALL_PASS, False),
+            (f"a smaller δ has a higher UCC@{K} (top_p 1)", unique(K, ALL), COUNT, SMALL_UCC, False),
+            ("a larger δ has a higher Pass@1 (top_p 0.7)", passed(1, NUCLEUS), POINTS, SMALL_PASS1, True),
+        ):
+            comparisons = trend(sweeps[sweep], (cell,), measure, unit, margin, larger_wins=larger_wins)
+            name = f"{cell}.{1 + sum(finding.name.startswith(f'{cell}.') for finding in findings)}"
+            findings.append(Finding(name, f"{task}: {words}", "Sec. 4.2, on other tasks", comparisons, is_ours=True))
+    return with_common_spread(findings)
+
+
+def page(sweeps: Mapping[str, Results]) -> str:
+    """The whole page as Markdown."""
+    found = list(regimes(sweeps))
+    findings = findings_of(sweeps)
+    lines = [
+        "# Choosing δ\n",
+        NOTE,
+        "",
+        "δ is a radius in nats: how far one iteration may move the policy on one prompt. Nothing enforces it. The "
+        "optimiser's own noise moves the policy too, and a δ below that noise changes little. The page measures on "
+        "small tasks what each δ realised, and tests a rule on them.",
+        "",
+        "## The rule",
+        "",
+        "1. Train twenty iterations with each δ, and take the mean of `kl/ratio_to_delta`, the realised KL of an "
+        "iteration over δ, over the last ten: the first ones warm up.",
+        f"2. Take the smallest δ at which it is at most {MOST_OVER_DELTA:g}. A ratio above that says that the "
+        "optimiser's noise moves the policy further than δ allows: take a larger δ, or a smaller learning rate, fewer "
+        "updates or more prompts, or `inner_updates: auto`.",
+        "3. If diversity counts more than Pass@1 (Pass@k at a large k, UCC), take a δ ten times smaller than that; if "
+        "the ratio is then far above 1, lower the learning rate as well.",
+        "",
+        "## Where it held and where it failed",
+        "",
+        "For each task and way of training: what the rule chose, the better one of the two other δ by Pass@1 (top_p "
+        "0.7), and the difference. ✓: by its interval the choice is at most "
+        f"{100 * SMALL_PASS1:g} points worse; ✗: it is worse by more; ?: undecided. The last column is what the choice "
+        f"costs in UCC@{K} (top_p 1) beside δ 0.001.",
+        "",
+        "| task | training | early KL / δ at 0.1; 0.01; 0.001 | rule | rival | Pass@1, rule − rival | "
+        f"UCC@{K}, rule − δ 0.001 |",
+        f"|{'---|' * 7}",
+        *(_line(regime) for regime in found),
+        "",
+        "## What δ does on each task",
+        "",
+        *summary({"The paper's trade on each task": findings}),
+        *claims_table(findings),
+        "",
+        "## Everything measured",
+        "",
+        *settings_head(["task", "training", "δ", "KL / δ"]),
+    ]
+    for regime in found:
+        for delta, group in regime.groups.items():
+            ratio = number(estimate_of(table(group, relative_to(delta))), _RATIO)
+            lines.append(settings_row([regime.task, regime.words, delta, ratio], group))
+    return "\n".join(lines) + "\n"
+
+
+def _line(regime: Regime) -> str:
+    chosen, rival, smallest = regime.chosen, regime.rival, DELTAS[-1]
+    ratios = "; ".join(_RATIO.text(one.mean) if (one := regime.over_delta(delta)) else "–" for delta in DELTAS)
+    value_SP = difference(regime.groups[chosen], regime.groups[rival], passed(1, NUCLEUS))
+    loss = judged("", value_SP, (-SMALL_PASS1, np.inf), POINTS)
+    gap = f"{SIGNS[loss.verdict]} {number(loss.estimate, POINTS)}"
+    cost = "0"
+    if chosen != smallest:
+        cost = number(estimate_of(difference(regime.groups[chosen], regime.groups[smallest], unique(K, ALL))), COUNT)
+    return f"| {regime.task} | {regime.words} | {ratios} | {chosen} | {rival} | {gap} | {cost} |"

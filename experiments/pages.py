@@ -1,0 +1,53 @@
+"""Writes the measured pages of docs/, their figures and JSON files from experiments/results/ (`make pages`).
+
+python -m experiments.pages [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from evals.errors import DataError, UsageError
+from evals.files.whole import write_whole
+from experiments import choosing
+from experiments.ablation import page as ablation
+from experiments.archive import known_archives, unpack
+from experiments.replication.__main__ import write_replication
+from experiments.replication.results import Results, read_results
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the measured pages from the results that are committed.")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder for the pages; default: docs")
+    out = parser.parse_args().out
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            sweeps = {name: unpacked(archive, Path(scratch) / name) for name, archive in known_archives().items()}
+            written = write_replication(sweeps["paper-small"], out) if "paper-small" in sweeps else []
+            texts = {
+                out / "choosing-delta.md": choosing.page(sweeps),
+                out / "ablation.md": ablation.page(sweeps),
+                out / "ablation.json": ablation.document(sweeps),
+            }
+            for path, text in texts.items():
+                write_whole(path, [text.encode("utf-8")])
+    except (DataError, UsageError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write("".join(f"{path}\n" for path in [*written, *texts]))
+    return 0
+
+
+def unpacked(archive: Path, folder: Path) -> Results:
+    """The results of a committed sweep, which is written to ``folder``."""
+    unpack(archive, folder)
+    return read_results(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

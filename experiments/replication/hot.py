@@ -1,0 +1,54 @@
+"""Samples of GSPO at temperature 1.5, which claim (g) needs besides the sweep.
+
+python -m experiments.replication.hot sweeps/paper-small
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from experiments.replication.cells import theirs
+from experiments.replication.results import ALL, BENCHMARK, NUCLEUS, Results, Run, read_results
+from experiments.replication.sample_claims import HOT, hot_runs
+from quatro.runs.tag import Tag
+from quatro.sample import measure_samples
+
+NUM_SAMPLES = 256
+NUM_JOBS = 2
+_CELLS = ("S1", "S2")
+
+
+def missing_samples(results: Results) -> Iterator[tuple[Run, Tag]]:
+    """Every run of GSPO with the ways of sampling at temperature 1.5 that it lacks."""
+    for tag in (NUCLEUS, ALL):
+        for cell in _CELLS:
+            group = theirs(results, cell)
+            for seed in sorted(set(group) - set(hot_runs(group, tag))):
+                yield group[seed], HOT[tag]
+
+
+def draw(run: Run, tag: Tag) -> None:
+    """Draws, grades and counts the samples; what is there already is kept."""
+    folder = tag.folder(run.folder)
+    sample = [sys.executable, "-m", "quatro_cli", "sample", str(run.folder), "-b", BENCHMARK, "-n", str(NUM_SAMPLES)]
+    how = ["--temperature", f"{tag.temperature:g}", "--top-p", f"{tag.top_p:g}", "--grade", "-o", str(folder)]
+    subprocess.run([*sample, *how], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    measure_samples(folder, n=NUM_SAMPLES, label=run.name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw GSPO's samples at temperature 1.5.")
+    parser.add_argument("sweep", type=Path)
+    results = read_results(parser.parse_args().sweep)
+    with ThreadPoolExecutor(NUM_JOBS) as pool:
+        list(pool.map(lambda missing: draw(*missing), missing_samples(results)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Numbers, comparisons and claims as Markdown, and claims for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from experiments.replication.cells import REALISED_KL, K
+from experiments.replication.results import ALL, NUCLEUS, Group, Measure, last, log_of, mean_of, passed, table, unique
+from experiments.replication.rules import (
+    MOST_SEEDS,
+    Comparison,
+    Estimate,
+    Finding,
+    Unit,
+    Verdict,
+    estimate_of,
+    seeds_to_decide,
+    tally,
+)
+
+NOTE = "<!-- Generated from experiments/results/; `make pages` writes it anew. -->"
+TIMES = "<!-- times -->"  # the one line that a repetition on another machine changes although nothing else does
+
+SIGNS = {Verdict.holds: "✓", Verdict.negligible: "≈", Verdict.does_not: "✗", Verdict.undecided: "?"}
+
+_PERCENT = Unit(1, "", scale=100.0, is_signed=False)
+_PLAIN = Unit(2, "", is_signed=False)
+_ONE_DIGIT = Unit(1, "", is_signed=False)
+
+# What is said of every setting, in this order.
+COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
+    "realised KL, nats": (log_of(mean_of(REALISED_KL)), Unit(4, "", is_ratio=True)),
+    "final entropy, nats": (last("entropy/token_mean"), _PLAIN),
+    "Pass@1, top_p 0.7, %": (passed(1, NUCLEUS), _PERCENT),
+    f"Pass@{K}, top_p 0.7, %": (passed(K, NUCLEUS), _PERCENT),
+    f"UCC@{K}, top_p 0.7": (unique(K, NUCLEUS), _ONE_DIGIT),
+    f"UCC@{K}, top_p 1": (unique(K, ALL), _ONE_DIGIT),
+}
+
+_PLURAL = {
+    Verdict.holds: "hold",
+    Verdict.negligible: "have no effect worth the name",
+    Verdict.does_not: "do not hold",
+    Verdict.undecided: "are undecided",
+}
+_HEADINGS = {
+    Verdict.holds: "Holds",
+    Verdict.negligible: "No effect worth the name",
+    Verdict.does_not: "Does not hold",
+    Verdict.undecided: "Undecided",
+}
+
+
+def claims_table(findings: Sequence[Finding]) -> list[str]:
+    """Every claim with all of its comparisons, a line a claim."""
+    lines = ["| | claim | where from | measured | verdict |", "|---|---|---|---|---|"]
+    for finding in findings:
+        measured = "<br>".join(_text(one) for one in finding.comparisons)
+        lines.append(f"| {finding.name} | {finding.claim} | {finding.where} | {measured} | {_bold(finding.verdict)} |")
+    return lines
+
+
+def _text(one: Comparison) -> str:
+    if one.estimate is None:
+        return f"? {one.what}: not run"
+    return f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, one.unit)}{_sizes(one)}"
+
+
+def _sizes(one: Comparison) -> str:
+    estimate = one.estimate
+    if estimate is None or estimate.is_exact:
+        return ""
+    parts = [f"{estimate.num_seeds} seed{'s' * (estimate.num_seeds > 1)}"] if estimate.num_seeds else []
+    parts += [f"{estimate.num_problems} problems"] if estimate.num_problems > 1 else []
+    needed = ""
+    if one.verdict is Verdict.undecided and estimate.num_seeds > 1:
+        seeds = seeds_to_decide(one)
+        needed = f"; {f'about {seeds}' if seeds else f'more than {MOST_SEEDS}'} seeds would be needed"
+    return f" ({' x '.join(parts)}{needed})"
+
+
+def _bold(verdict: Verdict) -> str:
+    return str(verdict) if verdict is Verdict.undecided else f"**{verdict}**"
+
+
+def number(estimate: Estimate | None, unit: Unit) -> str:
+    """The number with its interval; a dash for none."""
+    if estimate is None:
+        return "–"
+    name = f" {unit.name}" if unit.name else ""
+    if estimate.is_exact:
+        return f"{unit.text(estimate.mean)}{name} (exact)"
+    if estimate.low is None or estimate.high is None:
+        return f"{unit.text(estimate.mean)}{name}"
+    return f"{unit.text(estimate.mean)} [{unit.text(estimate.low)}, {unit.text(estimate.high)}]{name}"
+
+
+def settings_head(keys: Sequence[str]) -> list[str]:
+    """The two first lines of a table with a line for each setting, which ``keys`` tell apart."""
+    return [f"| {' | '.join([*keys, 'seeds', *COLUMNS])} |", f"|{'---|' * (len(keys) + 1 + len(COLUMNS))}"]
+
+
+def settings_row(keys: Sequence[str], group: Group) -> str:
+    """The line of a setting, whose runs are ``group``."""
+    cells = [number(estimate_of(table(group, measure)), unit) for measure, unit in COLUMNS.values()]
+    return f"| {' | '.join([*keys, str(len(group)), *cells])} |"
+
+
+def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
+    """The verdicts in a few lines, for each kind of claims under its heading."""
+    lines = []
+    for whose, everything in findings_of.items():
+        some = [finding for finding in everything if any(one.estimate is not None for one in finding.comparisons)]
+        counts = ", ".join(f"{count} {_PLURAL[verdict]}" for verdict, count in tally(some).items())
+        lines += [f"**{whose}: {counts}.**", ""]
+        for verdict in Verdict:
+            named = [f"{finding.claim} ({finding.name})" for finding in some if finding.verdict is verdict]
+            if named:
+                lines.append(f"- {SIGNS[verdict]} *{_HEADINGS[verdict]}:* {'; '.join(named)}.")
+        waiting = [finding.name for finding in everything if finding not in some]
+        lines += [f"- *Not run yet:* {', '.join(waiting)}."] if waiting else []
+        lines.append("")
+    comparisons = [one for some in findings_of.values() for finding in some for one in finding.comparisons]
+    run = [one for one in comparisons if one.estimate is not None]
+    open_ones = [one for one in run if one.verdict is Verdict.undecided]
+    hopeless = sum(
+        one.estimate is not None and one.estimate.num_seeds > 1 and not seeds_to_decide(one) for one in open_ones
+    )
+    not_run = f", and {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
+    lines += [
+        f"Of {len(comparisons)} comparisons {len(run) - len(open_ones)} are decided, {len(open_ones)} are "
+        f"not{not_run}. For {hopeless} of the undecided ones the spread over seeds forbids a decision: more than "
+        f"{MOST_SEEDS} seeds would be needed if the truth is what was measured.",
+        "",
+    ]
+    return lines
+
+
+def claim_entry(finding: Finding) -> dict[str, Any]:
+    """A claim for a program, with every comparison."""
+    return {
+        "name": finding.name,
+        "claim": finding.claim,
+        "where": finding.where,
+        "is_ours": finding.is_ours,
+        "verdict": finding.verdict,
+        "comparisons": [_comparison(one) for one in finding.comparisons],
+    }
+
+
+def _comparison(one: Comparison) -> dict[str, Any]:
+    estimate = None if one.estimate is None else asdict(one.estimate)
+    # Infinite ends are null: JSON has none.
+    region = [None if abs(end) == float("inf") else end for end in one.region]
+    scale = "log" if one.unit.is_ratio else "linear"
+    about = {"what": one.what, "verdict": one.verdict, "region": region, "margin": one.margin, "scale": scale}
+    return {**about, "estimate": estimate}

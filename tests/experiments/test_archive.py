@@ -1,0 +1,82 @@
+"""Results of sweeps in small files: what comes back is what the pages read, and a damaged file is named."""
+
+import json
+import lzma
+
+import pytest
+
+from evals.errors import DataError, UsageError
+from evals.results.document import ProblemEntry, Result, Row
+from experiments.archive import METRICS, known_archives, pack, unpack
+from quatro.sweep import Axis, plan_sweep, read_plan, read_sweep, write_plan
+from quatro.sweep.counts import counts_in
+from quatro.sweep.results import Tag
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two points, of which one is trained and measured."""
+    folder = tmp_path / "sweep"
+    plan = plan_sweep("quickstart", [Axis("method.delta", ("0.1", "0.01"))])
+    write_plan(plan, folder)
+    run = folder / "runs" / plan.points[0].name
+    tag = run / "samples/T1-p1"
+    tag.mkdir(parents=True)
+    (run / "config.yaml").write_bytes((folder / "configs" / f"{plan.points[0].name}.yaml").read_bytes())
+    (run / "status.json").write_text('{"status": "done", "reason": null}', encoding="utf-8")
+    about = {"quatro": "0", "commit": "f" * 40, "host": "mine", "folder": str(tmp_path)}
+    (run / "environment.json").write_text(json.dumps(about), encoding="utf-8")
+    row = {"step": 1, "entropy/token_mean": 1.23456789, "kl/new_old": None, "length/max": 10.0}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    measured = Row(metric="ucc@k", benchmark="countdown", k=1, value=0.5, num_problems=1, n=4)
+    entry = ProblemEntry(benchmark="countdown", id="a", n=4, correct=3, clusters=[2, 1])
+    Result(metric="ucc@k", rows=[measured], problems=[entry]).write(tag / "ucc.json")
+    Result(metric="pass@k", rows=[measured]).write(tag / "passk.json")
+    return folder
+
+
+def test_what_comes_back_is_what_the_pages_read(sweep, tmp_path):
+    names = [path.name for path in pack(sweep, tmp_path / "kept")]
+    assert names == ["plan.json.xz", "runs.json.xz"]
+    unpack(tmp_path / "kept", tmp_path / "again")
+    before, after = (read_sweep(folder) for folder in (sweep, tmp_path / "again"))
+    assert after[1] == before[1] == 2
+    (old,), (new,) = ([run for run in runs if (run.folder / "status.json").is_file()] for runs, _ in (before, after))
+    assert (new.name, new.settings) == (old.name, old.settings)
+    assert counts_in(new.folder, Tag()) == counts_in(old.folder, Tag())
+    row = json.loads((new.folder / "metrics.jsonl").read_text(encoding="utf-8"))
+    assert row == {"step": 1, "entropy/token_mean": 1.23457, "kl/new_old": None}
+    assert set(row) <= set(METRICS)
+    assert str(tmp_path) not in (new.folder / "environment.json").read_text(encoding="utf-8")
+
+
+def test_the_same_runs_give_the_same_bytes_and_nothing_is_overwritten(sweep, tmp_path):
+    one, two = (pack(sweep, tmp_path / name) for name in ("one", "two"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+    (run,) = (run for run, _ in [(path, 0) for path in (sweep / "runs").iterdir()])
+    (run / "status.json").write_text('{"status": "failed", "reason": null}', encoding="utf-8")
+    unpack(tmp_path / "one", sweep)
+    assert "failed" in (run / "status.json").read_text(encoding="utf-8")
+
+
+def test_a_sweep_goes_on_after_unpacking(sweep, tmp_path):
+    pack(sweep, tmp_path / "kept")
+    unpack(tmp_path / "kept", tmp_path / "again")
+    plan = plan_sweep("quickstart", [Axis("method.delta", ("0.1", "0.01"))])
+    write_plan(plan, tmp_path / "again")
+    assert read_plan(tmp_path / "again") == plan
+
+
+def test_a_damaged_file_is_named(sweep, tmp_path):
+    path = pack(sweep, tmp_path / "kept")[1]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"runs\.json\.xz is damaged"):
+        unpack(tmp_path / "kept", tmp_path / "again")
+    path.write_bytes(lzma.compress(b"{"))
+    with pytest.raises(DataError, match="is damaged"):
+        unpack(tmp_path / "kept", tmp_path / "again")
+    with pytest.raises(UsageError, match="holds no"):
+        unpack(tmp_path / "nothing", tmp_path / "again")
+    with pytest.raises(DataError, match="is no sweep"):
+        pack(tmp_path, tmp_path / "kept")
+    assert "kept" not in known_archives()
