@@ -161,7 +161,7 @@ $(VENV)-gym/.installed: pyproject.toml constraints.txt
 
 # The slow ones too.
 GYM_TESTS := tests/evals/benchmarks/gym tests/evals/benchmarks/test_characters.py tests/evals/samples/test_gym.py \
-  tests/quatro/rewards/test_gym.py tests/quatro/policy/test_characters.py
+  tests/quatro/rewards/test_gym.py tests/quatro/policy/test_characters.py tests/test_docs.py
 test-gym: $(VENV)-gym/.installed
 	OMP_NUM_THREADS=1 $(VENV)-gym/bin/python -m pytest -n 2 --dist loadscope -m 'slow or not slow' $(GYM_TESTS)
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ ABSENT = re.compile(
     r"humaneval|mbpp|math500|code-1\.5b|math-1\.5b|math-7b|quickstart-code|paper-math|toy-paper|trl|verl"
     r"|path/to|models/|graded|^passk.json$|five-sums|my_(methods|graders):"
 )
+NEEDS_GYM = re.compile("reasoning-gym:|palindrome")  # make test-gym has the library
 # Those that would train or draw for long say what they would do instead.
 PLANNED = {"train", "sample", "sweep", "runs prune"}
 SMALL = (
@@ -137,7 +139,7 @@ def where_the_docs_are(tmp_path_factory, tiny_folder):
         run = folder / "runs" / name
         done = CliRunner().invoke(app, ["train", "quickstart", "-m", method, *settings, "-o", str(run)])
         assert done.exit_code == 0, done.stderr
-    for name in ("my-run", "best"):
+    for name in ("my-run", "best", "palindrome"):
         shutil.copytree(folder / "runs/wide", folder / "runs" / name)
     for number, name in enumerate(("runs/wide", "runs/demo/base", "runs/demo/quatro", "runs/demo/gspo")):
         write_samples(folder / name / "samples/T1-p1/countdown.jsonl", 0.2 + 0.1 * number)
@@ -166,6 +168,8 @@ def test_every_command_runs(where_the_docs_are, monkeypatch):
         for words in commands_of(page):
             name = parsed(words)
             if name in ELSEWHERE or any(ABSENT.search(word) for word in words):
+                continue
+            if find_spec("reasoning_gym") is None and any(NEEDS_GYM.search(word) for word in words):
                 continue
             if name in PLANNED and "--dry-run" not in words:
                 words = [*words, "--dry-run"]
