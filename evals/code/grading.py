@@ -76,13 +76,7 @@ class CodeGrader:
     ) -> None:
         self.limits = Limits(timeout_s=timeout_s, memory_mb=memory_mb)
         self.every_test = every_test
-        try:
-            self._sandbox = Sandbox(workers=workers or usable_cores(), allow_unsafe=os.environ.get(ALLOW_UNSAFE) == "1")
-        except IsolationError as error:
-            raise MissingError(
-                f"model-written code is not run here: {error}; `quatro doctor` shows what was tried. If you trust "
-                f"every program, add --allow-unsafe-code (or set {ALLOW_UNSAFE}=1)"
-            ) from error
+        self._sandbox = open_sandbox(workers, refusal="model-written code is not run here")
 
     def grade(
         self, answers: Sequence[Answer], on_progress: Callable[[int, int], None] | None = None
@@ -140,6 +134,22 @@ class CodeGrader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = ()) -> Sandbox:
+    """A sandbox with ``workers`` processes (0: one a core), which import the modules of ``preload`` beforehand.
+
+    Raises:
+        MissingError: programs cannot be isolated on this machine; the message begins with ``refusal``.
+    """
+    is_unsafe = os.environ.get(ALLOW_UNSAFE) == "1"
+    try:
+        return Sandbox(workers=workers or usable_cores(), allow_unsafe=is_unsafe, preload=preload)
+    except IsolationError as error:
+        raise MissingError(
+            f"{refusal}: {error}; `quatro doctor` shows what was tried. If you trust what the model wrote, add "
+            f"--allow-unsafe-code (or set {ALLOW_UNSAFE}=1)"
+        ) from error
 
 
 def isolation() -> str:

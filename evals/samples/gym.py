@@ -27,16 +27,21 @@ def grade_tasks(
         UsageError: the installed library makes other items.
     """
     beside = long_values(files)
+    task_of = {benchmark: _task_of(benchmark) for benchmark in {row.benchmark for row in rows}}
     asked = []
     for row in rows:
         values = {**row.extra, **beside.get((values_file(row.benchmark), row.id), {})}
-        asked.append(Asked(_reference(row, values.get(COLUMN)), row.completion, row.finish_reason == "length"))
+        reference = _reference(row, values.get(COLUMN), task_of[row.benchmark])
+        asked.append(Asked(reference, row.completion, row.finish_reason == "length"))
     with GymGrader(workers=jobs or 0) as grader:
         scores = grader.score(asked, on_progress)
     return [Grade(one.is_solved, one.outcome, one.answer, "reasoning-gym", one.detail) for one in scores]
 
 
-def _task_of(benchmark: str) -> tuple[str, str, str] | None:
+_Task = tuple[str, str, str]
+
+
+def _task_of(benchmark: str) -> _Task | None:
     """Task, settings and compact form of a benchmark; None of one that is no task of reasoning-gym."""
     if benchmark in FORMS:
         return FORMS[benchmark].task, as_key(FORMS[benchmark].settings), benchmark
@@ -44,9 +49,9 @@ def _task_of(benchmark: str) -> tuple[str, str, str] | None:
     return None if entry is None or not entry.reasoning_gym else (entry.reasoning_gym, as_key(entry.settings), "")
 
 
-def _reference(row: Sample, value: object) -> Reference:
+def _reference(row: Sample, value: object, task: _Task | None) -> Reference:
     found = reference_of(value)
-    if found is not None and (found.task, found.settings, found.form) != _task_of(row.benchmark):
+    if found is not None and (found.task, found.settings, found.form) != task:
         # A samples file alone never chooses what the library does: some settings take all memory, or read files.
         raise DataError(
             f"sample {row.sample_index} of {shown(row.id)} says that it answers the task {shown(found.task)} of "

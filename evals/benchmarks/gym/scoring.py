@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.gym.library import Reference, dataset, entry, quiet, require
-from evals.errors import MissingError
+from evals.code.grading import open_sandbox
+from evals.grading import Outcome
 from evals.grading.extraction import last_boxed
-from evals.sandbox import IsolationError, Job, Limits, Number, Sandbox, Verdict
-from evals.worker_pool import usable_cores
+from evals.sandbox import Job, Limits, Number, Sandbox, Verdict
 
-Outcome = Literal["correct", "incorrect", "no_answer", "timeout", "error", "infra_error"]
-
-# Set to 1, checkers that evaluate answers run even where nothing isolates them; `--allow-unsafe-code` sets it.
-ALLOW_UNSAFE = "QUATRO_ALLOW_UNSAFE_CODE"
 # A longer answer is wrong. No task asks for one, and some checkers need time that grows with the square of the length.
 MOST_CHARACTERS = 10_000
 # CPU time of a checker in the sandbox, which also draws the problem again. It is the same in training and in
@@ -94,7 +89,7 @@ class GymGrader:
     """Scores answers; ``workers`` processes of a sandbox (0: one a core) start when a task needs them."""
 
     def __init__(self, *, workers: int = 0) -> None:
-        self._workers = workers or usable_cores()
+        self._workers = workers
         self._sandbox: Sandbox | None = None
 
     def score(self, asked: Sequence[Asked], on_progress: Callable[[int, int], None] | None = None) -> list[Score]:
@@ -131,17 +126,12 @@ class GymGrader:
 
     def _open(self) -> Sandbox:
         if self._sandbox is None:
-            is_unsafe = os.environ.get(ALLOW_UNSAFE) == "1"
-            try:
-                self._sandbox = Sandbox(
-                    workers=self._workers, allow_unsafe=is_unsafe, preload=["evals.benchmarks.gym.inside"]
-                )
-            except IsolationError as error:
-                raise MissingError(
-                    f"the checker of this task of reasoning-gym evaluates what the model wrote, and nothing isolates "
-                    f"it here: {error}; `quatro doctor` shows what was tried. If you trust every answer, set "
-                    f"{ALLOW_UNSAFE}=1"
-                ) from error
+            self._sandbox = open_sandbox(
+                self._workers,
+                refusal="the checker of this task of reasoning-gym evaluates what the model wrote, and nothing "
+                "isolates it here",
+                preload=[_INSIDE],
+            )
         return self._sandbox
 
     def close(self) -> None:
