@@ -13,7 +13,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -86,11 +86,11 @@ def run_sweep(
         sweep = _Sweep(folder, train_command, sample_command, evaluation, Children(stop), progress)
         sweep.num_done = len(points) - len(waiting)
         sweep.run(waiting, slots, board)
-        write_summary([status_of(point, folder, evaluation) for point in all_points(whole, evaluation)], folder)
-        outcomes = [status_of(point, folder, evaluation) for point in points]
+        outcomes = {point.name: status_of(point, folder, evaluation) for point in all_points(whole, evaluation)}
+        write_summary(list(outcomes.values()), folder)
     finally:
         lock.close()
-    return outcomes
+    return [outcomes[point.name] for point in points]
 
 
 def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = None) -> PointOutcome:
@@ -143,9 +143,7 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
             )
     for point in plan.points:
         write_text(config_file(folder, point.name), config_to_yaml(point.config))
-    planned = {point.name for point in plan.points}
-    before = [point for point in _begun_before(folder) if point.name not in planned]
-    points = (*plan.points, *before)
+    points = (*plan.points, *_begun_before(folder, besides={point.name for point in plan.points}))
     lines = [f"name: {json.dumps(plan.name)}\n", "points:\n"]
     lines += [f"  {json.dumps(point.name)}: {json.dumps(dict(point.settings))}\n" for point in points]
     if any(point.cell for point in points):
@@ -159,8 +157,8 @@ def write_plan(plan: SweepPlan, folder: Path, evaluation: SweepEvaluation | None
     return replace(plan, points=points)
 
 
-def _begun_before(folder: Path) -> list[Point]:
-    """The points of the sweep in ``folder`` whose runs have begun; none where its sweep.yaml is missing or damaged."""
+def _begun_before(folder: Path, *, besides: Collection[str]) -> list[Point]:
+    """The other points of the sweep in ``folder`` whose runs have begun; none where its sweep.yaml is damaged."""
     try:
         known = read_points(folder) if is_sweep(folder) else {}
     except DataError:
@@ -168,7 +166,7 @@ def _begun_before(folder: Path) -> list[Point]:
     return [
         Point(name, settings, load_config(config_file(folder, name)), cell)
         for name, (cell, settings) in known.items()
-        if (folder / "runs" / name).is_dir() and config_file(folder, name).is_file()
+        if name not in besides and (folder / "runs" / name).is_dir() and config_file(folder, name).is_file()
     ]
 
 
