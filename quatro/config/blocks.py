@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.gym.library import PREFIX
 from evals.benchmarks.prompts import OWN_TEMPLATES, PLACE, TEMPLATES, Template, find_template, template_text
 from evals.errors import UsageError
@@ -20,13 +21,7 @@ from quatro.types import Block, KlEstimator, are_stop_strings
 
 OWN = "module:Class"  # how code of the user's own is named
 # The embedded benchmarks, and the reward of each.
-EMBEDDED_PROMPTS = {
-    "countdown": "countdown",
-    "codegrammar": "code",
-    "palindrome": "reasoning-gym",
-    "shortest-path": "reasoning-gym",
-    "spell-backward": "reasoning-gym",
-}
+EMBEDDED_PROMPTS = {"countdown": "countdown", "codegrammar": "code", **dict.fromkeys(FORMS, "reasoning-gym")}
 
 
 def _clean_text(value: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from evals.benchmarks.gym.compact import FORMS
 from evals.benchmarks.prompts import find_template
 from evals.errors import UsageError
 from evals.files.own_code import file_of, is_own, place_of
@@ -54,9 +55,7 @@ EMBEDDED_MODELS = {
     "embedded:countdown": "countdown",
     "embedded:countdown-hard": "countdown",
     "embedded:code": "codegrammar",
-    "embedded:palindrome": "palindrome",
-    "embedded:shortest-path": "shortest-path",
-    "embedded:spell-backward": "spell-backward",
+    **{f"embedded:{name}": name for name in FORMS},
 }
 
 
