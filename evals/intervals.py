@@ -156,8 +156,7 @@ def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None =
     mean = float(value_SP.mean())
     if num_seeds == 1:
         return SeedMean(mean, None, None, 1)
-    seed_S1, problem_1P = value_SP.mean(axis=1, keepdims=True), value_SP.mean(axis=0, keepdims=True)
-    spread = SeedSpread(float(np.var(seed_S1, ddof=1)), num_seeds - 1.0)
+    spread = SeedSpread(float(np.var(value_SP.mean(axis=1), ddof=1)), num_seeds - 1.0)
     if prior is not None:
         freedom = prior.freedom + spread.freedom
         spread = SeedSpread((prior.freedom * prior.variance + spread.freedom * spread.variance) / freedom, freedom)
@@ -165,9 +164,9 @@ def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None =
         return _seed_mean(mean, spread.variance / num_seeds, spread.freedom, num_seeds)
     df_S, df_P = spread.freedom, num_problems - 1
     ms_S = num_problems * spread.variance
-    ms_P = num_seeds * float(np.var(problem_1P, ddof=1))
+    ms_P = num_seeds * float(np.var(value_SP.mean(axis=0), ddof=1))
     df_E = (num_seeds - 1) * df_P
-    ms_E = float(((value_SP - seed_S1 - problem_1P + mean) ** 2).sum()) / df_E
+    ms_E = residual_mean_square(value_SP)
     # In expectation the sum exceeds both of its parts; with few seeds chance may say otherwise.
     total = max(ms_S + ms_P - ms_E, ms_S, ms_P)
     if total <= 0:
@@ -175,6 +174,13 @@ def mean_over_seeds_and_problems(value_SP: Floats, *, prior: SeedSpread | None =
     freedom = total**2 / (ms_S**2 / df_S + ms_P**2 / df_P + ms_E**2 / df_E)
     freedom = min(max(freedom, min(df_S, df_P)), num_seeds * num_problems - 1)
     return _seed_mean(mean, total / (num_seeds * num_problems), freedom, num_seeds)
+
+
+def residual_mean_square(value_SP: Floats) -> float:
+    """What neither the seed nor the problem explains of a (S, P) table, S and P at least 2: MS_E of its two factors."""
+    seed_S1, problem_1P = value_SP.mean(axis=1, keepdims=True), value_SP.mean(axis=0, keepdims=True)
+    rest_SP = value_SP - seed_S1 - problem_1P + value_SP.mean()
+    return float((rest_SP**2).sum()) / ((len(value_SP) - 1) * (value_SP.shape[1] - 1))
 
 
 def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0) -> SeedSpread | None:

@@ -11,19 +11,15 @@ from experiments.replication.cells import (
     CELLS,
     COUNT,
     DELTAS,
-    NATS,
     POINTS,
     REALISED_KL,
-    SMALL_ENTROPY,
-    SMALL_PASS,
     SMALL_PASS1,
-    SMALL_UCC,
     K,
     judged,
     ours,
     quatro,
 )
-from experiments.replication.delta_claims import relative_to, trend
+from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
 from experiments.replication.markdown import NOTE, SIGNS, claims_table, number, settings_head, settings_row, summary
 from experiments.replication.results import (
     ALL,
@@ -32,7 +28,6 @@ from experiments.replication.results import (
     Measure,
     Results,
     difference,
-    last,
     passed,
     table,
     unique,
@@ -99,15 +94,11 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         cell = next(iter(cells))
         if sweep not in sweeps or not all(ours(sweeps[sweep], cell, delta) for delta in DELTAS):
             continue
-        for words, measure, unit, margin, larger_wins in (
-            ("a smaller δ ends with a higher entropy", last("entropy/token_mean"), NATS, SMALL_ENTROPY, False),
-            (f"a smaller δ has a higher Pass@{K} (top_p 0.7)", passed(K, NUCLEUS), POINTS, SMALL_PASS, False),
-            (f"a smaller δ has a higher UCC@{K} (top_p 1)", unique(K, ALL), COUNT, SMALL_UCC, False),
-            ("a larger δ has a higher Pass@1 (top_p 0.7)", passed(1, NUCLEUS), POINTS, SMALL_PASS1, True),
-        ):
-            comparisons = trend(sweeps[sweep], (cell,), measure, unit, margin, larger_wins=larger_wins)
-            name = f"{cell}.{1 + sum(finding.name.startswith(f'{cell}.') for finding in findings)}"
-            findings.append(Finding(name, f"{task}: {words}", "Sec. 4.2, on other tasks", comparisons, is_ours=True))
+        for n, trade in enumerate((entropy(), pass_k(NUCLEUS), ucc_k(ALL), pass_1(NUCLEUS)), 1):
+            comparisons = trend(sweeps[sweep], (cell,), trade)
+            findings.append(
+                Finding(f"{cell}.{n}", f"{task}: {trade.claim}", "Sec. 4.2, on other tasks", comparisons, is_ours=True)
+            )
     return with_common_spread(findings)
 
 

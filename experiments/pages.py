@@ -16,6 +16,7 @@ from experiments import choosing
 from experiments.ablation import page as ablation
 from experiments.archive import known_archives, unpack
 from experiments.replication.__main__ import write_replication
+from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -28,11 +29,12 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             sweeps = {name: unpacked(archive, Path(scratch) / name) for name, archive in known_archives().items()}
-            written = write_replication(sweeps["paper-small"], out) if "paper-small" in sweeps else []
+            written = write_replication(replicate(sweeps["paper-small"]), out) if "paper-small" in sweeps else []
+            predictions = ablation.findings_of(sweeps)
             texts = {
                 out / "choosing-delta.md": choosing.page(sweeps),
-                out / "ablation.md": ablation.page(sweeps),
-                out / "ablation.json": ablation.document(sweeps),
+                out / "ablation.md": ablation.page(sweeps, predictions),
+                out / "ablation.json": ablation.document(predictions),
             }
             for path, text in texts.items():
                 write_whole(path, [text.encode("utf-8")])

@@ -145,9 +145,8 @@ def _by_kind(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     }
 
 
-def page(sweeps: Mapping[str, Results]) -> str:
-    """The whole page as Markdown."""
-    findings = findings_of(sweeps)
+def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
+    """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     used = [run for name in CELLS for kind in ARMS for run in arm(sweeps, name, kind).values()]
     planned = 8 * len(CELLS) * len(ARMS)
     missing = f"; {planned - len(used)} planned ones are not done" if len(used) < planned else ""
@@ -186,6 +185,6 @@ def page(sweeps: Mapping[str, Results]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def document(sweeps: Mapping[str, Results]) -> str:
+def document(findings: Sequence[Finding]) -> str:
     """The predictions for a program."""
-    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings_of(sweeps)]})
+    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings]})

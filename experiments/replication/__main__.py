@@ -16,8 +16,8 @@ from pathlib import Path
 from evals.errors import DataError
 from evals.files.whole import write_whole
 from experiments.replication.figures import write_figures
-from experiments.replication.page import document, page, replicate
-from experiments.replication.results import Results, read_results
+from experiments.replication.page import Replication, document, page, replicate
+from experiments.replication.results import read_results
 from experiments.replication.rules import Finding, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -31,22 +31,21 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the page")
     arguments = parser.parse_args()
     try:
-        results = read_results(arguments.sweep)
-        written = write_replication(results, arguments.out)
+        found = replicate(read_results(arguments.sweep))
+        written = write_replication(found, arguments.out)
     except DataError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write("".join(f"{path}\n" for path in written))
     if (DOCS / TABLE).is_file():
         known = json.loads((DOCS / TABLE).read_text(encoding="utf-8"))
-        sys.stdout.write(beside_docs(replicate(results).findings, known))
+        sys.stdout.write(beside_docs(found.findings, known))
     return 0
 
 
-def write_replication(results: Results, out: Path) -> list[Path]:
+def write_replication(found: Replication, out: Path) -> list[Path]:
     """The page, its figures and its table of claims in the folder ``out``; returns the page and the table."""
-    found = replicate(results)
-    figures = write_figures(results, found.errors, out / IMAGES)
+    figures = write_figures(found.results, found.errors, out / IMAGES)
     texts = {out / "replication.md": page(found, figures, images=IMAGES), out / TABLE: document(found)}
     for path, text in texts.items():
         write_whole(path, [text.encode("utf-8")])

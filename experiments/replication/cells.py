@@ -66,10 +66,6 @@ def at_lr(settings: dict[str, str], lr: str) -> dict[str, str]:
     return {**settings, "optimizer.lr": lr}
 
 
-def at_inner_updates(settings: dict[str, str], num_updates: str) -> dict[str, str]:
-    return {**settings, "inner_updates": num_updates}
-
-
 def ours(results: Results, cell: str, delta: str) -> Group:
     return results.group(cell, quatro(delta))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,25 +46,47 @@ from experiments.replication.results import (
 )
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit, estimate_of, exact
 from quatro.runs.series import positive_advantages
+from quatro.runs.tag import Tag
 
-_TRADE = "Sec. 4.2 “Overall performance”, Tab. avg_passk"
 _REALISED = log_of(mean_of(REALISED_KL))
 NUM_ROLLOUTS = 8
 
 
-def trend(
-    results: Results,
-    cells: Sequence[str],
-    measure: Measure,
-    unit: Unit,
-    margin: float,
-    *,
-    larger_wins: bool = False,
-) -> tuple[Comparison, ...]:
+class Trade(NamedTuple):
+    """What delta decides: a measure of which the smaller delta has more, or, where ``larger_wins``, the larger one."""
+
+    claim: str
+    measure: Measure
+    unit: Unit
+    margin: float
+    larger_wins: bool = False
+
+
+def entropy() -> Trade:
+    return Trade("a smaller δ ends with a higher entropy", last("entropy/token_mean"), NATS, SMALL_ENTROPY)
+
+
+def pass_k(tag: Tag) -> Trade:
+    claim = f"a smaller δ has a higher Pass@{K} ({TAG_WORDS[tag]})"
+    return Trade(claim, passed(K, tag), POINTS, SMALL_PASS)
+
+
+def ucc_k(tag: Tag) -> Trade:
+    claim = f"a smaller δ has a higher UCC@{K} ({TAG_WORDS[tag]})"
+    return Trade(claim, unique(K, tag), COUNT, SMALL_UCC)
+
+
+def pass_1(tag: Tag) -> Trade:
+    claim = f"a larger δ has a higher Pass@1 ({TAG_WORDS[tag]})"
+    return Trade(claim, passed(1, tag), POINTS, SMALL_PASS1, larger_wins=True)
+
+
+def trend(results: Results, cells: Sequence[str], trade: Trade) -> tuple[Comparison, ...]:
     """In each cell the smallest delta beside the largest, and no step between neighbours that goes the other way.
 
     A step goes the other way if it does so by more than the margin.
     """
+    _, measure, unit, margin, larger_wins = trade
     largest, smallest = DELTAS[0], DELTAS[-1]
     found = []
     for cell in cells:
@@ -79,27 +102,25 @@ def trend(
 
 def trade_off(results: Results) -> list[Finding]:
     """(a) Smaller delta: more entropy, Pass@k and UCC@k at large k. Larger delta: more Pass@1."""
-    cells = ("S1", "S2")
-    findings = [
-        Finding(
-            "a1",
-            "A smaller δ ends with a higher entropy",
-            "Sec. 4.2 “Entropy stability”, Fig. entropy, Tab. final_entropy",
-            trend(results, cells, last("entropy/token_mean"), NATS, SMALL_ENTROPY),
-        )
+    overall = "Sec. 4.2 “Overall performance”, Tab. avg_passk"
+    diversity = "Sec. 4.2 “Diversity”, Tab. ucc_all"
+    tags = (NUCLEUS, ALL)
+    trades = [
+        (entropy(), "Sec. 4.2 “Entropy stability”, Fig. entropy, Tab. final_entropy", False),
+        *((pass_k(tag), overall, tag == ALL) for tag in tags),
+        *((ucc_k(tag), diversity, tag == ALL) for tag in tags),
+        *((pass_1(tag), overall, tag == ALL) for tag in tags),
     ]
-    number = 1
-    for measure, unit, margin, words, where in (
-        (passed, POINTS, SMALL_PASS, f"A smaller δ has a higher Pass@{K}", _TRADE),
-        (unique, COUNT, SMALL_UCC, f"A smaller δ has a higher UCC@{K}", "Sec. 4.2 “Diversity”, Tab. ucc_all"),
-        (passed, POINTS, SMALL_PASS1, "A larger δ has a higher Pass@1", _TRADE),
-    ):
-        for tag in (NUCLEUS, ALL):
-            number += 1
-            larger_wins = margin == SMALL_PASS1
-            found = trend(results, cells, measure(1 if larger_wins else K, tag), unit, margin, larger_wins=larger_wins)
-            findings.append(Finding(f"a{number}", f"{words} ({TAG_WORDS[tag]})", where, found, is_ours=tag == ALL))
-    return findings
+    return [
+        Finding(
+            f"a{n}",
+            trade.claim[0].upper() + trade.claim[1:],
+            where,
+            trend(results, ("S1", "S2"), trade),
+            is_ours=is_ours,
+        )
+        for n, (trade, where, is_ours) in enumerate(trades, 1)
+    ]
 
 
 def dual(results: Results) -> list[Finding]:

@@ -11,9 +11,7 @@ from experiments.replication.cells import (
     COUNT,
     DELTAS,
     MIDDLE,
-    NATS,
     POINTS,
-    SMALL_ENTROPY,
     SMALL_PASS,
     SMALL_PASS1,
     SMALL_UCC,
@@ -25,8 +23,8 @@ from experiments.replication.cells import (
     ours,
     quatro,
 )
-from experiments.replication.delta_claims import trend
-from experiments.replication.results import ALL, NUCLEUS, Measure, Results, difference, last, passed, unique
+from experiments.replication.delta_claims import entropy, pass_1, trend, ucc_k
+from experiments.replication.results import ALL, NUCLEUS, Measure, Results, difference, passed, unique
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit
 
 BINARY, GRADED = "S1", "S14"
@@ -62,24 +60,11 @@ def graded_rewards(results: Results) -> list[Finding]:
 
     pass1, unique_all = passed(1, NUCLEUS), unique(K, ALL)
     on, off = TAG_WORDS[ALL], TAG_WORDS[NUCLEUS]
+    trades = (entropy(), ucc_k(ALL), pass_1(NUCLEUS))
     findings = [
-        Finding(
-            "l1",
-            "With graded rewards too, a smaller δ ends with a higher entropy",
-            _TRADE,
-            trend(results, (GRADED,), last("entropy/token_mean"), NATS, SMALL_ENTROPY),
-        ),
-        Finding(
-            "l2",
-            f"With graded rewards too, a smaller δ has a higher UCC@{K} ({on})",
-            _TRADE,
-            trend(results, (GRADED,), unique_all, COUNT, SMALL_UCC),
-        ),
-        Finding(
-            "l3",
-            f"With graded rewards too, a larger δ has a higher Pass@1 ({off})",
-            _TRADE,
-            trend(results, (GRADED,), pass1, POINTS, SMALL_PASS1, larger_wins=True),
+        *(
+            Finding(f"l{n}", f"With graded rewards too, {trade.claim}", _TRADE, trend(results, (GRADED,), trade))
+            for n, trade in enumerate(trades, 1)
         ),
         Finding("l4", f"Graded rewards give QUATRO a higher Pass@1 ({off})", _LIMIT, gains(pass1, POINTS, SMALL_PASS1)),
         Finding(

@@ -95,10 +95,6 @@ class Results:
         found = self.bases_of(group) or {}
         return dict(enumerate({base.name: base for _, base in sorted(found.items())}.values()))
 
-    @property
-    def cells(self) -> list[str]:
-        return list(dict.fromkeys(run.cell for run in self.runs))
-
 
 def read_results(folder: Path) -> Results:
     """What of a sweep is trained and measured.

@@ -12,7 +12,13 @@ from enum import StrEnum
 import numpy as np
 
 from evals.estimators import Floats
-from evals.intervals import SeedSpread, half_width, mean_over_seeds_and_problems, pooled_spread
+from evals.intervals import (
+    SeedSpread,
+    half_width,
+    mean_over_seeds_and_problems,
+    pooled_spread,
+    residual_mean_square,
+)
 
 GREATER = (0.0, math.inf)
 LESS = (-math.inf, 0.0)
@@ -246,11 +252,8 @@ def _variance_of_problems(value_SP: Floats | None) -> float:
     """What problems add to the variance of the mean however many seeds there are."""
     if value_SP is None or min(value_SP.shape) < 2:
         return 0.0
-    mean_1P = value_SP.mean(axis=0, keepdims=True)
-    rest_SP = value_SP - value_SP.mean(axis=1, keepdims=True) - mean_1P + value_SP.mean()
     num_seeds, num_problems = value_SP.shape
-    rest = float((rest_SP**2).sum()) / ((num_seeds - 1) * (num_problems - 1))
-    between = float(np.var(mean_1P, ddof=1))
+    between, rest = float(np.var(value_SP.mean(axis=0), ddof=1)), residual_mean_square(value_SP)
     return float(max(0.0, between - rest / num_seeds) / num_problems)
 
 
