@@ -315,3 +315,12 @@ def ucc_vectors() -> Callable[[str], list[dict[str, Any]]]:
 def text_vectors(ucc_vectors: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The public vectors that hold texts."""
     return ucc_vectors("texts")
+
+
+@pytest.fixture(scope="module")
+def empty_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache without an embedded model, shared by the tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("QUATRO_CACHE", str(folder))
+        yield folder

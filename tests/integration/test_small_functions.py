@@ -16,16 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache without an embedded model, shared by the tests below."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("QUATRO_CACHE", str(folder))
-        yield folder
-
-
-def test_the_base_policy_writes_some_right_programs_and_several_of_them(cache, tmp_path):
+def test_the_base_policy_writes_some_right_programs_and_several_of_them(empty_cache, tmp_path):
     """4 programs for each of the 200 held-out functions: 0.20 of them are right."""
     files = quatro.draw_samples("embedded:code", "codegrammar", n=4, out=tmp_path, grade=True)
     rows = quatro.read_samples([file.path for file in files])
@@ -36,7 +27,7 @@ def test_the_base_policy_writes_some_right_programs_and_several_of_them(cache, t
     assert right["completion"].str.contains("\n").any()
 
 
-def test_the_reward_of_small_functions_rises(cache, tmp_path):
+def test_the_reward_of_small_functions_rises(empty_cache, tmp_path):
     """15 of the 60 iterations. Over seeds 0 and 1 the first four earn 0.25 and 0.26, the last four 0.46 and 0.47."""
     quatro.fine_tune("quickstart-code", tmp_path / "run", overrides={"steps": 15})
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

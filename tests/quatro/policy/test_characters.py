@@ -49,18 +49,9 @@ def test_the_recipes_give_a_policy_of_their_task_and_differ_by_seed():
     assert sum(weight.numel() for weight in model.parameters()) == 188_736
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache without an embedded model, shared by the tests below."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("QUATRO_CACHE", str(folder))
-        yield folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(FORMS))
-def test_the_first_policy_leaves_room(cache, tmp_path, name):
+def test_the_first_policy_leaves_room(empty_cache, tmp_path, name):
     """Four answers to each of the 600 test problems; measured: 0.32, 0.24 and 0.29."""
     rows = quatro.read_samples(
         [file.path for file in quatro.draw_samples(f"embedded:{name}", name, n=4, out=tmp_path, grade=True)]
@@ -70,7 +61,7 @@ def test_the_first_policy_leaves_room(cache, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_the_reward_of_shortest_paths_rises(cache, tmp_path):
+def test_the_reward_of_shortest_paths_rises(empty_cache, tmp_path):
     """25 of the 100 iterations, at delta 0.1. The first five earn 0.26, the last five 0.43."""
     quatro.fine_tune("quickstart-shortest-path", tmp_path / "run", overrides={"steps": 25, "method.delta": 0.1})
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
