@@ -118,8 +118,9 @@ def test_the_gradient_is_that_of_the_whole_weights_through_the_product(make, tin
         gradient = before[f"{name}.weight"] - after[f"{name}.weight"]
         scale = layer.scaling["default"]
         moved_a, moved_b = a - layer.lora_A["default"].weight, b - layer.lora_B["default"].weight
-        torch.testing.assert_close(moved_a, scale * b.T @ gradient, rtol=1e-3, atol=1e-5)
-        torch.testing.assert_close(moved_b, scale * gradient @ a.T, rtol=1e-3, atol=1e-5)
+        for moved, expected in ((moved_a, scale * b.T @ gradient), (moved_b, scale * gradient @ a.T)):
+            # Single precision: sums of large terms that cancel are as exact as the largest entry allows.
+            torch.testing.assert_close(moved, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
 def test_computing_activations_again_changes_nothing(make, tiny_config, ragged_rows):
