@@ -41,7 +41,7 @@ METRICS = (
 _PLAN = "sweep.yaml"
 _ENVIRONMENT = "environment.json"
 _OF_A_RUN = ("config.yaml", "status.json", _ENVIRONMENT)
-_KEPT_OF_ENVIRONMENT = ("quatro", "commit", "python", "device")  # without folders, hosts and times
+_KEPT_OF_ENVIRONMENT = ("quatro", "commit", "python", "device", "model_digest")  # without folders, hosts and times
 
 Files = dict[str, Any]  # path in the sweep -> text, or the rows of a metrics.jsonl, or the content of another .json
 

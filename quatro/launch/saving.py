@@ -163,11 +163,13 @@ def _record_environment(run: RunDir, parts: Parts, prompts: PromptSet) -> None:
     """Record what is known once the parts are built, and warn of what has changed since the run began."""
     config, reward = parts.config, parts.reward.environment()
     device = {"device": str(parts.policy.device), "threads": torch.get_num_threads(), "ranks": parts.policy.world.size}
+    # An embedded model is taught on this machine, and another processor rounds otherwise: the name is not enough.
+    model = {"model_digest": parts.fingerprints["reference model"]}
     counts = {"prompts": len(prompts.prompts), "prompts_left_out": prompts.num_skipped}
     own = recorded(type(config.method).__module__)
     if is_own(config.rollout.engine):
         own |= recorded(config.rollout.engine.partition(":")[0])
-    for key, (before, after) in run.add_to_environment({**device, **counts, **own, **reward}).items():
+    for key, (before, after) in run.add_to_environment({**device, **model, **counts, **own, **reward}).items():
         if key.startswith(OWN_CODE):
             said = (
                 "your module %s was changed since this run began (SHA-256 %.12s... then, %.12s... now): the run goes "
