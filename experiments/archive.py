@@ -143,7 +143,9 @@ def _content(path: Path) -> Any:
     if path.suffix != ".json":
         return text
     content = json.loads(text)
-    return {key: content.get(key) for key in _KEPT_OF_ENVIRONMENT} if path.name == _ENVIRONMENT else content
+    return (
+        {key: content[key] for key in _KEPT_OF_ENVIRONMENT if key in content} if path.name == _ENVIRONMENT else content
+    )
 
 
 def _text(content: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.beyond.page import CELLS as BEYOND
 from experiments.replication.cells import (
     CELLS,
     COUNT,
@@ -40,7 +41,8 @@ _RATIO = Unit(2, "", is_ratio=True)
 
 # Task -> sweep, and its cells with all three delta: the first of them is what the claims about the task are of.
 TASKS = {
-    "countdown": ("paper-small", {name: CELLS[name] for name in ("S1", "S2", "S7", "S9", "S14")}),
+    "countdown": ("paper-small", {name: CELLS[name] for name in ("S1", "S2", "S7", "S9")}),
+    "countdown, other bases": ("beyond-paper", {name: BEYOND[name] for name in ("S0", "S14")}),
     "countdown-hard": ("paper-small", {"S6": "K = 5 full batches"}),
     "palindrome": ("palindrome", {"P1": "K = 5 full batches, partial credit"}),
     "shortest-path": ("shortest-path", {"H1": "K = 5 full batches, partial credit"}),

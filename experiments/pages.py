@@ -15,6 +15,7 @@ from evals.files.whole import write_whole
 from experiments import choosing
 from experiments.ablation import page as ablation
 from experiments.archive import known_archives, unpack
+from experiments.beyond import page as beyond
 from experiments.replication.__main__ import write_replication
 from experiments.replication.page import replicate
 from experiments.replication.results import Results, read_results
@@ -36,6 +37,10 @@ def main() -> int:
                 out / "ablation.md": ablation.page(sweeps, predictions),
                 out / "ablation.json": ablation.document(predictions),
             }
+            if (results := sweeps.get("beyond-paper")) is not None:
+                findings = beyond.findings_of(results)
+                texts[out / "beyond-paper.md"] = beyond.page(results, findings)
+                texts[out / "beyond-paper.json"] = beyond.document(results, findings)
             for path, text in texts.items():
                 write_whole(path, [text.encode("utf-8")])
     except (DataError, UsageError) as error:

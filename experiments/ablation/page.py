@@ -43,8 +43,8 @@ class Cell:
 
 
 CELLS = {
-    "C1": Cell("paper-small", "S15", "S1", "0.01", "countdown, δ 0.01"),
-    "C2": Cell("paper-small", "S16", "S1", "0.1", "countdown, δ 0.1", none_cell="S1"),
+    "C1": Cell("beyond-paper", "S15", "S0", "0.01", "countdown, δ 0.01"),
+    "C2": Cell("beyond-paper", "S16", "S0", "0.1", "countdown, δ 0.1", none_cell="S0"),
     "P1": Cell("palindrome", "P2", "P1", "0.01", "palindrome, partial credit"),
     "P2": Cell("palindrome", "P3", "P3", "0.01", "palindrome, rewards 0 and 1"),
     "W1": Cell("spell-backward", "W2", "W1", "0.01", "spell-backward"),

@@ -1,4 +1,4 @@
-"""The settings of paper-small.yaml by short names, and the units in which claims are shown."""
+"""The settings of paper-small.yaml and of its relatives by short names, and the units in which claims are shown."""
 
 from __future__ import annotations
 
@@ -27,12 +27,6 @@ CELLS = {
     "S8": "as S1, loss summed over rollouts",
     "S9": "K = 5 full batches of 128 prompts, learning rate 3e-5",
     "S10": "as S1, 4, 16 or 32 rollouts of a prompt and 256 an iteration",
-    "S11": "as S1, as many updates as the realised KL allows (`inner_updates: auto`)",
-    "S12": "as S1, δ falls from 0.1 to 0.001 over the run",
-    "S13": "as S1, δ steered to a token entropy of 0.95, or to a realised KL of 0.01",
-    "S14": "as S1, rewards 1 / (1 + distance from the target)",
-    "S15": "as S1 at δ 0.01, other temperatures or no log-ratio ([ablation.md](ablation.md))",
-    "S16": "as S1 at δ 0.1, other temperatures",
 }
 
 # The direction that the paper's constraint bounds by delta.

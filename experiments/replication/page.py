@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.replication import beyond, delta_claims, graded, sample_claims, small_n, stability_claims
+from experiments.replication import delta_claims, sample_claims, small_n, stability_claims
 from experiments.replication.cells import CELLS, DELTAS, REALISED_KL, ours
 from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
 from experiments.replication.results import Results, commits, json_text, table, training_seconds
@@ -30,9 +30,6 @@ TITLES = {
     "i": "(i) Where δ acts",
     "j": "(j) The loss summed or averaged over rollouts",
     "k": "(k) Beside the baselines and the base",
-    "l": "(l) Beyond the paper: graded rewards",
-    "x": "(x) Beyond the paper: `inner_updates: auto`",
-    "y": "(y) Beyond the paper: radii that change over a run",
 }
 FIGURES: Mapping[str, Mapping[str, str]] = {
     "a": {
@@ -78,9 +75,6 @@ def replicate(results: Results) -> Replication:
         *delta_claims.where_it_acts(results),
         *stability_claims.loss_norm(results),
         *stability_claims.baselines(results),
-        *graded.graded_rewards(results),
-        *beyond.budget(results),
-        *beyond.schedules(results),
     ]
     return Replication(results, tuple(with_common_spread(findings)), tuple(errors))
 

@@ -41,6 +41,11 @@ class Run(SweptRun):
         """What the run began with."""
         return load_config(self.folder).model
 
+    @cached_property
+    def digest(self) -> str | None:
+        """Of the weights that the run began with; None of a run that did not record it."""
+        return read_environment(self.folder).get("model_digest")
+
     def values(self, metric: str) -> Floats:
         """The finite values of a training metric, by step."""
         found = [row[metric] for row in self.rows if isinstance(row.get(metric), (int, float))]
@@ -162,7 +167,7 @@ def difference(
     """(S, P): the first minus the second, paired by seed and problem; None where no seed is in both.
 
     Raises:
-        DataError: two runs were sampled on different numbers of problems.
+        DataError: two runs of one seed began with different weights, or were sampled on different numbers of problems.
     """
     second = other_measure or measure
     if other is None:
@@ -170,8 +175,13 @@ def difference(
     rows = []
     for seed in sorted(set(group) & set(other)):
         first_P, second_P = measure(group[seed]), second(other[seed])
+        names = f"{group[seed].folder} and {other[seed].folder}"
+        if None not in (digests := {group[seed].digest, other[seed].digest}) and len(digests) > 1:
+            raise DataError(
+                f"{names} began with other weights of {group[seed].model}, which another machine teaches otherwise: "
+                "they cannot be paired; train both on one machine"
+            )
         if len(first_P) != len(second_P):
-            names = f"{group[seed].folder} and {other[seed].folder}"
             raise DataError(
                 f"{names} hold samples of {len(first_P)} and {len(second_P)} problems; draw what is missing"
             )

@@ -16,6 +16,8 @@ class MadeUp:
 
     kl: float
     solved: float
+    digest = None
+    folder = "made-up"
 
     def values(self, metric):
         return np.full(30, self.kl)
@@ -96,7 +98,7 @@ def test_predictions_are_judged_by_the_arms(fixed, verdicts, monkeypatch):
     )
     monkeypatch.setattr(ablation, "GAINS", ("Pass@1, top_p 0.7",))
     sweep = Sweep({"dual": 0.3, "zscore": 0.3, "none": 0.2, "fixed": fixed})
-    found = ablation.findings_of(dict.fromkeys(("paper-small", "palindrome", "spell-backward"), sweep))
+    found = ablation.findings_of(dict.fromkeys(("beyond-paper", "palindrome", "spell-backward"), sweep))
     judged = {finding.name: str(finding.verdict) for finding in found}
     assert {name: judged[name] for name in verdicts} == verdicts
     assert judged["t51"] == "holds"

@@ -12,9 +12,10 @@ import pytest
 
 from evals.errors import DataError
 from evals.results.document import ProblemEntry, Result, Row
+from experiments.beyond import page as beyond
 from experiments.replication import small_n
 from experiments.replication.page import document, page, replicate
-from experiments.replication.results import BENCHMARK, read_results
+from experiments.replication.results import BENCHMARK, difference, passed, read_results
 from experiments.replication.rules import Verdict
 from quatro.dual import solve_dual
 from quatro.runs.tag import Tag
@@ -53,7 +54,7 @@ class World:
 
     def stress(self, settings):
         return (
-            0.5 * (settings["cell"] in ("S1", "S4", "S6", "S14"))
+            0.5 * (settings["cell"] in ("S0", "S1", "S4", "S6", "S14"))
             + 0.3 * (settings["cell"] == "S3")
             + 0.4 * (settings.get("optimizer.lr") == "0.001")
             - 0.3 * (settings.get("optimizer.lr") == "0.0001")
@@ -61,8 +62,8 @@ class World:
 
 
 def make_sweep(folder, world):
-    """Every point of paper-small as `quatro sweep` leaves it, without the checkpoints and samples."""
-    plan = load_sweep(find_sweep("paper-small"))
+    """Every point of the sweep that ``folder`` is called after, without the checkpoints and samples."""
+    plan = load_sweep(find_sweep(folder.name))
     write_plan(plan, folder)
     rng = np.random.default_rng(0)
     problem_effect = rng.normal(size=NUM_PROBLEMS)
@@ -182,7 +183,7 @@ def test_runs_that_are_missing_leave_claims_undecided(sweep_of, tmp_path):
     assert {f.verdict for f in found.findings if f.name not in exactly_known} == {Verdict.undecided}
     text = page(found, [], images="images")
     assert "not run" in text
-    assert "356 planned runs are not done" in text
+    assert "261 planned runs are not done" in text
     with pytest.raises(DataError, match="not a sweep"):
         read_results(tmp_path)
 
@@ -212,16 +213,33 @@ def test_a_second_generation_gives_the_same_bytes(sweep_of, tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "verdict"), [("paper", "holds"), ("opposite", "does not")])
-def test_what_goes_beyond_the_paper_is_judged_by_the_same_rule(verdicts_of, world, verdict):
-    found = {name: str(judged) for name, judged in verdicts_of(world).items()}
+def test_what_goes_beyond_the_paper_is_judged_by_the_same_rule(tmp_path, world, verdict):
+    results = read_results(make_sweep(tmp_path / "beyond-paper", WORLDS[world]))
+    findings = beyond.findings_of(results)
+    found = {finding.name: str(finding.verdict) for finding in findings}
     assert {name: found[name] for name in ("l4", "l7", "x1")} == dict.fromkeys(("l4", "l7", "x1"), verdict)
     assert (found["l2"], found["l3"]) == (verdict, verdict)  # delta's own trade
+    text = beyond.page(results, findings)
+    assert f"(l4).{chr(10)}" in text or "(l4);" in text
+    assert all(f"| {cell} | " in text for cell in beyond.CELLS)
+    assert len(json.loads(beyond.document(results, findings))["claims"]) == len(findings)
+
+
+def test_runs_that_began_with_other_weights_are_not_paired(sweep_of):
+    """An embedded model is taught on each machine, and its weights differ from processor to processor."""
+    results = read_results(sweep_of("paper"))
+    group, other = (results.group("S1", {"method.name": "quatro", "method.delta": delta}) for delta in ("0.1", "0.01"))
+    group[3].__dict__["digest"], other[3].__dict__["digest"] = "one", "one"
+    assert difference(group, other, passed(1, Tag())).shape == (8, NUM_PROBLEMS)
+    other[3].__dict__["digest"] = "two"
+    with pytest.raises(DataError, match=r"other weights of embedded:countdown@1"):
+        difference(group, other, passed(1, Tag()))
 
 
 def test_the_table_of_claims_is_plain_json(sweep_of):
     folder = sweep_of("paper")
     found = json.loads(document(replicate(read_results(folder))))
-    assert (found["num_runs"], found["num_points"]) == (356, 356)
+    assert (found["num_runs"], found["num_points"]) == (261, 261)
     first = found["claims"][0]
     assert first["name"] == "a1"
     assert first["comparisons"][0]["region"] == [0.0, None]

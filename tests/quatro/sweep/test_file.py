@@ -180,7 +180,7 @@ def test_the_small_replication_has_the_cells_of_the_paper():
     path = find_sweep("paper-small")
     assert isinstance(path, Path)
     plan = load_sweep(path)
-    names = [f"S{number}" for number in range(1, 17)]
+    names = [f"S{number}" for number in range(1, 11)]
     cells = {name: [point for point in plan.points if point.cell == name] for name in names}
     assert {name: len(points) for name, points in cells.items()} == {
         "S1": 6 * 8,
@@ -193,12 +193,6 @@ def test_the_small_replication_has_the_cells_of_the_paper():
         "S8": 5,
         "S9": 4 * 5,
         "S10": 2 * 3 * 5,
-        "S11": 3 * 5,
-        "S12": 2 * 5,
-        "S13": 2 * 5,
-        "S14": 4 * 5,
-        "S15": 3 * 8,
-        "S16": 2 * 8,
     }
     regimes = {
         name: {
@@ -234,9 +228,9 @@ def test_the_small_replication_has_the_cells_of_the_paper():
 
 
 def test_what_goes_beyond_the_paper_differs_from_its_first_cell_in_one_thing():
-    plan = load_sweep(find_sweep("paper-small"))
+    points = [point for name in ("paper-small", "beyond-paper") for point in load_sweep(find_sweep(name)).points]
     found: dict[tuple[object, ...], list[int]] = {}
-    for point in plan.points:
+    for point in points:
         method, config = point.config.method, point.config
         if method.name == "quatro" and point.cell in ("S10", "S11", "S12", "S13", "S14"):
             key = (point.cell, method.delta_schedule, method.delta, config.inner_updates, config.rollouts_per_prompt)
@@ -253,7 +247,7 @@ def test_what_goes_beyond_the_paper_differs_from_its_first_cell_in_one_thing():
         ("S13", "target-kl", 0.1, 5, 8),
         *(("S14", "constant", delta, 5, 8) for delta in (0.1, 0.01, 0.001)),
     }
-    assert all(seeds == [0, 1, 2, 3, 4] for seeds in found.values())
+    assert all(seeds == [*range(5 if key[0] == "S10" else 3)] for key, seeds in found.items())
 
 
 def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
@@ -263,4 +257,4 @@ def test_planning_a_sweep_file_and_what_it_measures_loads_no_torch():
         "print(len(points), [name for name in ('torch', 'transformers', 'rich', 'typer') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "362 []"
+    assert ran.stdout.strip() == "267 []"

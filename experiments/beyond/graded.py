@@ -1,4 +1,4 @@
-"""(l) Continuous rewards, which the paper's limitations leave open: S14 beside S1, which has rewards of 0 and 1.
+"""(l) Continuous rewards, which the paper's limitations leave open: S14 beside S0, which has rewards of 0 and 1.
 
 Measured is in both the same verdict, right or wrong.
 """
@@ -27,7 +27,7 @@ from experiments.replication.delta_claims import entropy, pass_1, trend, ucc_k
 from experiments.replication.results import ALL, NUCLEUS, Measure, Results, difference, passed, unique
 from experiments.replication.rules import GREATER, Comparison, Finding, Unit
 
-BINARY, GRADED = "S1", "S14"
+BINARY, GRADED = "S0", "S14"
 
 _LIMIT = "Sec. Limitation: “may be beneficial in settings with continuous or fine-grained rewards”"
 _TRADE = "Sec. 4.2, which has rewards of 0 and 1 only"
