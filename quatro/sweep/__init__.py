@@ -4,7 +4,7 @@ from quatro.runs.points import is_sweep, require_sweep
 from quatro.sweep.cost import SweepCost, sweep_cost
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.file import find_sweep, load_sweep, read_evaluation
-from quatro.sweep.measure import SweepEvaluation
+from quatro.sweep.measure import SweepEvaluation, other_weights
 from quatro.sweep.plan import Axis, Point, SweepPlan, parse_axis, part_of, plan_sweep
 from quatro.sweep.recorded import find_begun, read_plan
 from quatro.sweep.results import SweptRun, labelled_results, labelled_runs, read_sweep, run_tables
@@ -32,6 +32,7 @@ __all__ = [
     "labelled_results",
     "labelled_runs",
     "load_sweep",
+    "other_weights",
     "parse_axis",
     "part_of",
     "plan_sweep",

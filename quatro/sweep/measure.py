@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.registry import ENGINES
+from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
 from quatro.sweep.plan import Point, SweepPlan
@@ -92,6 +93,24 @@ def base_name(model: str) -> str:
 def run_folder(folder: Path, point: Point) -> Path:
     """The run of a point; for a base, where its samples are."""
     return folder / ("base" if point.cell == BASE_CELL else "runs") / point.name
+
+
+def other_weights(points: Iterable[Point], folder: Path) -> list[str]:
+    """A line for each model whose weights were not the same when two of its runs began.
+
+    An embedded model is taught on every machine, and each kind of processor rounds otherwise; a folder may change.
+    """
+    first_with: dict[str, dict[str, str]] = {}
+    for point in points:
+        digest = read_environment(run_folder(folder, point)).get("model_digest")
+        if isinstance(digest, str):
+            first_with.setdefault(point.config.model, {}).setdefault(digest, point.name)
+    return [
+        f"{model} had other weights when {' and '.join(list(names.values())[1:])} began than when "
+        f"{next(iter(names.values()))} did: differences between such runs are in part those of the weights"
+        for model, names in first_with.items()
+        if len(names) > 1
+    ]
 
 
 def sample_arguments(evaluation: SweepEvaluation, point: Point, run: Path, tag: Tag, num_gpus: int = 0) -> list[str]:

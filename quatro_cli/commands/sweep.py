@@ -373,8 +373,9 @@ def _show(
     for metric, some in below.items():
         heads = ["point", *(name.partition("/")[0] for name in some)]
         output.table(metric, heads, [(o.point.name, *map(o.measured.get, some)) for o in outcomes if o.measured])
+    from quatro.sweep import other_weights
     from quatro_cli.sweep_view import told_warnings
 
-    output.warn(*told_warnings(folder, outcomes))
+    output.warn(*told_warnings(folder, outcomes), *other_weights([one.point for one in outcomes], folder))
     if cost is not None:
         output.info(*cost.lines)

@@ -43,3 +43,19 @@ def test_a_sweep_says_which_runs_warned_of_what_and_where_the_rest_is(tmp_path):
     shown = dict(sweep_panel(tmp_path, plan.points, states, None, width=100).rows)
     assert "warning" not in shown["delta=0.1"]
     assert shown["delta=0.2"].endswith("2 warnings")
+
+
+def test_a_sweep_says_where_its_runs_began_with_other_weights(tmp_path):
+    """As they do where it goes on on another machine: an embedded model is taught there again."""
+    plan = plan_sweep("quickstart", [Axis("method.delta", ("0.1", "0.01", "0.001"))])
+    write_plan(plan, tmp_path)
+    digests = ("aa", "aa", "bb")
+    for point, digest in zip(plan.points, digests, strict=True):
+        run = tmp_path / "runs" / point.name
+        run.mkdir()
+        (run / "environment.json").write_text(json.dumps({"model_digest": digest}), encoding="utf-8")
+    found = CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run"])
+    said = "warning: embedded:countdown had other weights when delta=0.001 began than when delta=0.1 did"
+    assert said in " ".join(found.stderr.split())
+    (tmp_path / "runs" / plan.points[2].name / "environment.json").unlink()
+    assert "other weights" not in CliRunner().invoke(app, ["sweep", str(tmp_path), "--dry-run"]).stderr
