@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -144,6 +145,9 @@ def main() -> None:
         app(prog_name="quatro")
     finally:
         gc.freeze()  # the process ends: Python would look through all objects again, for another fifth
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # A Ctrl-C from here on ends the process itself: Python would print a traceback of its own way out.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

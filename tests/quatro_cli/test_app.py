@@ -199,3 +199,15 @@ def test_ctrl_c_before_anything_began_is_130():
     _, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert said == "error: interrupted\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a signal of POSIX")
+def test_an_interrupt_on_the_way_out_prints_no_traceback():
+    code = (
+        "import atexit, os, signal, sys; from quatro_cli.app import main; sys.argv = ['quatro', '--version']; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert done.stdout.startswith("quatro ")

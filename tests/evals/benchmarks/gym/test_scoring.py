@@ -123,7 +123,7 @@ def test_code_in_an_answer_has_no_effect(grader, tmp_path: Path):
 def test_an_answer_that_never_ends_is_stopped_and_the_next_one_is_judged(grader):
     reference, answer = first("n_queens")
     endless, right = grader.score([Asked(reference, "sum(1 for i in iter(int, 1))"), Asked(reference, answer)])
-    assert (endless.value, endless.outcome) == (0, "timeout")
+    assert (endless.value, endless.outcome) == (0, "timeout"), endless.detail
     assert right.is_solved
 
 
