@@ -95,7 +95,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
     """
     config, policy, learner, phase = parts.config, parts.policy, position.learner, parts.stopwatch.phase
     step = position.step + 1
-    method = method_at(config.method, step, num_steps=config.steps, carried=position.carried)
+    method = method_at(config.method, position.carried)
     if step == 1 and position.iteration is None and not position.base:
         with parts.stopwatch.holding("eval"):
             position.base = evaluation.of_base()

@@ -20,7 +20,6 @@ python -m verl.trainer.main_ppo \
   +algorithm.quatro.temperature=dual \
   +algorithm.quatro.tau=null \
   +algorithm.quatro.delta_schedule=constant \
-  +algorithm.quatro.delta_end=null \
   +algorithm.quatro.delta_target=null \
   +algorithm.quatro.delta_bounds=null \
   actor_rollout_ref.actor.policy_loss._target_=quatro.integrations.verl.plugin.PolicyLoss \

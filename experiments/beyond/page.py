@@ -20,7 +20,7 @@ from experiments.replication.rules import Finding, with_common_spread
 CELLS = {
     "S0": "5 full-batch updates on each batch of rollouts",
     "S11": "as many updates as the realised KL allows (`inner_updates: auto`)",
-    "S12": "δ falls from 0.1 to 0.001 over the run",
+    "S12": "δ falls from 0.1 to 0.001 over the run, which the program no longer offers because of y1",
     "S13": "δ steered to a token entropy of 0.95, or to a realised KL of 0.01",
     "S14": "rewards 1 / (1 + distance from the target)",
 }

@@ -79,7 +79,10 @@ def _auto(results: Results, delta: str) -> Group:
 
 
 def schedules(results: Results) -> list[Finding]:
-    """(y) Radii that change over a run: whether they do what they promise."""
+    """(y) Radii that change over a run: whether they do what they promise.
+
+    The runs of `SHRINKING` are those of 2026-11-23; the schedules `linear` and `cosine` were removed because of them.
+    """
     constant = ours(results, PLAIN, MIDDLE)
     better = tuple(
         comparison

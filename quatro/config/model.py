@@ -163,7 +163,7 @@ class Config(Block):
     minibatch_prompts: int = Field(64, ge=1, description="prompts per optimiser step")
     inner_updates: AutoCount = Field(
         1,
-        description="passes over each batch of rollouts (K). auto (experimental, not in the paper) makes passes until "
+        description="passes over each batch of rollouts (K). auto (not in the paper) makes passes until "
         "the realised KL reaches 0.8 of the method's radius; if a pass overshoots the radius, a part of it "
         "is taken back",
     )

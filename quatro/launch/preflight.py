@@ -12,7 +12,6 @@ from evals.errors import DataError
 from evals.files.whole import file_digest
 from quatro.config import Config, leaves
 from quatro.loop.best import ends_early
-from quatro.methods.scheduled import needs_fixed_steps
 from quatro.runs import checkpoint
 from quatro.runs.directory import step_name
 from quatro.runs.status import read_status
@@ -55,8 +54,7 @@ def refuse_other_settings(config: Config, state: Mapping[str, Any], name: str) -
     Raises:
         DataError: keys differ; the message lists them.
     """
-    needs_steps = needs_fixed_steps(config.method) or config.optimizer.schedule != "constant"
-    may_change = set(MAY_CHANGE) - ({"steps"} if needs_steps else set())
+    may_change = set(MAY_CHANGE) - ({"steps"} if config.optimizer.schedule != "constant" else set())
     now, then = (dict(leaves(tree)) for tree in (config.model_dump(mode="json"), _with_defaults(state["config"])))
     differing = [
         f"{key} was {then.get(key)!r}, is {now.get(key)!r}"

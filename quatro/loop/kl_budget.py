@@ -1,6 +1,6 @@
 """`inner_updates: auto`: passes are made until the realised KL comes to 0.8 of delta, and no further than delta.
 
-It is experimental. In the paper K is chosen, and nothing bounds the realised KL by delta.
+It goes beyond the paper. There K is chosen, and nothing bounds the realised KL by delta.
 """
 
 # Axes: B rows (rollouts), T response tokens.

@@ -1,17 +1,15 @@
-"""QUATRO with a KL radius that changes from iteration to iteration, by plan or towards a target. Not in the paper."""
+"""QUATRO with a KL radius that is steered, from iteration to iteration, towards a target. Not in the paper."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from quatro.methods.scheduled import Scheduled
 from quatro.methods.temperature import TemperedQuatro
-
-Schedule = Literal["linear", "cosine"]
 
 # How far log delta moves in an iteration: +0.2 for 1 % too much entropy, -0.17 for twice the target's KL. Entropy
 # needs the strong gain: it falls slowly, hardly rises again, and its rate changes little with delta.
@@ -28,33 +26,38 @@ class ScheduledQuatro(TemperedQuatro, Scheduled):
 
     model_config = ConfigDict(title="Quatro")
 
-    delta_schedule: Literal["constant", "linear", "cosine", "target-entropy", "target-kl"] = Field(
+    delta_schedule: Literal["constant", "target-entropy", "target-kl"] = Field(
         default="constant",
-        description="experimental, not in the paper: linear and cosine change delta to delta_end over the iterations "
-        "of the run; target-entropy and target-kl begin at delta, and change it so that the token entropy, "
-        "or the realised KL(new || old) of an iteration, comes to delta_target",
-    )
-    delta_end: float | None = Field(
-        default=None, gt=0, description="delta of the last iteration, in nats; for linear and cosine"
+        description="not in the paper: target-entropy and target-kl begin at delta, and change it so that the token "
+        "entropy, or the realised KL(new || old) of an iteration, comes to delta_target",
     )
     delta_target: float | None = Field(
-        default=None, gt=0, description="the target: nats of entropy per token, or nats of KL per iteration"
+        default=None,
+        gt=0,
+        description="the target: nats of entropy per token, or nats of KL per iteration; null: for target-kl delta itself",
     )
     delta_bounds: Annotated[tuple[Positive, Positive], Field(strict=False)] | None = Field(
         default=None,
         description="smallest and largest delta that steering may choose; null: delta / 10,000 and delta",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_is_gone(cls, given: Any) -> Any:
+        """Configurations of runs before 0.1.0 hold `delta_end: null`."""
+        if isinstance(given, Mapping) and given.get("delta_end", "") is None:
+            return {key: value for key, value in given.items() if key != "delta_end"}
+        return given
+
     @model_validator(mode="after")
     def _schedule_has_what_it_reads(self) -> ScheduledQuatro:
         schedule = self.delta_schedule
-        is_steered = schedule in ("target-entropy", "target-kl")
-        for key, is_read in {"delta_end": schedule in ("linear", "cosine"), "delta_target": is_steered}.items():
-            if is_read and getattr(self, key) is None:
-                raise ValueError(f"delta_schedule {schedule} needs {key}: set method.{key}")
-            if not is_read and getattr(self, key) is not None:
-                raise ValueError(f"delta_schedule {schedule} does not read {key}: leave it out, or set delta_schedule")
-        if self.temperature == "fixed" and schedule != "constant":
+        is_steered = schedule != "constant"
+        if schedule == "target-entropy" and self.delta_target is None:
+            raise ValueError(f"delta_schedule {schedule} needs delta_target: set method.delta_target")
+        if not is_steered and self.delta_target is not None:
+            raise ValueError("delta_schedule constant does not read delta_target: leave it out, or set delta_schedule")
+        if self.temperature == "fixed" and is_steered:
             raise ValueError(f"temperature fixed does not read delta: leave delta_schedule {schedule} out")
         if self.delta_bounds is not None and not is_steered:
             raise ValueError(f"delta_schedule {schedule} does not read delta_bounds: leave it out")
@@ -69,42 +72,26 @@ class ScheduledQuatro(TemperedQuatro, Scheduled):
 
     @property
     def min_kl_radius(self) -> float:
-        if self.delta_target is not None:
-            return self._bounds[0]
-        return min(self.delta, self.delta_end or self.delta)
+        return self.delta if self.delta_schedule == "constant" else self._bounds[0]
 
     @property
     def needs_audit(self) -> bool:
         return self.delta_schedule == "target-kl"
 
-    @property
-    def needs_fixed_steps(self) -> bool:
-        return self.delta_schedule in ("linear", "cosine")
-
-    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> ScheduledQuatro:
-        """The same method with the delta of iteration ``step``."""
+    def at(self, carried: Mapping[str, float]) -> ScheduledQuatro:
+        """The same method with the delta that was carried here."""
         delta = carried.get("delta", self.delta)
-        if self.delta_schedule in ("linear", "cosine"):
-            assert self.delta_end is not None
-            delta = scheduled(self.delta_schedule, self.delta, self.delta_end, step=step, num_steps=num_steps)
         return self if delta == self.delta else self.model_copy(update={"delta": delta})
 
     def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
         """The next delta of a steered schedule; delta stays if the metric is NaN."""
-        delta, target = carried.get("delta", self.delta), self.delta_target
-        if target is None:
+        if self.delta_schedule == "constant":
             return {}
+        delta, target = carried.get("delta", self.delta), self.delta_target or self.delta
         if self.delta_schedule == "target-entropy":
             entropy = metrics["entropy/token_mean"]
             return {"delta": steered_to_entropy(delta, entropy=entropy, target=target, bounds=self._bounds)}
         return {"delta": steered_to_kl(delta, kl=metrics["kl/new_old"], target=target, bounds=self._bounds)}
-
-
-def scheduled(schedule: Schedule, start: float, end: float, *, step: int, num_steps: int) -> float:
-    """The radius of iteration ``step`` (1 .. ``num_steps``): ``start`` in the first, ``end`` in the last, exactly."""
-    progress = (step - 1) / (num_steps - 1) if num_steps > 1 else 0.0
-    weight = progress if schedule == "linear" else 0.5 - 0.5 * math.cos(math.pi * progress)
-    return (1.0 - weight) * start + weight * end
 
 
 def steered_to_entropy(delta: float, *, entropy: float, target: float, bounds: tuple[float, float]) -> float:

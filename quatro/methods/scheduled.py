@@ -21,17 +21,9 @@ class Scheduled(ABC):
     def needs_audit(self) -> bool:
         """Whether `carry` reads the realised KL of each iteration."""
 
-    @property
     @abstractmethod
-    def needs_fixed_steps(self) -> bool:
-        """Whether what an iteration does depends on the number of iterations in the run."""
-
-    @abstractmethod
-    def at(self, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
-        """The method in force in iteration ``step`` of 1 .. ``num_steps``.
-
-        ``carried`` is what `carry` returned for the iteration before; empty in the first.
-        """
+    def at(self, carried: Mapping[str, float]) -> Method:
+        """The method in force in an iteration; ``carried`` is what `carry` returned for the one before, if any."""
 
     @abstractmethod
     def carry(self, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
@@ -41,9 +33,9 @@ class Scheduled(ABC):
         """
 
 
-def method_at(method: Method, step: int, *, num_steps: int, carried: Mapping[str, float]) -> Method:
-    """The method in force in iteration ``step`` of 1 .. ``num_steps``."""
-    return method.at(step, num_steps=num_steps, carried=carried) if isinstance(method, Scheduled) else method
+def method_at(method: Method, carried: Mapping[str, float]) -> Method:
+    """The method in force in an iteration; ``carried`` is what `carry` returned for the one before, if any."""
+    return method.at(carried) if isinstance(method, Scheduled) else method
 
 
 def carry(method: Method, carried: Mapping[str, float], metrics: Mapping[str, float]) -> Mapping[str, float]:
@@ -59,8 +51,3 @@ def min_kl_radius(method: Method) -> float | None:
 def needs_audit(method: object) -> bool:
     """Whether ``method`` reads the realised KL of each iteration."""
     return isinstance(method, Scheduled) and method.needs_audit
-
-
-def needs_fixed_steps(method: object) -> bool:
-    """Whether what an iteration of ``method`` does depends on the number of iterations in the run."""
-    return isinstance(method, Scheduled) and method.needs_fixed_steps

@@ -243,7 +243,6 @@ def test_a_preset_fills_the_methods_own_keys():
 @pytest.mark.parametrize(
     ("verl_name", "block", "message"),
     [
-        ("quatro", {"delta_schedule": "linear", "delta_end": 0.001}, "delta_schedule: expected constant"),
         ("quatro", {"delta_schedule": "target-kl", "delta_target": 0.01}, "delta_schedule: expected constant"),
         ("quatro", {"inner_updates": "auto"}, "quatro.inner_updates is not a key of a method: .*ppo_epochs"),
         ("quatro", {"kl": {"beta": 0.1}}, "quatro.kl is not a key of a method: .*use_kl_loss"),

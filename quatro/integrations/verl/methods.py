@@ -68,7 +68,8 @@ def refuse_inexpressible(method: Method) -> None:
     """
     if getattr(method, "delta_schedule", "constant") != "constant":
         raise UsageError(
-            "delta_schedule: expected constant, because verl's advantage estimators are not told the iteration"
+            "delta_schedule: expected constant, because verl does not tell advantage estimators what an iteration "
+            "measured"
         )
     if method.needs.overlong_buffer != 0:
         raise UsageError(

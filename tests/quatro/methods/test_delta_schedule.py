@@ -1,8 +1,7 @@
-"""The radius over a run: endpoints, shape, what a controller does by hand, what is refused."""
+"""The radius over a run: what a controller does by hand, what is refused."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -11,33 +10,10 @@ from pydantic import ValidationError
 
 from quatro.config import config_to_yaml, load_config
 from quatro.methods import METHODS
-from quatro.methods.delta_schedule import ScheduledQuatro, scheduled, steered_to_entropy, steered_to_kl
-from quatro.methods.scheduled import carry, method_at, min_kl_radius, needs_audit, needs_fixed_steps
+from quatro.methods.delta_schedule import ScheduledQuatro, steered_to_entropy, steered_to_kl
+from quatro.methods.scheduled import carry, method_at, min_kl_radius, needs_audit
 
 BOUNDS = (1e-4, 1.0)
-
-
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-@pytest.mark.parametrize(("start", "end"), [(0.1, 0.001), (0.001, 0.3)])
-@pytest.mark.parametrize("num_steps", [2, 3, 100])
-def test_a_schedule_begins_and_ends_exactly_and_moves_one_way(schedule, start, end, num_steps):
-    deltas = [scheduled(schedule, start, end, step=step, num_steps=num_steps) for step in range(1, num_steps + 1)]
-    assert (deltas[0], deltas[-1]) == (start, end)
-    assert all((b - a) * (end - start) > 0 for a, b in itertools.pairwise(deltas))
-    for one, mirrored in zip(deltas, reversed(deltas), strict=True):
-        assert one + mirrored == pytest.approx(start + end, rel=1e-12)
-
-
-def test_linear_moves_evenly_and_cosine_slowly_at_its_ends():
-    def deltas(schedule):
-        return [scheduled(schedule, 0.0, 1.0, step=step, num_steps=5) for step in range(1, 6)]
-
-    assert deltas("linear") == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-    assert deltas("cosine") == pytest.approx([0, 0.5 - math.sqrt(0.125), 0.5, 0.5 + math.sqrt(0.125), 1])
-
-
-def test_a_single_iteration_has_the_first_radius():
-    assert scheduled("linear", 0.1, 0.001, step=1, num_steps=1) == 0.1
 
 
 def test_the_controller_moves_log_delta_in_proportion_to_the_relative_error():
@@ -68,8 +44,8 @@ def test_steering_settles_where_the_realised_kl_is_the_target_and_rests_on_its_b
 
     def last_delta(realised):
         carried = {}
-        for step in range(1, 101):
-            delta = method.at(step, num_steps=100, carried=carried).kl_radius
+        for _ in range(100):
+            delta = method.at(carried).kl_radius
             carried = method.carry(carried, {"kl/new_old": realised(delta)})
         return carried["delta"]
 
@@ -78,8 +54,8 @@ def test_steering_settles_where_the_realised_kl_is_the_target_and_rests_on_its_b
 
 
 def test_the_method_in_force_differs_in_its_delta_alone_and_its_dual_obeys_it():
-    method = ScheduledQuatro(delta=0.1, delta_schedule="linear", delta_end=0.001, log_ratio="attached")
-    in_force = method.at(51, num_steps=101, carried={})
+    method = ScheduledQuatro(delta=0.1, delta_schedule="target-kl", delta_target=0.1, log_ratio="attached")
+    in_force = method.at({"delta": 0.0505})
     assert in_force.delta == in_force.kl_radius == pytest.approx(0.0505)
     assert in_force == method.model_copy(update={"delta": in_force.delta})
     reward_B = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 1], dtype=torch.float64)
@@ -93,46 +69,51 @@ def test_the_method_in_force_differs_in_its_delta_alone_and_its_dual_obeys_it():
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_by_default_the_method_in_force_is_the_one_configured_and_nothing_is_carried(name):
     method = METHODS[name]()
-    assert method_at(method, 7, num_steps=9, carried={}) is method
+    assert method_at(method, {}) is method
     assert carry(method, {}, {}) == {}
     assert min_kl_radius(method) == method.kl_radius
     assert not needs_audit(method)
-    assert not needs_fixed_steps(method)
+
+
+def test_without_a_target_the_realised_kl_is_steered_to_delta():
+    method, same = (ScheduledQuatro(delta_schedule="target-kl", delta_target=target) for target in (None, 0.01))
+    for kl in (0.04, 0.01, 0.001):
+        carried = method.carry({"delta": 0.005}, {"kl/new_old": kl})
+        assert carried == same.carry({"delta": 0.005}, {"kl/new_old": kl})
+    assert min_kl_radius(method) == min_kl_radius(same) == 1e-6
+    assert needs_audit(method)
 
 
 def test_what_is_carried_is_in_force_and_moves_on():
     method = ScheduledQuatro(delta_schedule="target-entropy", delta_target=1.0)
     carried = method.carry({}, {"entropy/token_mean": 0.99})
     assert carried == {"delta": pytest.approx(0.01 * math.exp(-0.2))}
-    assert method.at(2, num_steps=9, carried=carried).delta == carried["delta"]
+    assert method.at(carried).delta == carried["delta"]
     assert method.carry(carried, {"entropy/token_mean": 0.99})["delta"] == pytest.approx(0.01 * math.exp(-0.4))
     assert method.carry(carried, {"entropy/token_mean": 2.0}) == {"delta": 0.01}  # never above the configured one
     assert method.carry(carried, {"entropy/token_mean": math.nan}) == carried
 
 
 def test_needs_and_the_smallest_radius_follow_the_schedule():
-    linear = ScheduledQuatro(delta=0.1, delta_schedule="linear", delta_end=0.001)
+    constant = ScheduledQuatro(delta=0.1)
     by_kl = ScheduledQuatro(delta_schedule="target-kl", delta_target=0.1, delta_bounds=(0.005, 0.5))
     by_entropy = ScheduledQuatro(delta_schedule="target-entropy", delta_target=0.1)
-    methods = (linear, by_kl, by_entropy)
-    assert [needs_fixed_steps(one) for one in methods] == [True, False, False]
+    methods = (constant, by_kl, by_entropy)
     assert [needs_audit(one) for one in methods] == [False, True, False]
-    assert [min_kl_radius(one) for one in methods] == [0.001, 0.005, 1e-6]
+    assert [min_kl_radius(one) for one in methods] == [0.1, 0.005, 1e-6]
 
 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"delta_schedule": "linear"}, "linear needs delta_end"),
-        ({"delta_schedule": "target-kl"}, "target-kl needs delta_target"),
-        ({"delta_end": 0.1}, "constant does not read delta_end"),
-        ({"delta_schedule": "cosine", "delta_end": 0.1, "delta_target": 1.0}, "cosine does not read delta_target"),
-        ({"delta_schedule": "cosine", "delta_end": 0.1, "delta_bounds": (0.001, 1.0)}, "does not read delta_bounds"),
+        ({"delta_schedule": "target-entropy"}, "target-entropy needs delta_target"),
+        ({"delta_target": 0.1}, "constant does not read delta_target"),
+        ({"delta_bounds": (0.001, 1.0)}, "does not read delta_bounds"),
+        ({"delta_end": 0.1}, "Extra inputs are not permitted"),
         ({"delta_schedule": "target-kl", "delta_target": 0.1, "delta_bounds": (0.1, 1.0)}, "must enclose delta"),
         ({"delta_schedule": "target-kl", "delta_target": 0.1, "delta_bounds": (0.0, 1.0)}, "greater than 0"),
         ({"delta_schedule": "target-kl", "delta_target": 0.0}, "greater than 0"),
-        ({"delta_schedule": "linear", "delta_end": -0.1}, "greater than 0"),
-        ({"delta_schedule": "exponential"}, "target-entropy"),
+        ({"delta_schedule": "linear"}, "target-entropy"),
     ],
 )
 def test_a_schedule_without_its_keys_or_with_those_of_another_is_refused(keys, words):
@@ -147,3 +128,10 @@ def test_a_steered_config_is_written_and_read_back(tmp_path):
     path.write_text(config_to_yaml(config), encoding="utf-8")
     assert load_config(path) == config
     assert config.method.delta_bounds == (0.001, 0.2)
+
+
+def test_a_configuration_that_was_written_with_an_end_of_delta_is_still_read(tmp_path):
+    path = tmp_path / "config.yaml"
+    text = config_to_yaml(load_config("quickstart"))
+    path.write_text(text.replace("  delta_schedule:", "  delta_end: null\n  delta_schedule:"), encoding="utf-8")
+    assert load_config(path) == load_config("quickstart")

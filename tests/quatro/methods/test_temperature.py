@@ -93,8 +93,8 @@ def test_a_low_advantage_is_raised_to_the_floor():
         (["method.temperature=fixed"], "temperature fixed needs tau: set method.tau"),
         (["method.tau=1"], "temperature dual does not read tau"),
         (
-            ["method.temperature=fixed", "method.tau=1", "method.delta_schedule=linear", "method.delta_end=0.1"],
-            "temperature fixed does not read delta: leave delta_schedule linear out",
+            ["method.temperature=fixed", "method.tau=1", "method.delta_schedule=target-kl", "method.delta_target=0.1"],
+            "temperature fixed does not read delta: leave delta_schedule target-kl out",
         ),
     ],
 )

@@ -75,10 +75,10 @@ def test_passes_until_the_budget_is_used_up_are_no_number_of_passes(make_run):
 
 
 def test_a_schedule_of_delta_is_named(make_run):
-    runs = [make_run("a"), make_run("b", "method.delta_schedule=linear", "method.delta_end=0.001")]
+    runs = [make_run("a"), make_run("b", "method.delta_schedule=target-kl", "method.delta_target=0.001")]
     assert [one.own for one in read_settings(runs).settings] == [
-        "delta_schedule constant, delta_end None",
-        "delta_schedule linear, delta_end 0.001",
+        "delta_schedule constant, delta_target None",
+        "delta_schedule target-kl, delta_target 0.001",
     ]
 
 
