@@ -34,7 +34,7 @@ class ScheduledQuatro(TemperedQuatro, Scheduled):
     delta_target: float | None = Field(
         default=None,
         gt=0,
-        description="the target: nats of entropy per token, or nats of KL per iteration; null: for target-kl delta itself",
+        description="the target: nats of entropy per token, or nats of KL per iteration (null: those of delta)",
     )
     delta_bounds: Annotated[tuple[Positive, Positive], Field(strict=False)] | None = Field(
         default=None,
