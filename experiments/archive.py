@@ -16,7 +16,7 @@ import json
 import lzma
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def pack(sweep: Path, out: Path) -> list[Path]:
     The same runs give the same bytes. What a file that is there holds of other runs stays in it.
 
     Raises:
-        DataError: ``sweep`` is no sweep, or a file of it cannot be read.
+        DataError: ``sweep`` is no sweep, a file of it cannot be read, or runs that are kept began with other weights of
+            the same model, so that neither they nor the untrained model can be compared with these.
     """
     if not is_sweep(sweep):
         raise DataError(f"{sweep} is no sweep; give the folder that `quatro sweep` wrote")
@@ -63,16 +64,32 @@ def pack(sweep: Path, out: Path) -> list[Path]:
     folders += [(BASE_CELL, folder) for folder in sorted((sweep / BASE_CELL).glob("*"))]
     for cell, folder in folders:  # a sweep without cells is one file
         found[cell or "runs"] |= _slim(sweep, folder)
+    kept = {path.name.removesuffix(ENDING): _files_in(path) for path in sorted(out.glob(f"*{ENDING}"))}
+    merged = {cell: kept.get(cell, {}) | files for cell, files in found.items() if files}
+    _refuse_other_weights((kept | merged).values(), out)
     written = []
-    for cell, files in found.items():
-        if files:
-            path = out / f"{cell}{ENDING}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files = (_files_in(path) if path.is_file() else {}) | files
-            text = json.dumps(files, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
-            write_whole(path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
-            written.append(path)
+    for cell, files in merged.items():
+        path = out / f"{cell}{ENDING}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(files, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
+        write_whole(path, [lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME)])
+        written.append(path)
     return written
+
+
+def _refuse_other_weights(archive: Iterable[Files], out: Path) -> None:
+    digests = defaultdict[str, set[str | None]](set)
+    for files in archive:
+        for name, content in files.items():
+            if name.endswith("/config.yaml"):
+                about = files.get(name.replace("config.yaml", _ENVIRONMENT), {})
+                digests[str(yaml.safe_load(content)["model"])].add(about.get("model_digest"))
+    for model, found in digests.items():
+        if len(found) > 1:
+            raise DataError(
+                f"runs of {model} in {out} began with other weights than those of this sweep: another machine teaches "
+                "an embedded model otherwise. Name another folder with --out, or train other seeds of the model"
+            )
 
 
 def unpack(archive: Path, sweep: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 
 import pytest
 
@@ -80,3 +81,19 @@ def test_a_damaged_file_is_named(sweep, tmp_path):
     with pytest.raises(DataError, match="is no sweep"):
         pack(tmp_path, tmp_path / "kept")
     assert "kept" not in known_archives()
+
+
+def test_runs_that_began_with_other_weights_are_not_packed_together(sweep, tmp_path):
+    """The untrained model is kept once: it can be compared only with the runs that began with it."""
+    pack(sweep, tmp_path / "kept")
+    (name,) = (path.name for path in (sweep / "runs").iterdir())
+    second = sweep / "runs" / next(one for one in read_plan(sweep).points if one.name != name).name
+    shutil.copytree(sweep / "runs" / name, second)
+    (second / "environment.json").write_text(json.dumps({"model_digest": "aa"}), encoding="utf-8")
+    before = [path.read_bytes() for path in sorted((tmp_path / "kept").iterdir())]
+    with pytest.raises(DataError, match=r"embedded:countdown in .* began with other weights"):
+        pack(sweep, tmp_path / "kept")
+    assert [path.read_bytes() for path in sorted((tmp_path / "kept").iterdir())] == before
+    for run in (sweep / "runs" / name, second):
+        (run / "environment.json").write_text(json.dumps({"model_digest": "aa"}), encoding="utf-8")
+    pack(sweep, tmp_path / "kept")  # the run that was kept is replaced
