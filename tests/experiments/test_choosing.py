@@ -79,7 +79,7 @@ class Sweep:
                 else {"method.temperature": kind, "method.log_ratio": "detached"},
                 {seed: MadeUp(0.01, self.solved[kind] + 0.0005 * rng.normal()) for seed in range(8)},
             )
-            for kind in reversed(ablation.ARMS)
+            for kind in reversed(ablation.WORDS)
         ]
 
 
@@ -97,12 +97,12 @@ def test_predictions_are_judged_by_the_arms(fixed, verdicts, monkeypatch):
         ablation, "OUTCOMES", {name: outcome for name, outcome in ablation.OUTCOMES.items() if "Pass@1" in name}
     )
     monkeypatch.setattr(ablation, "GAINS", ("Pass@1, top_p 0.7",))
-    sweep = Sweep({"dual": 0.3, "zscore": 0.3, "none": 0.2, "fixed": fixed})
+    sweep = Sweep({"dual": 0.3, "zscore": 0.3, "none": 0.2, "fixed": fixed, "batch": 0.3})
     found = ablation.findings_of(dict.fromkeys(("beyond-paper", "palindrome", "spell-backward"), sweep))
     judged = {finding.name: str(finding.verdict) for finding in found}
     assert {name: judged[name] for name in verdicts} == verdicts
     assert judged["t51"] == "holds"
-    assert judged["t12"] == judged["t31"] == "holds"
+    assert judged["t12"] == judged["t31"] == judged["t61"] == "holds"
 
 
 def test_an_arm_that_was_not_run_leaves_its_prediction_undecided():
