@@ -114,7 +114,8 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         region: tuple[float, float] | None = None,
     ) -> Finding:
         comparisons = tuple(beside(name, kind, outcome, region) for name in names for outcome in outcomes)
-        return Finding(f"t{number}", words, f"point {number // 10} of the design", comparisons, is_ours=True)
+        where = "second stage" if kind == "batch" else f"point {number // 10} of the design"
+        return Finding(f"t{number}", words, where, comparisons, is_ours=True)
 
     same = "is no different from the dual"
     findings = [

@@ -129,8 +129,8 @@ def test_a_shipped_sweep_is_planned_by_name(tmp_path):
     names = [point["name"] for point in document["points"]]
     bases = [f"base-embedded-countdown{kind}-{seed}" for kind in ("", "-hard") for seed in (1, 2, 3)]
     assert names[:6] == bases
-    assert len(names) == 6 + 356
-    assert {point["cell"] for point in document["points"]} == {"base", *(f"S{number}" for number in range(1, 17))}
+    assert len(names) == 6 + 261
+    assert {point["cell"] for point in document["points"]} == {"base", *(f"S{number}" for number in range(1, 11))}
 
 
 def test_a_part_of_a_sweep_file_is_planned(tmp_path):
