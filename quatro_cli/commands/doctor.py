@@ -1,4 +1,4 @@
-"""`quatro doctor`: what is on this machine, what is missing, and what to type about it."""
+"""`quatro doctor`: what is on this machine, what is missing, and what to type about it; or how a run stands."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from quatro_cli.options import Json
+from quatro_cli.options import Json, run_paths
 from quatro_cli.output import output
+from quatro_cli.self_tests import SELF_TESTS, sampler
 
 Status = Literal["ok", "absent", "failed"]
 GIB = 2**30
@@ -64,17 +64,53 @@ class Check:
     hint: str = ""
 
 
-def doctor(json: Json = False) -> None:
-    """Check what this machine has and what it lacks.
+def doctor(
+    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead.")] = None,
+    json: Json = False,
+) -> None:
+    """Check what this machine has and what it lacks, or whether a run is whole.
 
-    Versions, packages, devices, memory, disk, and the mathematics. The exit code is 6 if a check fails; packages of
+    Of the machine: versions, packages, devices, memory, disk, and small trials of the mathematics, the sampler, the
+    graders, the sandbox and the lock. Of a run: whether it is finished, whether it can be resumed, its last error, and
+    whether every checkpoint and every other file of it is whole. The exit code is 6 if a check fails; packages of
     extras that are not installed do not count as failures.
 
     \b
     Examples:
       quatro doctor
+      quatro doctor runs/quickstart-quatro-0
       quatro doctor --json
     """
+    if run is None:
+        _look_at_machine(json=json)
+    else:
+        _look_at_run(run, json=json)
+
+
+def _look_at_run(run: Path, *, json: bool) -> None:
+    from evals.errors import PartialFailureError
+    from quatro.launch.examine import examine
+
+    with output.progress(f"reading {run}", 100) as bar:
+        found = examine(run, lambda number, count, name: bar.update(100 * number // count, name))
+    if json:
+        output.json({"schema": 1, "run": str(run), **asdict(found), "is_whole": not found.damaged})
+    else:
+        rows = [
+            ("finished", "yes" if found.is_finished else f"no: {found.status}"),
+            ("resumable", found.resume),
+            ("whole", f"{len(found.damaged)} of {len(found.parts)} parts are damaged" if found.damaged else "yes"),
+            ("last error", found.last_error or "none in log.txt"),
+        ]
+        output.table("", [str(run), "what was found"], rows)
+        parts = [(part.name, "ok" if part.is_whole else "DAMAGED", part.detail) for part in found.parts]
+        output.table("", ["part", "", "what was found"], parts)
+    if found.damaged:
+        names = ", ".join(part.name for part in found.damaged[:3]) + (", ..." if len(found.damaged) > 3 else "")
+        raise PartialFailureError(f"{len(found.damaged)} of {len(found.parts)} parts of {run} are damaged: {names}")
+
+
+def _look_at_machine(*, json: bool) -> None:
     from evals.errors import PartialFailureError
 
     checks = list(run_checks())
@@ -95,10 +131,10 @@ def run_checks() -> Iterator[Check]:
     yield from _versions()
     yield from _packages()
     yield from _hardware()
-    yield _guarded("cache folder", _cache_folder)
-    yield _guarded("dual self-test", _dual_identity)
-    yield _guarded("countdown self-test", _countdown)
-    yield _guarded("similarity self-test", _similarities)
+    for name, test in SELF_TESTS.items():
+        yield _guarded(name, test)
+    if find_spec("torch") is not None:
+        yield _guarded("sampler self-test", sampler)
     yield _sandbox()
 
 
@@ -175,73 +211,6 @@ def _vllm() -> str:
     from quatro.rollout.vllm import describe
 
     return f"usable: {describe()}"
-
-
-def _cache_folder() -> str:
-    from quatro.policy.embedded import cache_root
-
-    folder = cache_root()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b"quatro")
-    return f"{folder} is writable"
-
-
-def _dual_identity() -> str:
-    """The defining property of the dual: the tilted rollouts stay normalised and sit on the trust region."""
-    import numpy as np
-
-    from quatro.dual import solve_dual
-
-    delta = 0.01
-    reward_QN = np.array([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 0, 0, 0, 0, 0]])
-    dual = solve_dual(reward_QN, delta)
-    log_weight_QN = (reward_QN - dual.mu[:, None]) / dual.lam[:, None] - 1
-    weight_QN = np.exp(log_weight_QN)
-    worst = max(
-        float(np.abs(weight_QN.mean(-1) - 1).max()),
-        float(np.abs((weight_QN * log_weight_QN).mean(-1) - delta).max()),
-    )
-    if not worst < 1e-9:
-        raise ArithmeticError(f"weights or KL are off by {worst:.2g}, expected below 1e-9")
-    return f"weights average to 1 and their KL is {delta:g} (error {worst:.1g})"
-
-
-def _countdown() -> str:
-    from evals.benchmarks.countdown import verify
-
-    prompt = "7 2 7 6 2 8 -> 67"
-    right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
-    if not verify(prompt, right) or verify(prompt, wrong):
-        raise ArithmeticError(f"the verifier misjudges {right!r} or {wrong!r} for {prompt!r}")
-    return "a right answer is right, a wrong one wrong"
-
-
-def _similarities() -> str:
-    """Our similarities and clusters beside those of scikit-learn, rouge_score and the definitions."""
-    from itertools import product
-
-    from evals.clustering import LINKAGES
-    from evals.metrics.reference import CHECKED, TOLERANCE, agreement
-    from evals.similarity.catalogue import default_threshold
-    from evals.similarity.measures import distinct
-    from evals.similarity.setting import Setting
-
-    ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
-    ends = ("So the sum is $\\boxed{{{}}}$.", "Hence the answer is {}.", "Then x + y = {}, as asked.")
-    texts = [f"{way.format(a, 9 - a)} {end.format(9)}" for way, end, a in product(ways, ends, (2, 4))]
-    settings = [Setting(name, default_threshold(name), linkage, "math") for name, linkage in product(CHECKED, LINKAGES)]
-    found = agreement([distinct(texts)], settings)
-    if not found.is_good:
-        raise ArithmeticError(
-            f"similarities differ by up to {found.largest_difference:.1g} (expected {TOLERANCE:g} at most) and "
-            f"{found.num_wrong} of {found.num_partitions} partitions are others than scikit-learn's and rouge_score's"
-        )
-    return (
-        f"equal to scikit-learn's and rouge_score's to {found.largest_difference:.1g} over {found.num_pairs} pairs; "
-        f"{found.num_partitions - found.num_tied} of {found.num_partitions} partitions equal, "
-        f"{found.num_ties} pairs within {TOLERANCE:g} of a threshold"
-    )
 
 
 def _sandbox() -> Check:

@@ -24,7 +24,8 @@ def cache(tmp_path, monkeypatch):
 def test_this_machine_passes_its_self_tests():
     result = runner.invoke(app, ["doctor", "--json"])
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
-    for name in ("dual self-test", "countdown self-test", "similarity self-test", "cache folder", "python"):
+    names = ("dual", "countdown", "similarity", "grader", "lock")
+    for name in (*(f"{name} self-test" for name in names), "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
@@ -112,6 +113,50 @@ def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 6
     assert "similarity self-test" in result.stderr
+
+
+def test_a_grader_that_misjudges_is_found(monkeypatch):
+    from evals import grading
+
+    monkeypatch.setattr(grading, "grade", lambda *args: grading.Grade(True, "correct", "", "exact"))
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 6
+    assert "grader self-test" in result.stderr
+
+
+def test_a_lock_that_does_not_hold_is_found(monkeypatch):
+    from quatro.runs import lock
+
+    class NoLock:
+        def __init__(self, run):
+            pass
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(lock, "RunLock", NoLock)
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 6
+    assert "lock self-test" in result.stderr
+
+
+def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(monkeypatch):
+    from dataclasses import replace
+
+    transformers = pytest.importorskip("quatro.rollout.transformers")
+    generate = transformers.TransformersEngine.generate
+    shift = iter([0.0, 0.0, 0.1, 0.1])
+
+    def moved(self, *args, **options):
+        (group,) = generate(self, *args, **options)
+        by = next(shift)
+        return [[replace(one, logp=tuple(value + by for value in one.logp)) for one in group]]
+
+    monkeypatch.setattr(transformers.TransformersEngine, "generate", moved)
+    assert runner.invoke(app, ["doctor"]).exit_code == 0
+    result = runner.invoke(app, ["doctor"])
+    assert result.exit_code == 6
+    assert "sampler self-test" in result.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_found(cache):

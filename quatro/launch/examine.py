@@ -1,0 +1,202 @@
+"""Whether a run is finished, whether it can be resumed, and whether every file of it is whole. Nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from evals.errors import DataError, QuatroError
+from evals.files.strict_json import parse_row, read_document, read_lines
+from quatro.config import load_config
+from quatro.launch.preflight import refuse_changed, refuse_other_settings
+from quatro.runs.checkpoint import STATE, complete_checkpoints
+from quatro.runs.directory import require_run, step_number
+from quatro.runs.imported import is_imported
+from quatro.runs.manifest import MANIFEST, is_whole, verify
+from quatro.runs.metrics import read_metrics
+from quatro.runs.summary import RunSummary, describe_or_unreadable, folder_bytes
+
+_RECORD = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ ([A-Z]+) \S+: (.*)$")  # of log.txt
+_TAIL_BYTES = 256 * 1024
+
+Look = Callable[[], str]
+_FAULTS = (QuatroError, OSError, KeyError, TypeError, AttributeError)  # the last three: JSON of another form
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file or folder of a run, by its path inside; ``detail`` says what it holds or what is wrong."""
+
+    name: str
+    is_whole: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """``status`` is `RunSummary.status`; ``resume`` says what a resume would do, or what is in its way.
+
+    ``last_error`` is that of log.txt with its time.
+    """
+
+    status: str
+    is_finished: bool
+    is_resumable: bool
+    resume: str
+    last_error: str | None
+    parts: tuple[Part, ...]
+
+    @property
+    def damaged(self) -> list[Part]:
+        return [part for part in self.parts if not part.is_whole]
+
+
+def examine(run: Path, tell: Callable[[int, int, str], None] | None = None) -> Examined:
+    """Read all of ``run``: checkpoints against their manifests, metrics and rollouts against the newest checkpoint.
+
+    ``tell`` is called with the number of parts read, the number of all parts, and the name of the next one.
+
+    Raises:
+        UsageError: no run is there.
+    """
+    if not is_imported(run):
+        require_run(run)
+    looks = _looks(run)
+    parts = []
+    for number, (name, look) in enumerate(looks):
+        if tell is not None:
+            tell(number, len(looks), name)
+        try:
+            parts.append(Part(name, True, look()))
+        except _FAULTS as error:
+            parts.append(Part(name, False, str(error) if isinstance(error, QuatroError) else repr(error)))
+    summary = describe_or_unreadable(run)
+    is_resumable, resume = _resume(summary, {part.name for part in parts if part.is_whole})
+    return Examined(summary.status, summary.status == "done", is_resumable, resume, last_error(run), tuple(parts))
+
+
+def last_error(run: Path) -> str | None:
+    """The last error in the end of log.txt, with its time and the last line of its traceback; None without one."""
+    try:
+        with (run / "log.txt").open("rb") as stream:
+            stream.seek(max(0, (run / "log.txt").stat().st_size - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return None
+    found: list[str] = []
+    is_error = False
+    for line in lines:
+        record = _RECORD.match(line)
+        if record is not None:
+            is_error = record[2] in ("ERROR", "CRITICAL")
+            found = [f"{record[1]} {record[3]}"] if is_error else found
+        elif is_error and line.strip():
+            found[1:] = [line.strip()]
+    return ": ".join(found) or None
+
+
+def _looks(run: Path) -> list[tuple[str, Look]]:
+    """The name of every part, and how to look at it."""
+    if is_imported(run):
+        return [("metrics.jsonl", partial(_metrics, run))]
+    checkpoints = [path for path in sorted(run.glob("checkpoints/step-*")) if step_number(path.name) is not None]
+    samples = [path for path in sorted((run / "samples").rglob("*.json*")) if not path.name.startswith(".")]
+    return [
+        ("config.yaml", partial(_config, run)),
+        ("environment.json", partial(_document, run / "environment.json")),
+        ("status.json", partial(_document, run / "status.json")),
+        ("metrics.jsonl", partial(_metrics, run)),
+        *((_name(run, path), partial(_checkpoint, path)) for path in checkpoints),
+        *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
+        ("rollouts", partial(_rollouts, run / "rollouts")),
+        *((_name(run, path), partial(_file, path)) for path in samples),
+    ]
+
+
+def _name(run: Path, path: Path) -> str:
+    return path.relative_to(run).as_posix()
+
+
+def _newest(run: Path) -> list[Path]:
+    return complete_checkpoints(run)[-1:]
+
+
+def _config(run: Path) -> str:
+    config = load_config(run)
+    return f"{config.model}, {config.steps} iterations"
+
+
+def _document(path: Path) -> str:
+    return f"{len(read_document(path))} entries"
+
+
+def _metrics(run: Path) -> str:
+    path, last = run / "metrics.jsonl", 0
+    if not path.exists():
+        raise DataError(f"{path} is missing")
+    for row in read_metrics(run):
+        step = int(row["step"])
+        if step <= last or (step != last + 1 and not is_imported(run)):
+            raise DataError(f"{path}: the row of iteration {step} follows that of {last}")
+        last = step
+    return f"{last} iterations"
+
+
+def _checkpoint(path: Path) -> str:
+    if not is_whole(path):
+        raise DataError(f"{path} has lost its {MANIFEST}: a resume moves it aside and goes on without it")
+    verify(path)
+    return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
+
+
+def _vouched(run: Path, newest: Path) -> str:
+    """What the newest checkpoint knows of metrics and rollouts."""
+    state = read_document(newest / STATE)
+    refuse_changed(run, state)
+    return f"the metrics and {len(state.get('rollouts_sha256', {}))} files of rollouts are as they were written"
+
+
+def _rollouts(folder: Path) -> str:
+    files = sorted(folder.glob("step-*.jsonl"))
+    return f"{len(files)} files, {sum(map(_num_rows, files))} rows"
+
+
+def _file(path: Path) -> str:
+    return _document(path) if path.suffix == ".json" else f"{_num_rows(path)} rows"
+
+
+def _num_rows(path: Path) -> int:
+    """Of a table that another process may be writing: the last line may be unfinished."""
+    return sum(
+        parse_row(line, f"{path}:{number}", may_be_torn=not is_ended) is not None
+        for number, line, is_ended in read_lines(path)
+    )
+
+
+def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
+    """Whether a resume would work, and what it would do; ``whole`` are the names of the parts that are whole."""
+    command = f"`quatro train {run.path} --resume`"
+    reasons = {
+        "imported": "no: it was imported from another trainer",
+        "unreadable": f"no: {run.reason}",
+        "running": "no: a process is training it at this moment",
+        "done": "nothing to do: it is finished",
+    }
+    if run.status in reasons or run.config is None:
+        return False, reasons[run.status]
+    newest = _newest(run.path)
+    if not newest:
+        return True, f"yes, from the beginning: no checkpoint was written yet; {command}"
+    try:
+        step = verify(newest[0])
+        state = read_document(newest[0] / STATE)
+        refuse_other_settings(run.config, state, newest[0].name)
+        refuse_changed(run.path, state)
+    except _FAULTS as error:
+        earlier = [path.name for path in complete_checkpoints(run.path)[:-1] if _name(run.path, path) in whole]
+        advice = f"; without {newest[0].name} it would go on from {earlier[-1]}, which is whole" if earlier else ""
+        return False, f"no: {error}{advice}"
+    return True, f"yes, from {newest[0].name}, with {run.config.steps - step} iterations left; {command}"

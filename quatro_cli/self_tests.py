@@ -1,0 +1,167 @@
+"""What `quatro doctor` tries on this machine: each test returns what it found, or raises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def cache_folder() -> str:
+    """Whether models and data can be kept."""
+    from quatro.policy.embedded import cache_root
+
+    folder = cache_root()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"quatro")
+    return f"{folder} is writable"
+
+
+def dual() -> str:
+    """The defining property of the dual: the tilted rollouts stay normalised and sit on the trust region."""
+    import numpy as np
+
+    from quatro.dual import solve_dual
+
+    delta = 0.01
+    reward_QN = np.array([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 0, 0, 0, 0, 0]])
+    found = solve_dual(reward_QN, delta)
+    log_weight_QN = (reward_QN - found.mu[:, None]) / found.lam[:, None] - 1
+    weight_QN = np.exp(log_weight_QN)
+    worst = max(
+        float(np.abs(weight_QN.mean(-1) - 1).max()),
+        float(np.abs((weight_QN * log_weight_QN).mean(-1) - delta).max()),
+    )
+    if not worst < 1e-9:
+        raise ArithmeticError(f"weights or KL are off by {worst:.2g}, expected below 1e-9")
+    return f"weights average to 1 and their KL is {delta:g} (error {worst:.1g})"
+
+
+def countdown() -> str:
+    """A right and a wrong solution of the embedded task."""
+    from evals.benchmarks.countdown import verify
+
+    prompt = "7 2 7 6 2 8 -> 67"
+    right, wrong = "8 *7 =56 +7 =63 +6 =69 -2 =67", "8 *7 =56 +7 =63 +7 =70"
+    if not verify(prompt, right) or verify(prompt, wrong):
+        raise ArithmeticError(f"the verifier misjudges {right!r} or {wrong!r} for {prompt!r}")
+    return "a right answer is right, a wrong one wrong"
+
+
+def similarities() -> str:
+    """Our similarities and clusters beside those of scikit-learn, rouge_score and the definitions."""
+    from itertools import product
+
+    from evals.clustering import LINKAGES
+    from evals.metrics.reference import CHECKED, TOLERANCE, agreement
+    from evals.similarity.catalogue import default_threshold
+    from evals.similarity.measures import distinct
+    from evals.similarity.setting import Setting
+
+    ways = ("Add {} and {} first.", "First we add {} and {};", "Let x = {} and y = {}.")
+    ends = ("So the sum is $\\boxed{{{}}}$.", "Hence the answer is {}.", "Then x + y = {}, as asked.")
+    texts = [f"{way.format(a, 9 - a)} {end.format(9)}" for way, end, a in product(ways, ends, (2, 4))]
+    settings = [Setting(name, default_threshold(name), linkage, "math") for name, linkage in product(CHECKED, LINKAGES)]
+    found = agreement([distinct(texts)], settings)
+    if not found.is_good:
+        raise ArithmeticError(
+            f"similarities differ by up to {found.largest_difference:.1g} (expected {TOLERANCE:g} at most) and "
+            f"{found.num_wrong} of {found.num_partitions} partitions are others than scikit-learn's and rouge_score's"
+        )
+    return (
+        f"equal to scikit-learn's and rouge_score's to {found.largest_difference:.1g} over {found.num_pairs} pairs; "
+        f"{found.num_partitions - found.num_tied} of {found.num_partitions} partitions equal, "
+        f"{found.num_ties} pairs within {TOLERANCE:g} of a threshold"
+    )
+
+
+def math_grader() -> str:
+    """Right and wrong answers, of which two need the worker process with computer algebra."""
+    from evals.grading import grade
+
+    cases = [
+        ("\\boxed{\\frac12}", "0.5", True, "exact"),
+        ("\\boxed{0.51}", "0.5", False, "exact"),
+        ("\\boxed{(x+1)^2}", "x^2+2x+1", True, "symbolic"),
+        ("\\boxed{(x+1)^2}", "x^2+2x+2", False, "symbolic"),
+    ]
+    for completion, answer, is_right, stage in cases:
+        found = grade(completion, answer)
+        if (found.correct, found.stage) != (is_right, stage):
+            raise ArithmeticError(
+                f"{completion} against {answer} is graded {found.outcome} by the stage {found.stage}, expected "
+                f"{'correct' if is_right else 'incorrect'} by {stage} ({found.detail})"
+            )
+    return f"{len(cases)} answers got the grades that they deserve, two of them in a worker process"
+
+
+_IS_LOCKED = """
+import sys
+from pathlib import Path
+from quatro.runs.lock import is_locked
+print(is_locked(Path(sys.argv[1])))
+"""
+
+
+def lock() -> str:
+    """Whether another process sees a lock of this one, and sees it gone afterwards, in the working directory."""
+    from quatro.runs.lock import RunLock
+
+    def is_seen(folder: Path) -> bool:
+        command = [sys.executable, "-c", _IS_LOCKED, str(folder)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "True"
+
+    with tempfile.TemporaryDirectory(prefix=".quatro-lock-", dir=Path.cwd()) as name:
+        folder = Path(name)
+        held = RunLock(folder)
+        try:
+            if not is_seen(folder):
+                raise RuntimeError(f"two processes can lock one run in {Path.cwd()}: train on another file system")
+        finally:
+            held.close()
+        if is_seen(folder):
+            raise RuntimeError(f"a lock in {Path.cwd()} outlives its owner")
+    return "one process a run: another one sees the lock, and sees it end"
+
+
+def sampler() -> str:
+    """A tiny model with random weights: draws repeat by seed, and their log-probabilities are the model's."""
+    import torch
+
+    from quatro.policy import embedded
+    from quatro.rollout.transformers import TransformersEngine
+    from quatro.types import Prompt, Sampling
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        recipe = embedded.WarmStart(hidden_size=32, num_heads=1, mlp_size=64)
+        model = embedded.make_model(recipe).eval()
+    tokenizer = embedded.make_tokenizer(recipe.max_positions)
+    ids = tuple(tokenizer("7 2 7 -> 11").input_ids)
+    prompts, seeds = [Prompt("doctor", "1", "", None, "", ids)], [list(range(8))]
+    engine = TransformersEngine(model, tokenizer, eos_ids=[tokenizer.eos_token_id])
+    drawn, again = (engine.generate(prompts, seeds, Sampling(max_new_tokens=16))[0] for _ in range(2))
+    if drawn != again:
+        raise RuntimeError("the same seeds draw other responses the second time")
+    worst = 0.0
+    for rollout in drawn:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([[*ids, *rollout.token_ids]])).logits[0, len(ids) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(-1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+        worst = max(worst, float((expected - torch.tensor(rollout.logp)).abs().max()))
+    if not worst < 1e-4:
+        raise ArithmeticError(f"log-probabilities differ from the model's by {worst:.2g}, expected below 1e-4")
+    return f"{len(drawn)} responses repeat by seed; log-probabilities are the model's (error {worst:.1g})"
+
+
+SELF_TESTS: dict[str, Callable[[], str]] = {
+    "cache folder": cache_folder,
+    "dual self-test": dual,
+    "countdown self-test": countdown,
+    "similarity self-test": similarities,
+    "grader self-test": math_grader,
+    "lock self-test": lock,
+}

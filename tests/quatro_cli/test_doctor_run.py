@@ -1,0 +1,159 @@
+"""`quatro doctor RUN` says how a run stands and finds every damaged part of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quatro.launch.examine import examine, last_error
+from quatro.runs.lock import RunLock
+from quatro_cli.app import app
+
+pytest.importorskip("torch")
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+    """Three iterations of three, with a checkpoint of each."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    settings = [f"model={tiny_folder}", "steps=3", "threads=1", "prompts_per_step=2", "minibatch_prompts=2"]
+    settings += ["rollouts_per_prompt=2", "rollout.max_new_tokens=4", "checkpoint.every=1", "checkpoint.keep=3"]
+    words = [word for setting in settings for word in ("-s", setting)]
+    result = runner.invoke(app, ["train", "quickstart", "-m", "quatro", "-o", str(run), *words])
+    assert result.exit_code == 0, result.output
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def set_status(run: Path, status: str, step: int) -> None:
+    path = run / "status.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": status, "step": step}), encoding="utf-8")
+
+
+def go_back_to(run: Path, step: int) -> None:
+    """As if the run had been killed after the checkpoint of ``step``."""
+    for folder in run.glob("checkpoints/step-*"):
+        if int(folder.name[5:]) > step:
+            shutil.rmtree(folder)
+    set_status(run, "running", step)
+
+
+def damaged(run: Path) -> list[str]:
+    return [part.name for part in examine(run).damaged]
+
+
+def test_a_finished_run_is_whole(run):
+    result = runner.invoke(app, ["doctor", str(run), "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["is_finished"], found["is_resumable"], found["is_whole"]) == (True, False, True)
+    names = [part["name"] for part in found["parts"]]
+    assert {"config.yaml", "metrics.jsonl", "rollouts", "checkpoints/step-000002"} <= set(names)
+
+
+def test_what_doctor_says_of_a_killed_run_is_what_a_resume_does(run):
+    go_back_to(run, 2)
+    found = examine(run)
+    assert (found.status, found.is_finished, found.is_resumable) == ("killed", False, True)
+    assert "from step-000002, with 1 iterations left" in found.resume
+    assert found.damaged == []
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    assert examine(run).is_finished
+
+
+def test_a_run_without_a_checkpoint_begins_again(run):
+    go_back_to(run, 0)
+    found = examine(run)
+    assert found.is_resumable
+    assert "from the beginning" in found.resume
+
+
+def test_a_run_that_is_trained_now_is_not_resumed(run):
+    set_status(run, "running", 2)
+    held = RunLock(run)
+    try:
+        assert examine(run).resume.startswith("no: a process")
+    finally:
+        held.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints/step-000003/model/model.safetensors", "checkpoints/step-000003/state.json", "metrics.jsonl"],
+)
+def test_a_flipped_bit_stands_in_the_way_of_a_resume(run, name):
+    set_status(run, "interrupted", 3)
+    content = bytearray((run / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / name).write_bytes(bytes(content))
+    found = examine(run)
+    assert not found.is_resumable
+    assert name.split("/")[-1] in found.resume
+    assert found.damaged
+    result = runner.invoke(app, ["doctor", str(run)])
+    assert result.exit_code == 6
+    assert runner.invoke(app, ["train", str(run), "--resume", "-s", "steps=4"]).exit_code == 4
+
+
+def test_the_whole_checkpoint_before_a_damaged_one_is_named(run):
+    set_status(run, "interrupted", 3)
+    (run / "checkpoints/step-000003/tensors.safetensors").unlink()
+    found = examine(run)
+    assert "without step-000003 it would go on from step-000002" in found.resume
+    assert damaged(run) == ["checkpoints/step-000003"]
+    shutil.rmtree(run / "checkpoints/step-000003")
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("config.yaml", "steps: x\n", "config.yaml"),
+        ("status.json", "{", "status.json"),
+        ("environment.json", "[]", "environment.json"),
+        ("rollouts/step-000002.jsonl", "{}\n{\n", "rollouts"),
+        ("samples/s.jsonl", "no\n", "samples/s.jsonl"),
+        ("samples/T1/passk.json", '{"a": NaN}', "samples/T1/passk.json"),
+        ("checkpoints/step-000001/model/extra", "", "checkpoints/step-000001"),
+    ],
+)
+def test_every_damaged_file_is_named(run, name, content, part):
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).write_text(content, encoding="utf-8")
+    assert part in damaged(run)
+
+
+def test_rows_that_are_missing_in_the_middle_are_named(run):
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0] + lines[2], encoding="utf-8")
+    part = next(part for part in examine(run).damaged if part.name == "metrics.jsonl")
+    assert "the row of iteration 3 follows that of 1" in part.detail
+
+
+def test_the_last_error_is_that_of_the_log(run):
+    assert last_error(run) is None
+    log = (
+        "2026-01-02 03:04:05,006 ERROR quatro: the run ended with an error\nTraceback (most recent call last):\n"
+        '  File "x.py", line 1\nOSError: [Errno 28] No space left on device\n'
+        "2026-01-02 03:05:00,000 INFO quatro: going on from step-000002\n"
+    )
+    (run / "log.txt").write_text(log, encoding="utf-8")
+    expected = "2026-01-02 03:04:05 the run ended with an error: OSError: [Errno 28] No space left on device"
+    assert last_error(run) == expected
+    result = runner.invoke(app, ["doctor", str(run), "--json"])
+    assert json.loads(result.stdout)["last_error"] == expected
+
+
+def test_no_run_is_refused(tmp_path):
+    result = runner.invoke(app, ["doctor", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "is not a run directory" in result.stderr
