@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import gc
 import logging
 import os
@@ -130,6 +132,14 @@ def _listen_to_logs() -> None:
             logger.propagate = False
 
 
+def _dump_stacks_on_signal() -> None:
+    """SIGUSR1 and a crash in C code write the stacks of all threads to stderr; a run has them in its log.txt."""
+    if hasattr(signal, "SIGUSR1") and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # a stderr without a file descriptor
+            faulthandler.enable()
+            faulthandler.register(signal.SIGUSR1)
+
+
 def main() -> None:
     """The command `quatro`, with output that is the same in every locale."""
     for stream in (sys.stdout, sys.stderr):
@@ -139,6 +149,7 @@ def main() -> None:
     if not output.is_terminal("stderr"):
         # transformers and the Hub client draw bars of their own, which have no place in a log.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    _dump_stacks_on_signal()
     # Importing torch makes a million objects and no garbage: looking for it every 700 takes a fifth of the start.
     gc.set_threshold(10_000)
     try:

@@ -11,6 +11,7 @@ from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
+from quatro.launch.stacks import Watchdog, dumped_on_signal
 from quatro.runs.directory import RunDir, log_only
 from quatro.runs.ending import ending
 from quatro.runs.followed import FollowedRun
@@ -36,9 +37,15 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
             run.set_status("running")
             for warning in startup_warnings(run.config):
                 logging.getLogger("quatro").warning(warning)
-            with Trackers(run) as trackers:
+            file = log.stream
+            assert file is not None  # it is open until the handler is closed
+            with (
+                Trackers(run) as trackers,
+                contextlib.closing(Watchdog(run.config, file)) as watchdog,
+                dumped_on_signal(file, run.path / "log.txt"),
+            ):
                 watch = Watch(run.config, run.path / "rollouts")
-                yield observers(watch, partial(_log_evaluation, log), trackers, observer)
+                yield observers(watch, watchdog, partial(_log_evaluation, log), trackers, observer)
             if run.ended_early:
                 logging.getLogger("quatro").info("%s", run.ended_early)
         except (KeyboardInterrupt, SystemExit) as error:
@@ -61,7 +68,7 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
 
 
 @contextlib.contextmanager
-def _logged(run: RunDir) -> Iterator[logging.Handler]:
+def _logged(run: RunDir) -> Iterator[logging.FileHandler]:
     """The handler that writes log.txt; it gets the same lines whether or not a program has set up logging.
 
     Where nothing else takes them, warnings go to stderr too, as they would without log.txt.

@@ -246,7 +246,7 @@ class RunDir:
 
     # ---- log
 
-    def log_handler(self) -> logging.Handler:
+    def log_handler(self) -> logging.FileHandler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
         handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
