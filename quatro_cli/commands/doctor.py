@@ -68,7 +68,7 @@ def doctor(
     run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead.")] = None,
     json: Json = False,
 ) -> None:
-    """Check what this machine has and what it lacks, or whether a run is whole.
+    """Check what this machine has, or whether a run is whole.
 
     Of the machine: versions, packages, devices, memory, disk, and small trials of the mathematics, the sampler, the
     graders, the sandbox and the lock. Of a run: whether it is finished, whether it can be resumed, its last error, and
