@@ -1,4 +1,4 @@
-/* A disk that fails on request, for LD_PRELOAD.
+/* A disk that fails on request, and a clock that jumps, for LD_PRELOAD.
  *
  * Counts the operations that change what lies below one folder (open for writing, write, fsync, rename, truncate,
  * mkdir) and lets the Nth fail, once or from then on. It sits below every language in the process: Python, Rust
@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static char root[PATH_MAX];
@@ -108,3 +110,26 @@ OPEN(open64)
     }
 OPENAT(openat)
 OPENAT(openat64)
+
+/* Seconds by which the wall clock jumps at every look: ahead, back, ahead, ... The monotonic clock is left alone. */
+static long jump_s;
+static unsigned long looks;
+void clock_arm(long seconds) { jump_s = seconds; }
+static long jumped(void) { return __sync_add_and_fetch(&looks, 1) % 2 ? jump_s : -jump_s; }
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int code = REAL(int, "clock_gettime", clockid_t, struct timespec *)(id, now);
+    if (code == 0 && jump_s && id == CLOCK_REALTIME) now->tv_sec += jumped();
+    return code;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    int code = REAL(int, "gettimeofday", struct timeval *, void *)(now, zone);
+    if (code == 0 && jump_s) now->tv_sec += jumped();
+    return code;
+}
+time_t time(time_t *now) {
+    struct timespec found;
+    clock_gettime(CLOCK_REALTIME, &found);
+    if (now) *now = found.tv_sec;
+    return found.tv_sec;
+}

@@ -2,8 +2,8 @@
 
 Requests and replies are lines of JSON. {"argv": ["quatro", ...] or [script, ...], "cwd": folder, "env": all of it,
 "out": file, "err": file, "fault": null} is answered with the process id. A fault is {"root": folder, "fail_at": N,
-"sticky": bool, "kill": bool}, see `failing_io.c`. {"pid": N, "within_s": seconds} is answered with null while the
-process lives, and then with [exit status or -signal, file operations below the root].
+"sticky": bool, "kill": bool, "clock_s": seconds}, see `failing_io.c`. {"pid": N, "within_s": seconds} is answered with
+null while the process lives, and then with [exit status or -signal, file operations below the root].
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def become(request: dict[str, Any], library: str, counter: mmap.mmap) -> int:
     sys.path[:0] = [request["cwd"], *request["env"].get("PYTHONPATH", "").split(os.pathsep)]
     sys.argv = request["argv"]
     if fault := request["fault"]:
-        arm = ctypes.CDLL(library).fault_arm
+        faults = ctypes.CDLL(library)
+        faults.clock_arm(ctypes.c_long(fault["clock_s"]))
+        arm = faults.fault_arm
         arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
         address = ctypes.addressof(ctypes.c_char.from_buffer(counter))
         arm(os.fsencode(fault["root"]), fault["fail_at"], fault["sticky"], fault["kill"], address)
