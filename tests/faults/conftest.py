@@ -87,6 +87,8 @@ class Laboratory:
         argv = ["train", str(run), "--resume"] if has_begun else [*self.train, "-o", str(run)]
         return self.run(argv, **{"root": run, **faults})
 
+    outcome = staticmethod(lambda run: outcome(run))
+
     def finish(self, run: Path) -> str:
         """Go on without faults, to the end; the outcome, which is to be that of `whole`."""
         ended = self.go_on(run)

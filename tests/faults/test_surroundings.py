@@ -1,0 +1,102 @@
+"""What the machine around does - its folders, locale, encoding and time zone - changes no result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENTS = {
+    "ascii": {
+        "LC_ALL": "C",
+        "PYTHONIOENCODING": "ascii",
+        "PYTHONUTF8": "0",
+        "TZ": "Asia/Kathmandu",
+        "PYTHONHASHSEED": "1",
+    },
+    "utf8": {"LC_ALL": "C.utf8", "TZ": "America/St_Johns", "PYTHONHASHSEED": "2", "COLUMNS": "400"},
+}
+
+
+def quatro(argv: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> bytes:
+    """What a new process of the command prints on stdout."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHON"))}
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-m", "quatro_cli", *map(str, argv)],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """Answers in many scripts, two to a problem."""
+    texts = ["ответ \\boxed{4}", "答案是 \\boxed{4}", "ça va: \\boxed{5}", "\u2028 \\boxed{4} \U0001f600"]
+    rows = [
+        {"benchmark": "naïve", "id": f"задача-{i}", "sample_index": j, "completion": texts[2 * i + j], "answer": "4"}
+        for i in range(2)
+        for j in range(2)
+    ]
+    path = tmp_path / "samples.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_fault_20_locale_encoding_and_time_zone_change_no_measured_byte(samples, tmp_path):
+    found = {}
+    for name, environment in ENVIRONMENTS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        printed = [
+            quatro(["eval", "passk", samples, "--k", "1,2", "--json"], folder, environment),
+            quatro(["eval", "ucc", samples, "--k", "2", "-o", "ucc.json"], folder, environment),
+        ]
+        files = {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        assert files
+        found[name] = (printed, files)
+    assert found["ascii"] == found["utf8"]
+    assert "naïve".encode() in found["ascii"][0][1]
+
+
+@pytest.mark.slow
+def test_fault_20_locale_encoding_and_time_zone_change_no_trained_byte(lab, tmp_path):
+    outcomes = []
+    for name, environment in ENVIRONMENTS.items():
+        quatro([*lab.train, "-o", tmp_path / name], lab.folder, environment)
+        outcomes.append(lab.outcome(tmp_path / name))
+    assert outcomes == [lab.whole[0]] * 2
+
+
+def read_only(folder: Path) -> list[str]:
+    """Makes ``folder`` read-only for a command that begins with the words returned; root is stopped by a mount only."""
+    if os.geteuid() != 0:
+        folder.chmod(0o555)
+        return []
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"]).returncode:
+        pytest.skip("needs a mount namespace, or another user than root")
+    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o ro none "{folder}" && exec "$@"', "sh"]
+
+
+def test_fault_05_a_folder_that_cannot_be_written_is_refused_before_the_first_step(lab, tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = [*read_only(folder), sys.executable, "-m", "quatro_cli", *lab.train, "-o", str(folder / "run")]
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    ended = subprocess.run(
+        command, cwd=lab.folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Read-only file system" in ended.stderr or "Permission denied" in ended.stderr
+    assert str(folder) in ended.stderr
+    assert "iteration" not in ended.stdout
