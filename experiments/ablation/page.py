@@ -33,7 +33,13 @@ WORDS = {
     "zscore": "z-score",
     "none": "no stabiliser",
     "batch": "one λ for all prompts",
+    "dual32": "dual, N = 32",
+    "fixed32": "fixed, N = 32",
+    "zscore32": "z-score, N = 32",
 }
+
+
+WIDE = "32"
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,16 @@ class Cell:
     delta: str
     words: str
     none_cell: str = ""
-    batch_cell: str = ""  # of the second stage
+    batch_cell: str = ""  # of the second stage, as is the next
+    wide_cell: str = ""  # N = 32
 
 
 CELLS = {
     "C1": Cell("beyond-paper", "S15", "S0", "0.01", "countdown, δ 0.01"),
-    "C2": Cell("beyond-paper", "S16", "S0", "0.1", "countdown, δ 0.1", none_cell="S0", batch_cell="S17"),
-    "P1": Cell("palindrome", "P2", "P1", "0.01", "palindrome, partial credit"),
+    "C2": Cell(
+        "beyond-paper", "S16", "S0", "0.1", "countdown, δ 0.1", none_cell="S0", batch_cell="S17", wide_cell="S18"
+    ),
+    "P1": Cell("palindrome", "P2", "P1", "0.01", "palindrome, partial credit", batch_cell="P4", wide_cell="P5"),
     "P2": Cell("palindrome", "P3", "P3", "0.01", "palindrome, rewards 0 and 1"),
     "W1": Cell("spell-backward", "W2", "W1", "0.01", "spell-backward"),
 }
@@ -84,7 +93,10 @@ def arm(sweeps: Mapping[str, Results], name: str, kind: str) -> Group:
         return {}
     if kind == "dual" and cell.dual_cell != cell.cell:
         return results.group(cell.dual_cell, quatro(cell.delta))
-    place = {"none": cell.none_cell, "batch": cell.batch_cell}.get(kind) or cell.cell
+    if kind.endswith(WIDE):
+        place, kind = cell.wide_cell, kind.removesuffix(WIDE)
+    else:
+        place = {"none": cell.none_cell, "batch": cell.batch_cell}.get(kind) or cell.cell
     for settings, group in results.groups(place):
         found = "none" if settings.get("method.log_ratio") == "none" else settings.get("method.temperature")
         if found == kind:
@@ -96,11 +108,12 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
     """The predictions of the design, judged."""
 
     def beside(name: str, kind: str, outcome: str, region: tuple[float, float] | None) -> Comparison:
+        dual = f"dual{WIDE}" if kind.endswith(WIDE) else "dual"
         measure, unit, margin = OUTCOMES[outcome]
         if outcome.startswith("Pass@1") and CELLS[name].delta == "0.1":
             margin *= 2
         what = f"{name}, {outcome}: {WORDS[kind]} − dual"
-        pair = arm(sweeps, name, kind), arm(sweeps, name, "dual")
+        pair = arm(sweeps, name, kind), arm(sweeps, name, dual)
         # A prediction of no difference is a region, so that a difference beyond the margin contradicts it.
         return compare(what, *pair, measure, region or within(margin), unit, margin=margin if region else 0.0)
 
@@ -114,7 +127,7 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
         region: tuple[float, float] | None = None,
     ) -> Finding:
         comparisons = tuple(beside(name, kind, outcome, region) for name in names for outcome in outcomes)
-        where = "second stage" if kind == "batch" else f"point {number // 10} of the design"
+        where = "second stage" if number > 60 else f"point {number // 10} of the design"
         return Finding(f"t{number}", words, where, comparisons, is_ours=True)
 
     same = "is no different from the dual"
@@ -141,13 +154,30 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
             region=LESS,
         ),
         claim(61, f"At δ 0.1, where a z-score differs, one λ for all prompts {same}", ("C2",), "batch"),
+        claim(62, f"At δ 0.1 and N = 32 a z-score {same}", ("C2",), "zscore32"),
+        claim(
+            63,
+            "With partial credit one λ for all prompts has a higher accuracy than the dual, as a fixed temperature has",
+            ("P1",),
+            "batch",
+            outcomes=GAINS,
+            region=GREATER,
+        ),
+        claim(
+            64,
+            "With partial credit and N = 32 a fixed temperature has a higher accuracy than the dual",
+            ("P1",),
+            "fixed32",
+            outcomes=GAINS,
+            region=GREATER,
+        ),
     ]
     return with_common_spread(findings)
 
 
 def _by_kind(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     """The predictions, and the cells of which nothing was predicted."""
-    open_ones = ("t41", "t42", "t61")
+    open_ones = ("t41", "t42", "t61", "t62")
     return {
         "Predictions": [finding for finding in findings if finding.name not in open_ones],
         "Without a prediction": [finding for finding in findings if finding.name in open_ones],
