@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 EXIT_LIMIT_S = 10.0
+MAX_STARTS = 2  # of a process that ends before it is ready
 _READ_BYTES = 1 << 16
 
 Message = dict[str, Any]
@@ -68,8 +69,8 @@ class WorkerPool:
 
     A process is sent ``chunk_size`` requests at a time. It is replaced if it ends, or is killed because it was silent
     for ``timeout_s`` seconds. If it is killed before it is ready, or is not ready after ``start_timeout_s``, it is
-    started ``max_starts`` times in all. ``is_quiet`` drops what the processes print; otherwise
-    it goes to stderr. A process that is closed has ``grace_s`` seconds to end by itself.
+    started once more. ``is_quiet`` drops what the processes print; otherwise it goes to stderr. A process that is
+    closed has ``grace_s`` seconds to end by itself.
     """
 
     def __init__(
@@ -80,7 +81,6 @@ class WorkerPool:
         timeout_s: float,
         start_timeout_s: float,
         chunk_size: int = 1,
-        max_starts: int = 1,
         is_quiet: bool = False,
         grace_s: float = 0.0,
         environment: Mapping[str, str] | None = None,
@@ -89,7 +89,6 @@ class WorkerPool:
         self.timeout_s = timeout_s
         self._launch = _Launch(command, start_timeout_s, is_quiet, grace_s, environment or {})
         self._chunk_size = chunk_size
-        self._max_starts = max_starts
         self._workers: list[_Worker] = []
         self._why_none = ""
         self._lock = threading.Lock()
@@ -179,7 +178,7 @@ class WorkerPool:
         self._workers.remove(worker)
         if worker.is_ready:
             self._workers.append(_Worker(self._launch))
-        elif worker.num_starts < self._max_starts:
+        elif worker.num_starts < MAX_STARTS:
             self._workers.append(_Worker(self._launch, worker.num_starts + 1))
         else:
             self._why_none = failure.detail

@@ -59,7 +59,6 @@ class SymbolicGrader:
             timeout_s=WALL_LIMIT_S,
             start_timeout_s=WALL_LIMIT_S,
             chunk_size=CHUNK_SIZE,
-            max_starts=MAX_ATTEMPTS,
             is_quiet=True,
             # Hash order changes how sympy simplifies: with a fixed seed every process answers alike.
             environment={"PYTHONHASHSEED": "0"},

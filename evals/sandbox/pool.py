@@ -82,7 +82,13 @@ class Sandbox:
         self._alive += started
         try:
             for worker in started:
-                worker.wait_until_ready()
+                if not worker.is_soon_ready():
+                    # Killed while it started, as by a machine that is short of memory: once more.
+                    self._alive.remove(worker)
+                    worker.end()
+                    self._alive.append(another := _Worker(self.tier, self._preload))
+                    if not another.is_soon_ready():
+                        raise IsolationError("a worker of the sandbox ended while it started, twice")
         except BaseException:
             self.close()
             raise
@@ -229,18 +235,19 @@ class _Worker:
         self._task: _Task | None = None
         self._until_s = 0.0
 
-    def wait_until_ready(self) -> None:
-        """Returns when the worker can take a job; `IsolationError` if it cannot."""
+    def is_soon_ready(self) -> bool:
+        """Waits until it can take a job; False if it ended instead, `IsolationError` if it cannot work here."""
         poll = select.poll()
         poll.register(self.verdicts, select.POLLIN)
         if not poll.poll(_START_S * 1000):
             raise IsolationError(f"a worker of the sandbox was not ready after {_START_S:g} s")
         try:
             answer = self.receive()
-        except EndedError as error:
-            raise IsolationError("a worker of the sandbox ended while it started") from error
+        except EndedError:
+            return False
         if "error" in answer:
             raise IsolationError(f"a worker of the sandbox could not start: {answer['error']}")
+        return True
 
     @property
     def is_busy(self) -> bool:

@@ -88,7 +88,7 @@ def test_a_process_that_stops_reading_cannot_stop_its_parent(make_pool: Callable
 
 
 def test_a_process_that_is_not_ready_in_time_is_killed(make_pool: Callable[..., WorkerPool]) -> None:
-    pool = make_pool("import time\ntime.sleep(1000)\n", start_timeout_s=0.3, max_starts=2)
+    pool = make_pool("import time\ntime.sleep(1000)\n", start_timeout_s=0.3)
     assert pool.ask(["a", "b"]) == [Failure("not started", "was not ready within 0.3 s")] * 2
     with pytest.raises(CannotStartError, match="was not ready"):
         pool.start()
