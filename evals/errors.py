@@ -51,5 +51,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out on a device, or on the CPU inside torch. It works without torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    signs = ("DefaultCPUAllocator", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    signs = (
+        "DefaultCPUAllocator",
+        "can't allocate memory",
+        "not enough memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDA error: out of memory",
+    )
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

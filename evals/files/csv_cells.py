@@ -13,11 +13,13 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 def csv_text(text: str) -> str:
     """``text`` with a leading apostrophe where a spreadsheet would take it for a formula (OWASP, "CSV Injection").
 
-    Some take a full-width or small sign for the plain one, and pass over spaces and invisible characters before it.
+    Some take a full-width or small sign for the plain one, and pass over spaces and invisible characters before it. A
+    carriage return becomes a newline: writers quote only that, and a row would end at the other.
     """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     first = _UNSEEN.sub("", text[:64])[:1]
     is_formula = unicodedata.normalize("NFKC", first) in _SIGNS
-    return f"'{text}" if is_formula or text.startswith(("\t", "\r")) else text
+    return f"'{text}" if is_formula or text.startswith(("\t", "\n")) else text
 
 
 def csv_cell(value: object) -> str:

@@ -143,7 +143,7 @@ class FunctionReward(RegisteredReward):
                 f"the reward function {self.spec!r} failed on {len(failed)} of {len(flat)} rollouts ({num_errors} "
                 f"raised, {num_timeouts} ran longer than {self.timeout_s:g} s). Where half of an iteration's rollouts "
                 f"fail, the run ends, whatever `reward.on_error` says ({self.on_error}): too little would be left to "
-                f"learn from. The first of them:\n{first.detail}\n  the response: {shown(text)}"
+                f"learn from. The first of them:\n{visible(first.detail)}\n  the response: {shown(text)}"
             )
         grades = [[outcome.grade(is_dropped=self.on_error == "drop") for outcome in group] for group in by_prompt]
         scored = Scored(grades, num_errors, num_timeouts)

@@ -28,6 +28,7 @@ from evals.files.whole import (
     write_json,
     write_text,
 )
+from evals.text import visible
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import changes, collect_environment, now, read_environment, read_status
@@ -48,6 +49,13 @@ class _LogFile(logging.FileHandler):
     def close(self) -> None:
         with contextlib.suppress(OSError):
             super().close()
+
+
+class _Visible(logging.Formatter):
+    """Messages and tracebacks may quote a model: nothing in log.txt acts on the terminal that shows it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), keep="\t\n")
 
 
 class RunDir:
@@ -249,7 +257,7 @@ class RunDir:
     def log_handler(self) -> logging.FileHandler:
         """A handler that appends to log.txt; the caller adds it to a logger and closes it."""
         handler = _LogFile(self.path / "log.txt", encoding="utf-8", errors="backslashreplace")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Visible("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         return handler
 
 

@@ -96,6 +96,7 @@ def test_out_of_memory_comes_with_a_hint(capsys):
         kind("CUDA out of memory"),
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported asynchronously"),
     ):
         assert errors.report(error) == 1
         assert "microbatch_tokens" in capsys.readouterr().err

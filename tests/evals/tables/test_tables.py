@@ -468,7 +468,7 @@ def test_ties_are_rounded_up_whatever_binary_makes_of_them(value, digits, text):
     "text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\tx", "\rx", " =1", "＝1", "\u3000＠A1", "\u200b﹣1"]
 )
 def test_a_formula_in_csv_is_text(text):
-    assert csv_text(text) == f"'{text}"
+    assert csv_text(text) == f"'{text}".replace("\r", "\n")
 
 
 @pytest.mark.parametrize("text", ["GRPO", "1", "a=b", "δ=0.1"])
