@@ -30,6 +30,19 @@ def naming(path: Path, *, temporary: Path | None = None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Find out before any work that nothing can be written to ``folder``, or to where it would be made.
+
+    Raises:
+        OSError: names the folder.
+    """
+    above = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    temporary = above / f".writable.{os.getpid()}.tmp"
+    with naming(above, temporary=temporary):
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        temporary.unlink()
+
+
 def write_bytes(path: Path, chunks: Iterable[bytes]) -> None:
     """Replace ``path`` by the concatenation of ``chunks``.
 

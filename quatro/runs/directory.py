@@ -24,6 +24,7 @@ from evals.files.whole import (
     fsync_directory,
     json_line,
     naming,
+    refuse_unwritable,
     write_bytes,
     write_json,
     write_text,
@@ -322,6 +323,12 @@ def refuse_occupied(path: Path) -> None:
     others = sorted(name for name in present - own - empty if not name.endswith(".tmp"))
     if others:
         raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")
+
+
+def refuse_read_only(path: Path) -> None:
+    """Raises OSError, which names the folder, if a run could not write to ``path`` or to a folder of it."""
+    for folder in (path, *(path / name for name in FOLDERS if (path / name).is_dir())):
+        refuse_unwritable(folder)
 
 
 def is_abandoned(path: Path) -> bool:

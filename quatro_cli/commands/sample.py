@@ -197,8 +197,10 @@ def _describe(plan: SamplePlan) -> None:
 
 def _draw(plan: SamplePlan) -> None:
     """A bar for each benchmark while it is drawn, and its file once that is complete."""
+    from evals.files.whole import refuse_unwritable
     from quatro.sample import Pace, draw_planned
 
+    refuse_unwritable(plan.folder)
     bars: dict[str, tuple[Bar, Pace]] = {}
 
     def progress(benchmark: str, num_done: int, num_wanted: int, num_tokens: int) -> None:

@@ -75,7 +75,7 @@ def train(
     from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
-    from quatro.runs.directory import free_name, refuse_occupied
+    from quatro.runs.directory import free_name, refuse_occupied, refuse_read_only
     from quatro.runs.lock import refuse_locked
     from quatro.runs.status import read_status
 
@@ -101,6 +101,7 @@ def train(
         if launch.is_first:
             if not resume:
                 refuse_occupied(run_path)
+            refuse_read_only(run_path)
             refuse_locked(run_path)
     with closing(prepare(config, launch)) as prepared:
         if dry_run:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -77,26 +77,58 @@ def test_fault_20_locale_encoding_and_time_zone_change_no_trained_byte(lab, tmp_
     assert outcomes == [lab.whole[0]] * 2
 
 
-def read_only(folder: Path) -> list[str]:
-    """Makes ``folder`` read-only for a command that begins with the words returned; root is stopped by a mount only."""
-    if os.geteuid() != 0:
-        folder.chmod(0o555)
-        return []
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"]).returncode:
-        pytest.skip("needs a mount namespace, or another user than root")
-    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o ro none "{folder}" && exec "$@"', "sh"]
+@pytest.fixture
+def without_writing(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``without_writing(folder, *argv, cwd=...)``: the command while ``folder`` is read-only."""
+
+    def run(folder: Path, *argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        prefix: list[str] = []
+        if os.geteuid() != 0:
+            folder.chmod(0o555)
+        elif shutil.which("unshare") and subprocess.run(["unshare", "-m", "true"]).returncode == 0:
+            # Root is stopped by the mount alone: the folder on itself, read-only, in a namespace of the command's own.
+            mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+            prefix = ["unshare", "-m", "sh", "-c", mount, str(folder)]
+        else:
+            pytest.skip("needs a mount namespace, or another user than root")
+        command = [*prefix, sys.executable, "-m", "quatro_cli", *map(str, argv)]
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+        try:
+            return subprocess.run(
+                command, cwd=cwd, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+            )
+        finally:
+            folder.chmod(0o755)
+
+    return run
 
 
-def test_fault_05_a_folder_that_cannot_be_written_is_refused_before_the_first_step(lab, tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = [*read_only(folder), sys.executable, "-m", "quatro_cli", *lab.train, "-o", str(folder / "run")]
-    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-    ended = subprocess.run(
-        command, cwd=lab.folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
-    )
+def refusal(ended: subprocess.CompletedProcess[str], folder: Path) -> str:
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr
     assert "Read-only file system" in ended.stderr or "Permission denied" in ended.stderr
-    assert str(folder) in ended.stderr
-    assert "iteration" not in ended.stdout
+    assert str(folder) in ended.stderr.replace("\n", "")
+    return ended.stderr
+
+
+def test_fault_05_a_folder_that_cannot_be_written_is_refused_before_any_work(lab, tmp_path, without_writing):
+    argv = [*lab.train, "-s", "model=embedded:countdown", "-o", tmp_path / "run"]  # teaching it would be work
+    said = refusal(without_writing(tmp_path, *argv, cwd=lab.folder), tmp_path)
+    assert "embedded" not in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "checkpoints", "rollouts"])
+def test_fault_05_a_run_that_cannot_be_written_is_not_resumed(lab, tmp_path, without_writing, name):
+    run = tmp_path / "run"
+    assert lab.begin(run, root=run / "checkpoints", fail_at=50, kill=True).code != 0
+    before = (run / "metrics.jsonl").read_bytes()
+    refusal(without_writing(run / name, "train", run, "--resume", cwd=lab.folder), run / name)
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert lab.finish(run) == lab.whole[0]
+
+
+def test_fault_05_samples_that_cannot_be_written_are_not_drawn(lab, tmp_path, without_writing):
+    argv = ["sample", "embedded:countdown", "-b", "countdown", "-o", tmp_path / "samples"]
+    refusal(without_writing(tmp_path, *argv, cwd=lab.folder), tmp_path)
