@@ -80,7 +80,8 @@ def compare(
 ) -> Comparison:
     """``group`` minus ``other``, paired by seed and problem, claimed to lie in ``region``."""
     value_SP = difference(group, other, measure)
-    sisters = Sisters(measure.name, _is_noisy(group) or _is_noisy(other))
+    task = next((run.model.partition("@")[0] for run in group.values()), "")
+    sisters = Sisters(task, measure.name, _is_noisy(group) or _is_noisy(other))
     return Comparison(what, estimate_of(value_SP), region, unit, margin, value_SP, sisters)
 
 

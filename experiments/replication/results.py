@@ -16,7 +16,7 @@ import numpy as np
 from evals.errors import DataError
 from evals.estimators import Floats
 from evals.files.metric_rows import LAST_ITERATIONS
-from quatro.config import load_config
+from quatro.config.yaml_reader import load_yaml
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
@@ -38,8 +38,8 @@ class Run(SweptRun):
 
     @cached_property
     def model(self) -> str:
-        """What the run began with."""
-        return load_config(self.folder).model
+        """What the run began with. Other keys of its configuration may be gone from the program by now."""
+        return str(load_yaml(self.folder / "config.yaml").data["model"])
 
     @cached_property
     def digest(self) -> str | None:

@@ -72,8 +72,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Sisters:
-    """What comparisons have in common whose seeds lie equally far apart: the measure, and whether it is noisy."""
+    """What comparisons have in common whose seeds lie equally far apart: task, measure, and whether it is noisy."""
 
+    task: str
     measure: str
     is_noisy: bool
 
@@ -175,7 +176,7 @@ def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Est
 
 
 def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with intervals that know how far seeds lie apart in all comparisons of the same measure."""
+    """The findings with intervals that know how far seeds lie apart in all comparisons of one task and measure."""
     prior_of = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
 
     def judged_anew(one: Comparison) -> Comparison:
@@ -197,14 +198,13 @@ class Spread:
 
 
 def spreads(findings: Sequence[Finding]) -> list[Spread]:
-    """How far seeds lie apart, by measure in the order of the claims."""
-    units = {
-        one.sisters.measure: one.unit for finding in findings for one in finding.comparisons if one.sisters is not None
-    }
+    """How far seeds lie apart on the task of the first claim, by measure in the order of the claims."""
+    known = [(one.sisters, one.unit) for finding in findings for one in finding.comparisons if one.sisters is not None]
+    units = {sisters.measure: unit for sisters, unit in known if sisters.task == known[0][0].task}
     pooled = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
 
     def deviation(measure: str, is_noisy: bool) -> float | None:
-        found = pooled.get(Sisters(measure, is_noisy))
+        found = pooled.get(Sisters(known[0][0].task, measure, is_noisy))
         return None if found is None else math.sqrt(found.variance)
 
     return [

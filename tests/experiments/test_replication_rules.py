@@ -125,7 +125,7 @@ def test_the_spread_of_noisy_comparisons_is_told_apart_and_each_table_counts_onc
     def comparison(measure, is_noisy, deviation):
         value_S = deviation * np.arange(6) / np.std(np.arange(6), ddof=1)
         table_SP = np.tile(value_S[:, None], (1, 4))
-        return Comparison("x", estimate_of(table_SP), GREATER, UNIT, 0.0, table_SP, Sisters(measure, is_noisy))
+        return Comparison("x", estimate_of(table_SP), GREATER, UNIT, 0.0, table_SP, Sisters("task", measure, is_noisy))
 
     quiet = [comparison("Pass@1", False, deviation) for deviation in (1.0, 2.0)]
     repeated = quiet[1]
