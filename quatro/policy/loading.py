@@ -13,6 +13,7 @@ from quatro.config import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 from quatro.policy.facts import cast_weights
 from quatro.policy.lean import import_generation
+from quatro.policy.whole_weights import refuse_incomplete
 
 if TYPE_CHECKING:
     import torch
@@ -239,7 +240,9 @@ def require_model(name: str) -> None:
     _place_of(name, ("config.json",), what="model")
     if changed_by(name) is not None:
         _require_peft(name)
-    _place_of(name, WEIGHT_FILES, what="weights")
+    place = Path(_place_of(name, WEIGHT_FILES, what="weights"))
+    if place.is_dir():
+        refuse_incomplete(place)
 
 
 def require_tokenizer(name: str) -> None:
