@@ -136,7 +136,7 @@ def prompts(tmp_path: Path, tiny_folder: Path) -> Callable[..., list[str]]:
 
     def arguments(*problems: str, settings: tuple[str, ...] = ()) -> list[str]:
         path = lines(
-            tmp_path / "p.jsonl", *({"id": f"p{n}", "problem": p, "answer": "1"} for n, p in enumerate(problems))
+            tmp_path / "p.jsonl", *({"id": f"p{n}", "problem": p, "answer": SHORT} for n, p in enumerate(problems))
         )
         keys = (f"model={tiny_folder}", f"data.prompts={path}", "steps=1", *settings)
         return ["train", "quickstart", "-o", str(tmp_path / "run"), *(word for key in keys for word in ("-s", key))]
