@@ -44,6 +44,10 @@ class Laboratory:
         ]
         self.train = ["train", "quickstart", *(word for setting in settings for word in ("-s", setting))]
 
+    def start(self, argv: Sequence[str]) -> Any:
+        """`quatro argv` in a child that goes on by itself; see `Forked`."""
+        return self._fork(["quatro", *argv], cwd=self.folder)
+
     def run(
         self,
         argv: Sequence[str],

@@ -33,7 +33,9 @@ def settings(settings: list[str]) -> list[str]:
     [BY_ENTROPY, BY_KL, AUTO, [*AUTO, "minibatch_prompts=2", *BY_KL]],
     ids=["target-entropy", "target-kl", "auto", "auto-minibatches-target-kl"],
 )
-def test_a_stop_and_a_resume_change_nothing(tmp_path, settings, extra, run_training, rows_of, essence, weights_of):
+def test_fault_49_a_stop_and_a_resume_change_nothing(
+    tmp_path, settings, extra, run_training, rows_of, essence, weights_of
+):
     settings = [*settings, *extra]
     whole = run_training(tmp_path / "whole", settings)
     stop = StopRequest()

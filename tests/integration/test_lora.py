@@ -130,7 +130,7 @@ def change(folder) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_merged_into_another_base(tmp_path, settings, run_training, base):
+def test_fault_43_nothing_is_merged_into_another_base(tmp_path, settings, run_training, base):
     run = tmp_path / "run"
     run_training(run, [*settings, f"model={base}", "steps=1"])
     adapter = run / "checkpoints" / "step-000001" / "model"

@@ -155,7 +155,7 @@ def test_the_judge_of_an_evaluation_is_closed_however_a_run_ends(tmp_path, setti
     assert len(closed) == 1
 
 
-def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder, run_training, rows_of):
+def test_fault_09_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_folder, run_training, rows_of):
     import shutil
 
     model = tmp_path / "model"
@@ -201,7 +201,7 @@ def test_a_run_that_was_tampered_with_is_not_continued(tmp_path, settings, tiny_
     assert len(rows_of(tmp_path / "run")) == 2
 
 
-def test_all_equal_rewards_change_no_weight(tmp_path, settings, run_training, weights_of):
+def test_fault_12_all_equal_rewards_change_no_weight(tmp_path, settings, run_training, weights_of):
     (tmp_path / "flat.py").write_text("def one(prompt, completion, answer):\n    return 1.0\n", encoding="utf-8")
     rows = run_training(tmp_path / "run", [*settings, "reward=flat:one", "kl.beta=0", "steps=2"])
     assert rows[-1]["dual/degenerate_share"] == 1
@@ -210,7 +210,7 @@ def test_all_equal_rewards_change_no_weight(tmp_path, settings, run_training, we
     assert same_weights(weights_of(tmp_path / "run", 1), weights_of(tmp_path / "run", 2))
 
 
-def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+def test_fault_11_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     tmp_path, settings, monkeypatch, run_training, rows_of
 ):
     from quatro.methods.quatro import Quatro
@@ -231,7 +231,9 @@ def test_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     assert list((tmp_path / "run").glob("nonfinite-step-000003.pt"))
 
 
-def test_skipping_what_is_not_finite_goes_on_and_counts(tmp_path, settings, monkeypatch, run_training, weights_of):
+def test_fault_11_skipping_what_is_not_finite_goes_on_and_counts(
+    tmp_path, settings, monkeypatch, run_training, weights_of
+):
     original = LocalPolicy.update
     calls = iter(range(10_000))
 

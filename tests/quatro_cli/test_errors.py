@@ -90,7 +90,7 @@ def test_an_io_error_names_its_file(capsys):
     assert capsys.readouterr().err == "error: Permission denied: /x/metrics.jsonl\n"
 
 
-def test_out_of_memory_comes_with_a_hint(capsys):
+def test_fault_36_out_of_memory_comes_with_a_hint(capsys):
     kind = type("OutOfMemoryError", (RuntimeError,), {})
     for error in (
         kind("CUDA out of memory"),

@@ -131,7 +131,7 @@ output.json({"done": True})
 
 
 @pytest.mark.parametrize("columns", [20, 80, 200])
-def test_a_terminal_of_any_width_gets_panel_table_and_bar(columns):
+def test_fault_37_a_terminal_of_any_width_gets_panel_table_and_bar(columns):
     shown = on_terminal(EVERYTHING, columns=columns)
     assert "reward" in shown
     assert "careful" in shown
@@ -188,7 +188,7 @@ def test_no_color_is_respected_on_a_terminal():
     assert "\x1b[" not in plain
 
 
-def test_closed_stdout_is_no_traceback_and_work_goes_on():
+def test_fault_37_closed_stdout_is_no_traceback_and_work_goes_on():
     # The reader of stdout is gone before the first write.
     reader, writer = os.pipe()
     os.close(reader)

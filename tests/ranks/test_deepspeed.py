@@ -181,7 +181,7 @@ def test_a_flipped_bit_in_a_shard_is_found_before_anything_is_loaded(trained):
     assert sum("rank-00001.safetensors was changed" in text for _, text in ended) == 1
 
 
-def test_another_number_of_ranks_is_refused_and_the_weights_stay_usable(trained):
+def test_fault_45_another_number_of_ranks_is_refused_and_the_weights_stay_usable(trained):
     name = copied(trained, "fewer")
     ended = trained.wait(trained.start([{"path": str(trained.folder / name), "resume": True}], size=1))
     assert [code for code, _ in ended] == [4]
@@ -189,7 +189,7 @@ def test_another_number_of_ranks_is_refused_and_the_weights_stay_usable(trained)
     assert "quatro export" in ended[0][1]
 
 
-def test_a_killed_rank_ends_the_other(trained):
+def test_fault_41_a_killed_rank_ends_the_other(trained):
     job = trained.job("killed", *stage(3), "steps=100000", "eval.every=0")
     ranks = trained.start([job], size=2)
     metrics = trained.folder / "killed" / "metrics.jsonl"

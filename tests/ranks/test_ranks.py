@@ -64,7 +64,7 @@ def stopped_inside(trained):
 
 @pytest.mark.parametrize(("call", "count"), MOMENTS)
 @pytest.mark.parametrize(("name", "whole"), [("quatro", "quatro-2"), ("auto", "auto")])
-def test_a_stop_inside_an_iteration_asked_of_one_rank_changes_nothing(
+def test_fault_42_a_stop_inside_an_iteration_asked_of_one_rank_changes_nothing(
     stopped_inside, essence, name, whole, call, count
 ):
     cut = f"{name}-{call}-{count}"
@@ -120,7 +120,7 @@ def test_an_error_of_one_rank_is_said_once_and_ends_all_with_its_code(bench):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_rank_ends_the_other(bench, victim):
+def test_fault_41_a_killed_rank_ends_the_other(bench, victim):
     job = bench.job(f"killed-{victim}", "steps=100000", "eval.every=0")
     ranks = bench.start([job], size=2)
     metrics = bench.folder / f"killed-{victim}" / "metrics.jsonl"

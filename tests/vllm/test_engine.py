@@ -122,7 +122,7 @@ def test_draws_are_the_same_whoevers_log_probs_are_asked_for(pair, monkeypatch, 
         assert drawn[8][number].logp == pytest.approx(drawn[1][number].logp, abs=1e-6)
 
 
-def test_weights_that_were_not_sent_are_noticed(pair):
+def test_fault_44_weights_that_were_not_sent_are_noticed(pair):
     stale = [(name, weight.clone()) for name, weight in pair.weights()]
     move(pair.policy, scale=0.02)
     with pytest.raises(DivergedError, match="engine and policy disagree"):

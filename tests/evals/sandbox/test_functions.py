@@ -29,7 +29,7 @@ SQUARE = "def square(n):\n    return n * n\n"
         ("#" * (1 << 21), "refused", "bytes"),
     ],
 )
-def test_verdicts_of_function_tests(judge, sandbox, program, status, detail):
+def test_fault_51_verdicts_of_function_tests(judge, sandbox, program, status, detail):
     verdict = judge(program, Asserts(code=[CHECK], entry_point="square"), timeout_s=0.2)
     assert (verdict.status, verdict.tier, verdict.version) == (status, sandbox.tier, VERSION)
     assert detail in verdict.detail

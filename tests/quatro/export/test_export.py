@@ -236,7 +236,7 @@ def test_a_failure_of_any_call_leaves_nothing_or_everything(
     assert len(contents(out)) == 6
 
 
-def test_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: Path, tmp_path: Path) -> None:
+def test_fault_39_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_removed(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     child = os.fork()
     if child == 0:

@@ -315,7 +315,7 @@ def test_state_that_json_would_change_is_refused(run: RunDir, state: dict[str, A
     assert os.listdir(run.path / "checkpoints") == []
 
 
-def test_no_checkpoint_holds_nan(run: RunDir) -> None:
+def test_fault_11_no_checkpoint_holds_nan(run: RunDir) -> None:
     with pytest.raises(DivergedError, match="moment holds NaN"):
         checkpoint.save(run, 1, fill_model, STATE, {"moment": torch.tensor([1.0, float("nan")])})
     assert os.listdir(run.path / "checkpoints") == []

@@ -135,7 +135,7 @@ def test_default_names_say_config_method_and_seed(config: Config) -> None:
 # ---- the lock
 
 
-def test_a_second_process_is_told_who_has_the_run(run: RunDir) -> None:
+def test_fault_10_a_second_process_is_told_who_has_the_run(run: RunDir) -> None:
     code = "import sys; from quatro.runs.directory import RunDir; "
     code += "from pathlib import Path; RunDir.open(Path(sys.argv[1]))"
     ran = subprocess.run([sys.executable, "-c", code, str(run.path)], capture_output=True, text=True)
@@ -168,7 +168,7 @@ def test_a_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path: 
             holder.stdout.close()
 
 
-def test_a_leftover_lock_file_locks_nothing(run: RunDir) -> None:
+def test_fault_10_a_leftover_lock_file_locks_nothing(run: RunDir) -> None:
     run.close()
     (run.path / "lock").write_text('{"pid": 1, "host": "elsewhere"}', encoding="utf-8")
     assert not is_locked(run.path)

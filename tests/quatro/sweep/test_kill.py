@@ -130,7 +130,7 @@ def _kill_trainers(folder):
             os.kill(int(line), signal.SIGKILL)
 
 
-def test_a_run_that_outlived_its_sweep_is_waited_for(command, tmp_path):
+def test_fault_46_a_run_that_outlived_its_sweep_is_waited_for(command, tmp_path):
     run = tmp_path / "s/runs/delta=0.1-seed=0"
     arguments = [sys.executable, "-S", str(tmp_path / "train.py"), "unused", "-o", str(run)]
     orphan = subprocess.Popen(arguments, env={**os.environ, "STEP_S": "0.5"})

@@ -110,7 +110,7 @@ def test_names_of_points_are_safe_and_distinct(base):
     assert not any("/" in name for name in names)
 
 
-def test_a_failed_point_leaves_the_others_alone_and_a_second_call_runs_only_it(base, tmp_path, trainer):
+def test_fault_18_a_failed_point_leaves_the_others_alone_and_a_second_call_runs_only_it(base, tmp_path, trainer):
     command, calls = trainer
     plan = plan_sweep(base, [Axis("method.delta", ("0.1", "0.01", "0.001"))])
     folder = tmp_path / "sweep"

@@ -67,7 +67,7 @@ def test_a_dry_run_lists_points_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch):
+def test_fault_18_a_sweep_whose_run_fails_ends_with_6_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     # A model that is not there: the run fails in its child process, before any training.
     result = runner.invoke(
