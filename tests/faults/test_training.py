@@ -70,6 +70,7 @@ def killed_while_saving(lab: Laboratory, run: Path, at: int) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 def test_fault_02_a_checkpoint_that_was_being_written_is_named_and_not_used(lab, tmp_path):
     run = tmp_path / "run"
     killed_while_saving(lab, run, 75)
@@ -117,7 +118,7 @@ def fail_and_go_on(lab: Laboratory, run: Path, at: int, *, sticky: bool) -> None
     assert is_outcome_of_whole(lab, run)
 
 
-@pytest.mark.parametrize("share", [0.55, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.02, 0.3, 0.97))])
+@pytest.mark.parametrize("share", [0.02, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.3, 0.55, 0.97))])
 def test_fault_04_a_disk_that_fills_up_is_named_and_loses_nothing(lab, tmp_path, share):
     fail_and_go_on(lab, tmp_path / "run", 1 + int(share * lab.whole[1].operations), sticky=True)
 
