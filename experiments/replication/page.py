@@ -142,8 +142,8 @@ def _rule() -> list[str]:
         "rotate through three base models, and intervals are for these three: another base may differ by more. The "
         "spread over seeds is that of the comparison averaged with the spread in all comparisons of the same task and "
         "measure (worth 4 degrees of freedom), those with GSPO, GPG, without the log-ratio or at learning rate 1e-3 "
-        "apart. The JSON file has the value of every seed, standard errors, degrees of freedom and the interval from each "
-        "comparison's own spread.",
+        "apart. The JSON file has the value of every seed, standard errors, degrees of freedom and the interval from "
+        "each comparison's own spread.",
         "",
         f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`). "
         "Claims about δ hold at the realised KL that their cell has, section (i).",
