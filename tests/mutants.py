@@ -1,7 +1,8 @@
-"""Deliberately wrong variants of the methods and the metrics; each must make a test fail: `make test-mutants`.
+"""Deliberately wrong variants of the methods, the metrics and the guards against faults: `make test-mutants`.
 
-Every mutant changes one place in a copy of the packages and runs the tests of its package on it. A mutant that survives
-is a hole in the tests (exit code 1). Words after the command choose mutants whose file and name hold them all.
+Every mutant changes one place in a copy of the packages and runs tests on it, which must fail: those of its package, or
+for a guard of `tests/faults/guards.py` those of its fault. A mutant that survives is a hole in the tests (exit code 1).
+Words after the command choose mutants whose file and name hold them all; names of guards begin with `fault 07:`.
 """
 
 # ruff: noqa: E501 (a table: one mutant a row)
@@ -12,10 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "faults"))
+
+from guards import GUARDS, tests_by_fault  # noqa: E402
+
+# What needs another environment, or minutes.
+ELSEWHERE = ("long", "gpu", "vllm", "deepspeed", "verl", "verl_ray", "trl", "browser", "latex")
 # The cheap ones first: a mutant that they catch does not reach the run that is written out by hand.
 TESTS = {
     "quatro": (
@@ -43,6 +51,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+    fault: int | None = None
 
 
 OPS, DUAL, DRAW = "quatro/ops.py", "quatro/dual.py", "quatro/loop/draw.py"
@@ -210,6 +219,9 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+MUTANTS += [Mutant(f"fault {one.fault:02d}: {one.name}", one.file, one.old, one.new, one.fault) for one in GUARDS]
+
+
 def main() -> int:
     chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.file} {mutant.name}" for word in sys.argv[1:])]
     survivors = []
@@ -218,9 +230,9 @@ def main() -> int:
         for folder in ("evals", "quatro", "quatro_cli", "configs", "tests"):
             shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
-        for package in {_package(mutant) for mutant in chosen}:
-            if _fails(copy, package):
-                sys.stderr.write(f"the tests of {package} fail without any mutation\n")
+        for tests in {_tests(copy, mutant) for mutant in chosen}:
+            if _fails(copy, tests):
+                sys.stderr.write(f"{', '.join(tests)}: a test fails without any mutation\n")
                 return 1
         for mutant in chosen:
             path = copy / mutant.file
@@ -230,7 +242,7 @@ def main() -> int:
                 survivors.append(mutant.name)
                 continue
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-            is_caught = _fails(copy, _package(mutant))
+            is_caught = _fails(copy, _tests(copy, mutant))
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{'caught  ' if is_caught else 'SURVIVED'}  {mutant.name}\n")
             sys.stdout.flush()
@@ -240,13 +252,16 @@ def main() -> int:
     return 1 if survivors else 0
 
 
-def _package(mutant: Mutant) -> str:
-    return mutant.file.split("/")[0]
+def _tests(copy: Path, mutant: Mutant) -> tuple[str, ...]:
+    if mutant.fault is None:
+        return TESTS[mutant.file.split("/")[0]]
+    return tuple(tests_by_fault(copy / "tests")[mutant.fault])
 
 
-def _fails(copy: Path, package: str) -> bool:
+def _fails(copy: Path, tests: Sequence[str]) -> bool:
+    marks = " and ".join(f"not {mark}" for mark in ELSEWHERE)
     done = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS[package]],
+        [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *tests],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -33,7 +33,9 @@ def test_fault_10_a_second_process_is_refused_with_the_owner_and_the_first_goes_
     first = lab.start([*lab.train, "-o", str(run)])
     while not ((run / "config.yaml").exists() and is_locked(run)):
         assert first.poll(0.01) is None, first.communicate()
+    first.send_signal(signal.SIGSTOP)  # a run this small could be over before the second looks
     second = lab.run(["train", str(run), "--resume"], root=run)
+    first.send_signal(signal.SIGCONT)
     assert second.code == 75
     assert f"process {first.pid} on {socket.gethostname()}" in second.err
     assert first.wait() == 0

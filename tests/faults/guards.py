@@ -1,0 +1,90 @@
+"""The guard against each fault, and how to break it: the tests of the fault must notice (`make test-mutants faults`)."""
+
+# ruff: noqa: E501 (a table: one guard a row)
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Guard(NamedTuple):
+    """In ``file``, ``old`` holds the promise about fault number ``fault``; with ``new`` in its place it is broken."""
+
+    fault: int
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+def tests_by_fault(tests: Path) -> dict[int, list[str]]:
+    """The tests of each fault below the folder ``tests``, as pytest names them.
+
+    `test_fault_07_a_flipped_bit` is of fault 7, `test_fault_15_and_48_a_killed_grader` of 15 and 48.
+    """
+    found: dict[int, list[str]] = {}
+    for path in sorted(tests.rglob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and (leading := re.match(r"test_fault((_and)?_\d\d)+", node.name)):
+                for number in re.findall(r"\d\d", leading[0]):
+                    found.setdefault(int(number), []).append(f"{path}::{node.name}")
+    return found
+
+
+CHECKPOINT, MANIFEST, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/manifest.py", "quatro/runs/directory.py"
+SAVING, PREFLIGHT, READING = "quatro/launch/saving.py", "quatro/launch/preflight.py", "evals/samples/reading.py"
+POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
+
+GUARDS = [
+    Guard(1, "the stream of prompts begins anew", SAVING, '        "stream": parts.stream,\n', ""),
+    Guard(2, "a folder is a checkpoint", MANIFEST, "return (path / MANIFEST).is_file()", "return path.is_dir()"),
+    Guard(2, "unfinished checkpoints stay", CHECKPOINT, "shutil.rmtree(path) if path.is_dir() else path.unlink()", "pass"),
+    Guard(3, "metrics are not cut back", DIRECTORY, 'self._metrics.truncate(written.get("metrics_bytes", 0))', "pass"),
+    Guard(4, "a full disk is not named", "evals/files/whole.py", "is_named = error.filename is not None and error.filename != str(temporary)", "is_named = True"),
+    Guard(5, "folders are not tried", DIRECTORY, "        refuse_unwritable(folder)\n", "        pass\n"),
+    Guard(6, "any broken line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=True"),
+    Guard(6, "no line is torn", READING, "may_be_torn=not ends_in_newline", "may_be_torn=False"),
+    Guard(7, "files are compared by size", MANIFEST, "if found != files[name]:", 'if found["bytes"] != files[name]["bytes"]:'),
+    Guard(7, "the manifest is not hashed", MANIFEST, "    if not is_own:\n", "    if False:\n"),
+    Guard(8, "extra files are let in", MANIFEST, "if name not in files:", "if False:"),
+    Guard(9, "other settings are let in", PREFLIGHT, "    refuse_differing(name, differing)\n", "    pass\n"),
+    Guard(10, "the lock is shared", "evals/files/lock.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH"),
+    Guard(11, "steps that are not finite are taken", "quatro/policy/local.py", "is_finite = ", "is_finite = True or "),
+    Guard(11, "checkpoints may hold NaN", CHECKPOINT, "    refuse_non_finite(tensors)\n", ""),
+    Guard(13, "errors never end a run", FUNCTION, 'if outcome.kind == "error" and self.on_error == "fail":', "if False:"),
+    Guard(14, "silence is patience", POOL, "self.deadline = time.monotonic() + timeout_s\n        self.unsent", "self.deadline = time.monotonic() + 20 * timeout_s\n        self.unsent"),
+    Guard(15, "one try for a pair", "evals/grading/pool.py", "MAX_ATTEMPTS = 2", "MAX_ATTEMPTS = 1"),
+    Guard(15, "a lost pair is wrong", "evals/grading/pool.py", 'return SymbolicGrade("infra_error", detail', 'return SymbolicGrade("incorrect", detail'),
+    Guard(16, "the first signal ends it", "quatro/processes/stop.py", "        if self.requested:\n            if cause", "        if True:\n            if cause"),
+    Guard(17, "all samples are drawn anew", "quatro/sample/benchmark.py", "(prompt.id, index) not in writer.present", "True"),
+    Guard(18, "everything is run again", "quatro/sweep/run.py", 'if status_of(point, folder, evaluation).status != "done"]', "]"),
+    Guard(19, "durations by the wall clock", "quatro/loop/timing.py", "time.monotonic()", "time.time()"),
+    Guard(20, "the locale's encoding", "quatro_cli/app.py", 'stream.reconfigure(encoding="utf-8", errors="backslashreplace")', "pass"),
+    Guard(21, "unknown keys are ignored", "quatro/types.py", 'extra="forbid"', 'extra="ignore"'),
+    Guard(22, "types are coerced", "quatro/types.py", "strict=True", "strict=False"),
+    Guard(24, "one rollout is enough", "quatro/config/model.py", "ge=2", "ge=1"),
+    Guard(26, "twice is once", READING, "        if first != (file, number):\n", "        if False:\n"),
+    Guard(27, "long prompts pass", "quatro/rollout/prompts.py", "if len(prompt.token_ids) <= limit:", "if True:"),
+    Guard(28, "any k will do", "evals/metrics/counting.py", "    if short is not None:\n", "    if False:\n"),
+    Guard(29, "any benchmark will do", READING, "    if found.isdisjoint(wanted):\n", "    if False:\n"),
+    Guard(29, "a part is the whole", "evals/samples/about.py", "if usable > len(present):", "if False:"),
+    Guard(32, "names are file names", "evals/files/whole.py", "    if slug and slug == name:\n", "    if True:\n"),
+    Guard(33, "a minus is no sign", "evals/files/csv_cells.py", '("=", "+", "-", ', '("=", "+", '),
+    Guard(33, "a carriage return stays", "evals/files/csv_cells.py", '.replace("\\r\\n", "\\n").replace("\\r", "\\n")', ""),
+    Guard(34, "a backslash is a letter", "evals/tables/latex_text.py", '    "\\\\": r"\\textbackslash{}",\n', ""),
+    Guard(35, "texts are printed as they are", "evals/text.py", "return (_CONTROL if controls_only else _INVISIBLE).sub(spelled, text)", "return text"),
+    Guard(35, "log.txt is written as it comes", DIRECTORY, 'return visible(super().format(record), keep="\\t\\n")', "return super().format(record)"),
+    Guard(36, "CUDA's word is unknown", "evals/errors.py", '        "CUDA error: out of memory",\n', ""),
+    Guard(37, "a closed pipe is an error", "quatro_cli/output.py", "        except BrokenPipeError:\n            _silence(name, stream)\n", ""),
+    Guard(38, "threads are not compared", SAVING, '"threads": torch.get_num_threads(), ', ""),
+    Guard(40, "no eos will do", "quatro/policy/loading.py", "    if tokenizer.eos_token_id is None:\n", "    if False:\n"),
+    Guard(40, "weights are not looked at", "quatro/policy/loading.py", "        refuse_incomplete(place)\n", "        pass\n"),
+    Guard(46, "nobody is waited for", "quatro/sweep/run.py", "            if is_locked(run):\n", "            if False:\n"),
+    Guard(47, "JSON ends its element", "evals/report/page.py", '"<>&\\u2028\\u2029"', '"&"'),
+    Guard(48, "one start", POOL, "MAX_STARTS = 2", "MAX_STARTS = 1"),
+    Guard(50, "any number of tokens will do", "quatro/rollout/answers.py", 'if num_tokens > max_tokens or (reason == "length" and num_tokens < max_tokens and not fills_context):', "if False:"),
+    Guard(52, "metrics are not hashed", PREFLIGHT, 'if written.get("metrics_sha256", found) != found:', "if False:"),
+    Guard(52, "rollouts are not hashed", PREFLIGHT, "elif (found := file_digest(path).hexdigest()) != expected:", "elif False:"),
+]  # fmt: skip
