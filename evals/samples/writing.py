@@ -10,6 +10,7 @@ from typing import Self
 from evals.errors import LockedError, UsageError
 from evals.files.lock import lock_file
 from evals.files.strict_json import parse_row
+from evals.files.whole import naming
 from evals.samples.reading import SamplesReader, torn_line_warning
 from evals.samples.types import Sample
 
@@ -66,7 +67,8 @@ class SampleWriter:
             return size
         if tail.strip() and parse_row(tail, f"{self.path}:{number}", may_be_torn=True) is not None:
             return size + self._write(b"\n", size)
-        self._file.truncate(size - len(tail))
+        with naming(self.path):
+            self._file.truncate(size - len(tail))
         self.warnings.append(torn_line_warning(self.path, number))
         return size - len(tail)
 
@@ -84,13 +86,14 @@ class SampleWriter:
 
     def _write(self, data: bytes, size: int) -> int:
         rest = memoryview(data)
-        try:
-            while rest:  # a raw write may take only a part, near a full disk or a file-size limit
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            self._file.truncate(size)
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        with naming(self.path):
+            try:
+                while rest:  # a raw write may take only a part, near a full disk or a file-size limit
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._file.truncate(size)
+                raise
         return len(data)
 
     def close(self) -> None:
