@@ -88,7 +88,7 @@ test-long: $(STAMP)
 # Those that need another environment run with its own target.
 HERE := not gpu and not vllm and not deepspeed and not verl and not verl_ray and not trl and not browser and not latex
 test-faults: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope -m '$(HERE)' -k test_fault_
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m '$(HERE)' -k test_fault_
 
 test-report: $(STAMP)
 	$(BIN)/python -m pytest -m browser tests/browser

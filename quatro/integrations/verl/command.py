@@ -36,7 +36,9 @@ class VerlCommand:
     def script(self) -> str:
         """A shell script: the differences as comments, and the command."""
         comments = [f"# - {difference}" for difference in self.differences]
-        lines = ["python -m verl.trainer.main_ppo", *map(shlex.quote, self.overrides)]
+        method = shlex.quote(self.settings["algorithm.adv_estimator"])
+        check = f"python -m {_PACKAGE}.registered {method} &&"
+        lines = [check, "python -m verl.trainer.main_ppo", *map(shlex.quote, self.overrides)]
         return "\n".join(["# What differs from our own trainer:", *comments, " \\\n  ".join(lines)])
 
 

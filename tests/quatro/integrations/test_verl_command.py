@@ -44,8 +44,9 @@ def test_the_shipped_scripts_are_what_the_command_prints(name, gpus):
 def test_the_script_is_one_command_of_the_shell():
     text = run("math-1.5b-2gpu", "--gpus-per-node", "2").replace("\\\n", "")
     words = shlex.split(text, comments=True)
-    assert words[:3] == ["python", "-m", "verl.trainer.main_ppo"]
-    assert words[3:] == json.loads(run("math-1.5b-2gpu", "--gpus-per-node", "2", "--json"))["overrides"]
+    checked = ["python", "-m", "quatro.integrations.verl.registered", "quatro", "&&"]
+    assert words[:8] == [*checked, "python", "-m", "verl.trainer.main_ppo"]
+    assert words[8:] == json.loads(run("math-1.5b-2gpu", "--gpus-per-node", "2", "--json"))["overrides"]
     assert "+actor_rollout_ref.actor.policy_loss.quatro=${algorithm.quatro}" in words
     assert (
         "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:bf16,reduce_dtype:fp32,buffer_dtype:fp32}"

@@ -1,0 +1,66 @@
+"""Ends before verl begins if verl does not know our method: `python -m quatro.integrations.verl.registered quatro`.
+
+verl loads plug-ins while it is imported and reports one that fails at log level DEBUG only. It goes on until it looks
+for the advantage estimator, by when it has asked a cluster for GPUs and loaded the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from importlib import metadata
+
+from evals.errors import MissingError
+
+GROUP, PLUGIN = "verl.plugins", "quatro.integrations.verl.plugin"
+CHOICE = "VERL_USE_EXTERNAL_PLUGINS"  # verl's: auto (which is all), none, or names
+
+
+def require_registered(verl_name: str) -> None:
+    """Import verl as it is imported in a run, and look for the method that verl calls ``verl_name``.
+
+    Raises:
+        MissingError: verl cannot be imported, or it does not know the method; the message says why and what to do.
+    """
+    with contextlib.redirect_stdout(sys.stderr):  # verl prints
+        try:
+            core = importlib.import_module("verl.trainer.ppo.core_algos")
+        except ImportError as error:
+            raise MissingError(
+                f"verl cannot be imported here ({error}); run this in verl's environment, with quatro installed there"
+            ) from error
+        try:
+            core.get_adv_estimator_fn(verl_name)
+            core.get_policy_loss_fn(verl_name)
+        except (KeyError, ValueError):
+            raise MissingError(f"verl does not know the method {verl_name}: {_cause()}") from None
+
+
+def _cause() -> str:
+    choice = os.environ.get(CHOICE, "auto")
+    if choice != "auto" and "quatro" not in choice.split(","):
+        return f"{CHOICE} is {choice!r}, which leaves our plug-in out; unset it, or set it to auto"
+    if not any(entry.value == PLUGIN for entry in metadata.entry_points(group=GROUP)):
+        return "quatro is not installed in verl's environment, so verl finds no plug-in of it; pip install quatro there"
+    try:
+        importlib.import_module(PLUGIN)
+    except Exception as error:  # whatever kept it from being loaded
+        return f"the plug-in {PLUGIN} cannot be imported: {type(error).__name__}: {error}"
+    return (
+        f"this version of verl loads no plug-ins of the group {GROUP}; install the version that docs/clusters.md names"
+    )
+
+
+def main() -> None:
+    """Exit code 0 if verl knows the method that the command line names, else 3 with a line that says why."""
+    try:
+        require_registered(sys.argv[1])
+    except MissingError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
