@@ -6,6 +6,7 @@ And what the tests cost: CPU seconds, which another process on the machine hardl
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer.testing
 from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ _cpu_s_of: dict[str, float] = {}  # of each test, with its fixtures and child pr
 # A shell's background job ignores SIGINT, and so would the children that tests send it to.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Of a call of `CliRunner.invoke` most would go into making all commands once more, which are the same each time.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 hypothesis_settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis_settings.register_profile("thorough", max_examples=100, deadline=None)
