@@ -5,6 +5,8 @@ two equal keys, and its aliases let a short file grow to gigabytes. Only its nod
 the rules below, and what a configuration never needs is refused with file and line.
 """
 
+import copy
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,7 +165,7 @@ def parse_yaml(text: str, name: str) -> Document:
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise _refusal(name, lines.get((), 1), f"found {found}, expected a mapping of `key: value` lines")
-    return Document(name, data, lines)
+    return Document(name, copy.deepcopy(data), lines)
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -172,10 +174,13 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         UsageError: as `parse_yaml`.
     """
-    return _parsed(text, name)[0]
+    return copy.deepcopy(_parsed(text, name)[0])
 
 
+# A sweep reads the same files and settings once for each of its points.
+@functools.lru_cache(maxsize=256)
 def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
+    """The value and its lines, which all callers share: they copy what may be changed."""
     try:
         reader = _Reader(text, name)
         return reader.read(), reader.key_lines

@@ -37,7 +37,7 @@ def batch_of(arm_B: torch.Tensor, old_A: torch.Tensor, advantage_B: torch.Tensor
 
 
 def converge(method, arm_B, old_A, reward_A, *, beta=0.0, estimator="k3", pre_A=None, steps=4000, lr=1.0):
-    """Plain gradient descent on the logits; returns the policy and the advantages per row."""
+    """Plain gradient descent on the logits, until nothing moves; returns the policy and the advantages per row."""
     logits_A = old_A.log().clone().requires_grad_()
     advantage_B = method.advantages(reward_A[arm_B], torch.zeros_like(arm_B)).value_B
     batch = batch_of(arm_B, old_A, advantage_B, pre_A)
@@ -47,6 +47,8 @@ def converge(method, arm_B, old_A, reward_A, *, beta=0.0, estimator="k3", pre_A=
         if beta:
             terms.append(ops.kl_term(logp_BT, batch, beta=beta, estimator=estimator, how="token-mean"))
         (gradient_A,) = torch.autograd.grad(ops.total_loss(terms), logits_A)
+        if gradient_A.abs().max() < 1e-9:
+            break
         with torch.no_grad():
             logits_A -= lr * gradient_A
     return logits_A.detach().softmax(-1), advantage_B
