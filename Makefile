@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-vectors bench bench-trl bench-gpu clean
+.PHONY: help demo replicate replicate-all pages test check test-base test-slow test-long test-faults test-fuzz test-report test-latex test-mutants test-gpu test-vllm test-deepspeed test-verl test-verl-ray test-trl test-gym test-vectors bench bench-trl bench-gpu clean
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-slow  the tests that take seconds each"
 	@echo "make test-long  the tests that take minutes each"
 	@echo "make test-faults  every fault of docs/guarantees.md, the long ones too (up to an hour)"
+	@echo "make test-fuzz  damaged and invented files and texts, new ones each time (some minutes)"
 	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
 	@echo "make test-latex   every table of \`quatro table\` through pdflatex; as root on Debian it installs TeX Live first"
 	@echo "make test-mutants  break the methods and the metrics on purpose, one place at a time: each break must be noticed"
@@ -89,6 +90,9 @@ test-long: $(STAMP)
 HERE := not gpu and not vllm and not deepspeed and not verl and not verl_ray and not trl and not browser and not latex
 test-faults: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m '$(HERE)' -k test_fault_
+
+test-fuzz: $(STAMP)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz
 
 test-report: $(STAMP)
 	$(BIN)/python -m pytest -m browser tests/browser

@@ -26,9 +26,9 @@ SETTINGS = (
 
 
 def memory_mb(pid: int) -> float:
-    """Resident memory; of a page that n processes share, an n-th."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    return int(next(line for line in text.splitlines() if line.startswith("Pss:")).split()[1]) / 1024
+    """Resident memory without mapped files, of which other processes hold the pages too."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(next(line for line in text.splitlines() if line.startswith("RssAnon:")).split()[1]) / 1024
 
 
 def looked_at(pid: int, run: Path) -> dict[str, float]:

@@ -91,7 +91,8 @@ def _whole_command(tool: str, file: Path) -> str:
     try:
         _, row = next(layout.rows(file))
         fields = layout.read(row, str(file))
-        name = fields.get("benchmark") or layout.default_benchmark(file.name)
+        named = fields.get("benchmark")
+        name = named if isinstance(named, str) and named else layout.default_benchmark(file.name)
         options = [word for words in lacking(layout, row, fields, name, ()).values() for word in words]
     except (QuatroError, StopIteration):  # the import says what is wrong
         pass

@@ -11,6 +11,7 @@ from typing import Any
 
 from evals.files.csv_cells import csv_cell, csv_text
 from evals.tables.parts import Cell, Section, Table, beside_text, cell_text, decimal_text
+from evals.text import visible
 
 # What the names of several tables are, by their stub; of the others they are data sets.
 _NAMED_BY = {"Dataset": "Setting", "Hyper-parameter": "Runs"}
@@ -60,8 +61,8 @@ def _csv_values(cell: Cell | None, with_ci: bool, digits: int) -> dict[str, str]
 
 
 def markdown_text(text: str) -> str:
-    """``text`` on one line with everything escaped that Markdown or HTML would act on."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+    """``text`` on one line with everything escaped that Markdown, HTML or a terminal would act on."""
+    return _MARKDOWN.sub(r"\\\1", visible(" ".join(text.split()), keep=""))
 
 
 def to_markdown(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:

@@ -5,7 +5,6 @@ two equal keys, and its aliases let a short file grow to gigabytes. Only its nod
 the rules below, and what a configuration never needs is refused with file and line.
 """
 
-import copy
 import functools
 import re
 from collections.abc import Mapping
@@ -165,7 +164,7 @@ def parse_yaml(text: str, name: str) -> Document:
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise _refusal(name, lines.get((), 1), f"found {found}, expected a mapping of `key: value` lines")
-    return Document(name, copy.deepcopy(data), lines)
+    return Document(name, _copied(data), lines)
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -174,7 +173,7 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         UsageError: as `parse_yaml`.
     """
-    return copy.deepcopy(_parsed(text, name)[0])
+    return _copied(_parsed(text, name)[0])
 
 
 # A sweep reads the same files and settings once for each of its points.
@@ -196,6 +195,12 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
     except (ValueError, OverflowError) as error:
         # PyYAML passes an escape such as "\U00110000" straight to chr().
         raise UsageError(f"{name}: not YAML: {error}") from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def load_yaml(path: Path, *, name: str | None = None) -> Document:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from email.parser import HeaderParser
 from importlib.metadata import distributions
 from pathlib import Path
 from types import UnionType
@@ -72,8 +73,20 @@ def collect_environment(argv: Sequence[str]) -> dict[str, Any]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "packages": dict(sorted({found.name: found.version for found in distributions() if found.name}.items())),
+        "packages": packages(),
     }
+
+
+def packages() -> dict[str, str]:
+    """The version of each installed package."""
+    found: dict[str, str] = {}
+    for one in distributions():
+        # Not `one.name` and `one.version`: each reads and parses the whole file, with its long description.
+        head = (one.read_text("METADATA") or one.read_text("PKG-INFO") or "").partition("\n\n")[0]
+        fields = HeaderParser().parsestr(head)
+        if fields["Name"]:
+            found[fields["Name"]] = fields["Version"]
+    return dict(sorted(found.items()))
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

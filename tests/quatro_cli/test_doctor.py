@@ -21,6 +21,19 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """``alone(name)``: of the self-tests this one only, as the others take seconds."""
+
+    def keep(name=None):
+        monkeypatch.setattr(doctor, "SELF_TESTS", {one: test for one, test in doctor.SELF_TESTS.items() if one == name})
+        monkeypatch.setattr(doctor, "_sandbox", lambda: doctor.Check("sandbox self-test", "absent", "not tried"))
+        if name != "sampler self-test":
+            monkeypatch.setattr(doctor, "sampler", lambda: "not tried")
+
+    return keep
+
+
 def test_this_machine_passes_its_self_tests():
     result = runner.invoke(app, ["doctor", "--json"])
     checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
@@ -29,7 +42,8 @@ def test_this_machine_passes_its_self_tests():
         assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch):
+def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, alone):
+    alone()
     version = metadata.version
 
     def without_matplotlib(name):
@@ -65,7 +79,8 @@ def vllm_checks(monkeypatch, versions, describe=None):
     return result, {c["name"]: c for c in json.loads(result.stdout)["checks"] if "vllm" in c["name"]}
 
 
-def test_vllm_is_absent_or_usable_under_either_name(monkeypatch):
+def test_vllm_is_absent_or_usable_under_either_name(monkeypatch, alone):
+    alone()
     pytest.importorskip("torch")
     result, checks = vllm_checks(monkeypatch, {})
     assert result.exit_code == 0, result.output
@@ -76,7 +91,8 @@ def test_vllm_is_absent_or_usable_under_either_name(monkeypatch):
     assert checks["vllm engine"]["detail"] == "usable: 0.32.0 on cpu"
 
 
-def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch):
+def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch, alone):
+    alone()
     pytest.importorskip("torch")
 
     def broken():
@@ -88,14 +104,16 @@ def test_a_vllm_that_cannot_be_imported_fails_with_6(monkeypatch):
     assert "torchvision::nms" in checks["vllm engine"]["detail"]
 
 
-def test_an_old_package_fails_with_6(monkeypatch):
+def test_an_old_package_fails_with_6(monkeypatch, alone):
+    alone()
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 6
     assert "numpy" in result.stderr
 
 
-def test_a_broken_dual_is_found(monkeypatch):
+def test_a_broken_dual_is_found(monkeypatch, alone):
+    alone("dual self-test")
     import quatro.dual
 
     solve = quatro.dual.solve_dual
@@ -105,7 +123,8 @@ def test_a_broken_dual_is_found(monkeypatch):
     assert "dual self-test" in result.stderr
 
 
-def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
+def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch, alone):
+    alone("similarity self-test")
     from evals.metrics import reference
 
     ours = reference.similarity_of_distinct
@@ -115,7 +134,8 @@ def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch):
     assert "similarity self-test" in result.stderr
 
 
-def test_a_grader_that_misjudges_is_found(monkeypatch):
+def test_a_grader_that_misjudges_is_found(monkeypatch, alone):
+    alone("grader self-test")
     from evals import grading
 
     monkeypatch.setattr(grading, "grade", lambda *args: grading.Grade(True, "correct", "", "exact"))
@@ -124,7 +144,8 @@ def test_a_grader_that_misjudges_is_found(monkeypatch):
     assert "grader self-test" in result.stderr
 
 
-def test_a_lock_that_does_not_hold_is_found(monkeypatch):
+def test_a_lock_that_does_not_hold_is_found(monkeypatch, alone):
+    alone("lock self-test")
     from quatro.runs import lock
 
     class NoLock:
@@ -140,7 +161,8 @@ def test_a_lock_that_does_not_hold_is_found(monkeypatch):
     assert "lock self-test" in result.stderr
 
 
-def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(monkeypatch):
+def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(monkeypatch, alone):
+    alone("sampler self-test")
     from dataclasses import replace
 
     transformers = pytest.importorskip("quatro.rollout.transformers")
@@ -159,7 +181,8 @@ def test_a_sampler_that_does_not_repeat_or_lies_about_its_log_probs_is_found(mon
     assert "sampler self-test" in result.stderr
 
 
-def test_a_cache_that_cannot_be_written_is_found(cache):
+def test_a_cache_that_cannot_be_written_is_found(cache, alone):
+    alone("cache folder")
     cache.write_text("a file, not a folder", encoding="utf-8")
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 6

@@ -14,7 +14,7 @@ from importlib import metadata
 
 from evals.errors import MissingError
 
-GROUP, PLUGIN = "verl.plugins", "quatro.integrations.verl.plugin"
+GROUP, ENTRY, PLUGIN = "verl.plugins", "quatro", "quatro.integrations.verl.plugin"
 CHOICE = "VERL_USE_EXTERNAL_PLUGINS"  # verl's: auto (which is all), none, or names
 
 
@@ -40,7 +40,7 @@ def require_registered(verl_name: str) -> None:
 
 def _cause() -> str:
     choice = os.environ.get(CHOICE, "auto")
-    if choice != "auto" and "quatro" not in choice.split(","):
+    if choice != "auto" and ENTRY not in choice.split(","):
         return f"{CHOICE} is {choice!r}, which leaves our plug-in out; unset it, or set it to auto"
     if not any(entry.value == PLUGIN for entry in metadata.entry_points(group=GROUP)):
         return "quatro is not installed in verl's environment, so verl finds no plug-in of it; pip install quatro there"

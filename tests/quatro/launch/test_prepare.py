@@ -93,9 +93,9 @@ def test_prompts_are_tokenised_once_and_benchmarks_read_once(arguments, monkeypa
         read[Path(source).name] += 1
         return load(source, **options)
 
-    def counted_tokenise(self: Any, text: str, **options: Any) -> Any:
-        tokenised[text] += 1
-        return tokenise(self, text, **options)
+    def counted_tokenise(self: Any, texts: list[str], **options: Any) -> Any:
+        tokenised.update(texts)
+        return tokenise(self, texts, **options)
 
     for module in (prompts, prepare):
         monkeypatch.setattr(module, "load_problems", counted_load)

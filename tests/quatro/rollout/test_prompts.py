@@ -12,8 +12,8 @@ class Characters:
     bos_token = "<s>"
     chat_template = None
 
-    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
-        return {"input_ids": list(map(ord, ("<s>" if add_special_tokens else "") + text))}
+    def __call__(self, texts: list[str], *, add_special_tokens: bool) -> dict[str, list[list[int]]]:
+        return {"input_ids": [list(map(ord, ("<s>" if add_special_tokens else "") + text)) for text in texts]}
 
 
 @pytest.mark.parametrize(

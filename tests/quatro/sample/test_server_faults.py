@@ -327,7 +327,7 @@ def test_many_calls_leave_no_descriptor_open(serve, toy, tmp_path, monkeypatch):
     draw(stub, toy, tmp_path / "first")  # what is loaded and opened once
     before = open_descriptors()
     draw(stub, toy, tmp_path / "second", n=30)
-    deadline = time.monotonic() + 5  # the stub's threads close their ends soon
+    deadline = time.monotonic() + 60  # the stub's threads close their ends soon
     while open_descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert open_descriptors() <= before
