@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from evals.code.tests import asserts
 from evals.sandbox import probe
 
-TESTS = ["assert add(1, 2) == 3"]
+TESTS = {"base": asserts(["assert add(1, 2) == 3"])}
 PROGRAMS = [
     "def add(a, b):\n    return a + b",
     "def add(a, b):\n    return a - b",
@@ -56,11 +57,11 @@ def measured(lab, rows: Path, folder: Path, grader: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("grader", ["math", "code"])
-def test_grades_and_estimates_are_the_same_on_an_overloaded_machine(lab, tmp_path, grader):
+def test_fault_15_and_51_grades_and_estimates_are_the_same_on_an_overloaded_machine(lab, tmp_path, grader):
     if grader == "code" and probe().name == "none":
         pytest.skip("no isolation here")
     texts = [f"```python\n{program}\n```" for program in PROGRAMS] if grader == "code" else ANSWERS
-    problem = {"tests": TESTS, "entry_point": "add"} if grader == "code" else {"answer": "x+1"}
+    problem = {"answer": None, "tests": TESTS, "entry_point": "add"} if grader == "code" else {"answer": "x+1"}
     rows = [
         {"benchmark": "toy", "id": "p", "sample_index": i, "completion": text, **problem}
         for i, text in enumerate(texts)

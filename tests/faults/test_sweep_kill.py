@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-NUM_KILLS = 5
+ROUNDS, KILLS = 2, 10
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def command(folder: Path) -> list[str]:
@@ -23,18 +24,7 @@ def command(folder: Path) -> list[str]:
     settings = [part for text in short for part in ("-s", text)]
     grid = ["-g", "method.delta=0.1,0.01,0.001", "--seeds", "0,1,2", "--jobs", "2"]
     measured = ["--eval", "countdown", "--eval-n", "2"]
-    return [
-        sys.executable,
-        "-m",
-        "quatro_cli.app",
-        "sweep",
-        "quickstart",
-        *grid,
-        *measured,
-        *settings,
-        "-o",
-        str(folder),
-    ]
+    return [sys.executable, "-m", "quatro_cli", "sweep", "quickstart", *grid, *measured, *settings, "-o", str(folder)]
 
 
 def descendants(pid: int) -> list[int]:
@@ -53,18 +43,27 @@ def without_times(path: Path) -> list[dict[str, str]]:
     return [{name: text for name, text in row.items() if not name.startswith("perf/")} for row in rows]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[Path, float]:
+    """The sweep that nobody kills, and how many seconds it took."""
+    folder = tmp_path_factory.mktemp("sweep") / "whole"
+    began_s = time.monotonic()
+    subprocess.run(command(folder), check=True, **QUIET)
+    return folder, time.monotonic() - began_s
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the children of the killed sweep in /proc")
-def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(tmp_path):
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    began_s = time.monotonic()
-    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)
-    whole_s = time.monotonic() - began_s
-
-    moments = random.Random(0)
-    for kill in range(NUM_KILLS):
-        sweep = subprocess.Popen(command(tmp_path / "killed"), **quiet)
-        time.sleep(moments.uniform(0.06, 0.2) * whole_s)
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_fault_01_and_46_a_sweep_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
+    undisturbed, tmp_path, seed
+):
+    whole, whole_s = undisturbed
+    killed = tmp_path / "killed"
+    moments = random.Random(seed)
+    for kill in range(KILLS):
+        sweep = subprocess.Popen(command(killed), **QUIET)
+        time.sleep(moments.uniform(0.02, 0.12) * whole_s)
         assert sweep.poll() is None, "the sweep ended before it was killed: it has to be killed earlier"
         children = descendants(sweep.pid)
         sweep.kill()
@@ -73,12 +72,12 @@ def test_five_kills_leave_the_summary_of_an_undisturbed_sweep(tmp_path):
         for pid in children if kill % 2 else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    subprocess.run(command(tmp_path / "killed"), check=True, **quiet)
+    subprocess.run(command(killed), check=True, **QUIET)
 
     for name in ("summary.csv", "summary-seeds.csv"):
-        assert without_times(tmp_path / "killed" / name) == without_times(tmp_path / "whole" / name)
-    rows = without_times(tmp_path / "killed/summary.csv")
+        assert without_times(killed / name) == without_times(whole / name)
+    rows = without_times(killed / "summary.csv")
     assert [row["status"] for row in rows] == ["done"] * 10  # nine runs and the base
     assert [row["steps"] for row in rows] == ["0"] + ["4"] * 9
     assert len({row["reward/mean"] + row["kl/new_old"] for row in rows[1:]}) > 3  # runs, not copies of one
-    assert (tmp_path / "killed/sweep.yaml").read_bytes() == (tmp_path / "whole/sweep.yaml").read_bytes()
+    assert (killed / "sweep.yaml").read_bytes() == (whole / "sweep.yaml").read_bytes()
