@@ -163,7 +163,7 @@ AT_ANY_MOMENT = [
         *(pytest.param(extra, MOMENTS, marks=pytest.mark.long) for extra in AT_ANY_MOMENT),
     ],
 )
-def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
+def test_fault_16_and_49_a_stop_at_any_moment_of_an_iteration_changes_nothing(
     tmp_path, settings, extra, moments, run_training, rows_of, essence, weights_of
 ):
     """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""

@@ -11,7 +11,7 @@ import pytest
 from evals.errors import UsageError
 from quatro.config import load_config
 from quatro.launch.prepare import check_ranks
-from quatro.processes.launcher import Launch, launched
+from quatro.processes.launcher import TIMEOUT_VARIABLE, Launch, launched
 
 pytestmark = pytest.mark.slow
 
@@ -119,15 +119,19 @@ def test_an_error_of_one_rank_is_said_once_and_ends_all_with_its_code(bench):
     assert "no reward today" in status["reason"]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_fault_41_a_killed_rank_ends_the_other(bench, victim):
-    job = bench.job(f"killed-{victim}", "steps=100000", "eval.every=0")
-    ranks = bench.start([job], size=2)
-    metrics = bench.folder / f"killed-{victim}" / "metrics.jsonl"
+@pytest.mark.parametrize(("victim", "how"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)])
+def test_fault_41_a_rank_that_is_killed_or_hangs_ends_the_other(bench, victim, how):
+    name = f"lost-{victim}-{how.name}"
+    job = bench.job(name, "steps=100000", "eval.every=0")
+    ranks = bench.start([job], size=2, **{TIMEOUT_VARIABLE: "20"})
+    metrics = bench.folder / name / "metrics.jsonl"
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size):
         time.sleep(0.2)
-    ranks[victim].send_signal(signal.SIGKILL)
+    ranks[victim].send_signal(how)
+    while time.monotonic() < deadline and ranks[1 - victim].poll() is None:
+        time.sleep(0.2)
+    ranks[victim].kill()
     ended = bench.wait(ranks)
     assert ended[victim][0] == -signal.SIGKILL
     code, text = ended[1 - victim]

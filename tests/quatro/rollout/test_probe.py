@@ -29,7 +29,7 @@ def test_rounding_passes_and_is_reported():
     assert metrics["sync/probe_dlogp_mean"] == pytest.approx(2e-5)
 
 
-def test_a_difference_names_the_token_the_size_and_what_is_allowed():
+def test_fault_44_a_difference_names_the_token_the_size_and_what_is_allowed():
     with pytest.raises(DivergedError, match=r"0\.5 nats.*float32: 0\.0001.*token 1 .* -2\.50000 .* -2\.00000"):
         probe_of([-1.0, -2.0, -3.0]).compare(drawn([-1.0, -2.5, -3.0]))
 
