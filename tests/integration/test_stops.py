@@ -163,7 +163,7 @@ AT_ANY_MOMENT = [
         *(pytest.param(extra, MOMENTS, marks=pytest.mark.long) for extra in AT_ANY_MOMENT),
     ],
 )
-def test_fault_16_and_49_a_stop_at_any_moment_of_an_iteration_changes_nothing(
+def test_a_stop_at_any_moment_of_an_iteration_changes_nothing(
     tmp_path, settings, extra, moments, run_training, rows_of, essence, weights_of
 ):
     """Among the responses, and between any two optimiser steps of an iteration; then stopped again and again."""
@@ -181,6 +181,21 @@ def test_fault_16_and_49_a_stop_at_any_moment_of_an_iteration_changes_nothing(
         assert same_weights(weights_of(tmp_path / "whole", 3), weights_of(cut, 3))
         for path in (tmp_path / "whole" / "rollouts").iterdir():
             assert (cut / "rollouts" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("looks", [10, 11])
+def test_fault_49_a_stop_inside_an_automatic_iteration_changes_nothing(
+    tmp_path, settings, looks, run_training, rows_of, essence, weights_of
+):
+    settings = [*settings, "steps=2", "inner_updates=auto", "method.delta=0.02"]
+    whole = run_training(tmp_path / "whole", settings)
+    cut = tmp_path / "cut"
+    run_training(cut, settings, stop=StopAfter(looks))
+    with RunDir.open(cut) as run:
+        train(run.config, run)
+    assert essence(rows_of(cut)) == essence(whole)
+    assert same_weights(weights_of(tmp_path / "whole", 2), weights_of(cut, 2))
 
 
 def test_a_stop_between_optimiser_steps_keeps_the_rollouts(
