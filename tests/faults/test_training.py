@@ -21,6 +21,7 @@ from quatro.runs.manifest import verify
 if TYPE_CHECKING:
     from conftest import Ended, Laboratory
 
+PARTS = 5  # of what tries every file operation of a run, so that two workers share it
 
 def rows_of(run: Path) -> list[dict]:
     path = run / "metrics.jsonl"
@@ -96,8 +97,9 @@ def test_fault_03_no_row_is_missing_or_twice_after_a_kill_beside_a_checkpoint(la
 
 
 @pytest.mark.long
-def test_fault_03_no_row_is_missing_or_twice_after_a_kill_at_any_file_operation(lab, tmp_path):
-    for at in range(1, lab.whole[1].operations + 1, 3):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fault_03_no_row_is_missing_or_twice_after_a_kill_at_any_file_operation(lab, tmp_path, part):
+    for at in range(1 + part, lab.whole[1].operations + 1, PARTS):
         run = tmp_path / f"run-{at}"
         assert lab.begin(run, fail_at=at, kill=True).code == -signal.SIGKILL
         assert is_outcome_of_whole(lab, run), at
@@ -124,9 +126,9 @@ def test_fault_04_a_disk_that_fills_up_is_named_and_loses_nothing(lab, tmp_path,
 
 @pytest.mark.long
 @pytest.mark.parametrize("sticky", [False, True])
-def test_fault_04_any_failing_operation_is_named_and_loses_nothing(lab, tmp_path, sticky):
-    # Every operation up to the first checkpoint, then every seventh: the same operations come again and again.
-    for at in [*range(1, 70), *range(70, lab.whole[1].operations + 1, 7)]:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fault_04_any_failing_operation_is_named_and_loses_nothing(lab, tmp_path, part, sticky):
+    for at in range(1 + part, lab.whole[1].operations + 1, PARTS):
         fail_and_go_on(lab, tmp_path / f"run-{at}", at, sticky=sticky)
 
 

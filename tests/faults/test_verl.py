@@ -24,14 +24,16 @@ get_policy_loss_fn = get_adv_estimator_fn
 """
 
 
-def run_check(verl: Path, core: str | None, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_check(
+    verl: Path, core: str | None, name: str = "quatro", **environment: str
+) -> subprocess.CompletedProcess[str]:
     if core is not None:
         folder = verl / "verl" / "trainer" / "ppo"
         folder.mkdir(parents=True)
         (folder / "core_algos.py").write_text(core, encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if not key.startswith("VERL_")}
     paths = os.pathsep.join([str(verl), str(ROOT), *sys.path])
-    command = [sys.executable, "-m", MODULE, "quatro"]
+    command = [sys.executable, "-m", MODULE, name]
     return subprocess.run(
         command, env={**kept, "PYTHONPATH": paths, **environment}, cwd=verl, capture_output=True, text=True
     )
@@ -55,6 +57,12 @@ def test_fault_53_a_plug_in_that_is_not_registered_is_named_with_its_cause(tmp_p
 def test_fault_53_a_plug_in_that_is_registered_lets_verl_begin(tmp_path):
     ended = run_check(tmp_path, CORE + "known['quatro'] = 1\n")
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_fault_53_a_method_that_nobody_has_is_named_with_those_that_there_are(tmp_path):
+    ended = run_check(tmp_path, CORE, name="quatre")
+    assert ended.returncode == 2
+    assert "neither verl nor quatro has a method quatre; quatro's are quatro, quatro_" in ended.stderr
 
 
 def test_fault_53_the_printed_command_asks_first():

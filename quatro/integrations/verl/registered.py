@@ -12,7 +12,8 @@ import os
 import sys
 from importlib import metadata
 
-from evals.errors import MissingError
+from evals.errors import MissingError, QuatroError, UsageError
+from quatro.integrations.verl.methods import METHOD_OF
 
 GROUP, ENTRY, PLUGIN = "verl.plugins", "quatro", "quatro.integrations.verl.plugin"
 CHOICE = "VERL_USE_EXTERNAL_PLUGINS"  # verl's: auto (which is all), none, or names
@@ -23,6 +24,7 @@ def require_registered(verl_name: str) -> None:
 
     Raises:
         MissingError: verl cannot be imported, or it does not know the method; the message says why and what to do.
+        UsageError: there is no such method.
     """
     with contextlib.redirect_stdout(sys.stderr):  # verl prints
         try:
@@ -35,6 +37,9 @@ def require_registered(verl_name: str) -> None:
             core.get_adv_estimator_fn(verl_name)
             core.get_policy_loss_fn(verl_name)
         except (KeyError, ValueError):
+            if verl_name not in METHOD_OF:
+                known = ", ".join(sorted(METHOD_OF))
+                raise UsageError(f"neither verl nor quatro has a method {verl_name}; quatro's are {known}") from None
             raise MissingError(f"verl does not know the method {verl_name}: {_cause()}") from None
 
 
@@ -54,10 +59,10 @@ def _cause() -> str:
 
 
 def main() -> None:
-    """Exit code 0 if verl knows the method that the command line names, else 3 with a line that says why."""
+    """Exit code 0 if verl knows the method that the command line names, else 2 or 3 with a line that says why."""
     try:
         require_registered(sys.argv[1])
-    except MissingError as error:
+    except QuatroError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
