@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PARTS = 5  # of what tries every file operation of a run, so that two workers share it
 
+
 def rows_of(run: Path) -> list[dict]:
     path = run / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
