@@ -32,7 +32,8 @@ def check_overrides(overrides: Sequence[str]) -> str:
         try:
             with initialize_config_module("verl.trainer.config", version_base=None):
                 config = compose("ppo_trainer", overrides=list(overrides))
-            require_registered(config.algorithm.adv_estimator)
+            loss = config.actor_rollout_ref.actor.policy_loss.loss_mode
+            require_registered(config.algorithm.adv_estimator, loss)
             validate_config(config, need_reference_policy(config), need_critic(config))
             omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
         except MissingError:

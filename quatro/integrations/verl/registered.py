@@ -19,12 +19,12 @@ GROUP, ENTRY, PLUGIN = "verl.plugins", "quatro", "quatro.integrations.verl.plugi
 CHOICE = "VERL_USE_EXTERNAL_PLUGINS"  # verl's: auto (which is all), none, or names
 
 
-def require_registered(verl_name: str) -> None:
-    """Import verl as it is imported in a run, and look for the method that verl calls ``verl_name``.
+def require_registered(estimator: str, loss: str) -> None:
+    """Import verl as it is imported in a run, and look for an advantage estimator and a policy loss by their names.
 
     Raises:
-        MissingError: verl cannot be imported, or it does not know the method; the message says why and what to do.
-        UsageError: there is no such method.
+        MissingError: verl cannot be imported, or it does not know one of ours; the message says why and what to do.
+        UsageError: neither verl nor quatro has such a method.
     """
     with contextlib.redirect_stdout(sys.stderr):  # verl prints
         try:
@@ -33,14 +33,14 @@ def require_registered(verl_name: str) -> None:
             raise MissingError(
                 f"verl cannot be imported here ({error}); run this in verl's environment, with quatro installed there"
             ) from error
-        try:
-            core.get_adv_estimator_fn(verl_name)
-            core.get_policy_loss_fn(verl_name)
-        except (KeyError, ValueError):
-            if verl_name not in METHOD_OF:
-                known = ", ".join(sorted(METHOD_OF))
-                raise UsageError(f"neither verl nor quatro has a method {verl_name}; quatro's are {known}") from None
-            raise MissingError(f"verl does not know the method {verl_name}: {_cause()}") from None
+        for ask, name in ((core.get_adv_estimator_fn, estimator), (core.get_policy_loss_fn, loss)):
+            try:
+                ask(name)
+            except (KeyError, ValueError):
+                if name not in METHOD_OF:
+                    known = ", ".join(sorted(METHOD_OF))
+                    raise UsageError(f"neither verl nor quatro has a method {name}; quatro's are {known}") from None
+                raise MissingError(f"verl does not know the method {name}: {_cause()}") from None
 
 
 def _cause() -> str:
@@ -61,7 +61,7 @@ def _cause() -> str:
 def main() -> None:
     """Exit code 0 if verl knows the method that the command line names, else 2 or 3 with a line that says why."""
     try:
-        require_registered(sys.argv[1])
+        require_registered(sys.argv[1], sys.argv[1])
     except QuatroError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
