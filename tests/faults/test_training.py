@@ -88,7 +88,7 @@ def test_fault_02_a_checkpoint_that_was_being_written_is_named_and_not_used(lab,
 
 
 @pytest.mark.parametrize("at", [50, pytest.param(1, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.slow)])
-def test_fault_03_no_row_is_missing_or_twice_after_a_kill_beside_a_checkpoint(lab, tmp_path, at):
+def test_fault_01_and_03_no_row_is_missing_or_twice_after_a_kill_beside_a_checkpoint(lab, tmp_path, at):
     run = tmp_path / "run"
     killed_while_saving(lab, run, at)
     assert [row["step"] for row in rows_of(run)] in ([1, 2], [1, 2, 3], [1, 2, 3, 4])

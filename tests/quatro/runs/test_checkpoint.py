@@ -197,7 +197,7 @@ def test_a_partial_checkpoint_is_named_removed_and_the_one_before_used(
     assert ".step-000012.99.tmp was not finished" in caplog.text
 
 
-def test_a_checkpoint_without_its_manifest_is_named_and_moved_aside(
+def test_fault_02_a_checkpoint_without_its_manifest_is_named_and_moved_aside(
     run: RunDir, caplog: pytest.LogCaptureFixture, contents: Any
 ) -> None:
     folder = save(run, 4).parent
