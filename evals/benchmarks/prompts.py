@@ -162,8 +162,10 @@ def messages(template: str | Template, problem: str) -> list[Message]:
     return turns
 
 
-def render(template: str | Template, problem: str, apply_chat_template: ChatTemplate | None) -> str:
-    """The text that the model reads. ``apply_chat_template`` turns messages into text, generation prompt included.
+def render(
+    template: str | Template, problem: str, apply_chat_template: ChatTemplate | None, *, model: str = "this model"
+) -> str:
+    """The text that ``model`` reads. ``apply_chat_template`` turns messages into text, generation prompt included.
 
     Raises:
         UsageError: there is no such template.
@@ -175,8 +177,8 @@ def render(template: str | Template, problem: str, apply_chat_template: ChatTemp
         return turns[0]["content"]
     if apply_chat_template is None:
         raise MissingError(
-            f"the prompt template {shown(found.name)} needs a tokenizer with a chat template, and this model's has "
-            "none; use a model that has one, or the problem alone (`--template plain`, in training "
+            f"the prompt template {shown(found.name)} needs a tokenizer with a chat template, and that of "
+            f"{model} has none; use a model that has one, or the problem alone (`--template plain`, in training "
             "`-s data.template=plain`)"
         )
     return apply_chat_template(turns)

@@ -152,7 +152,11 @@ def _refuse_non_finite(
     if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
         logger.warning("%s; this optimiser step is skipped, and its batch is in %s", said, dump)
         return
+    if parts.config.on_nonfinite == "skip":
+        said, advice = f"{said}, as in each of the last {learner.num_skipped} optimiser steps", ""
+    else:
+        advice = ", or with -s on_nonfinite=skip"
     raise DivergedError(
         f"{said}. The optimiser step was not taken (gradient norm {update.grad_norm}), and its batch is in {dump}; "
-        "begin a new run with a lower optimizer.lr, or with -s on_nonfinite=skip"
+        f"begin a new run with a lower optimizer.lr{advice}"
     )

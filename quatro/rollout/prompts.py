@@ -100,14 +100,16 @@ def to_prompts(problems: Sequence[Problem], template: str | Template, tokenizer:
 
     Raises:
         DataError: the chat template makes no prompt, or a prompt without tokens.
+        MissingError: ``template`` needs a chat template and the tokenizer has none.
     """
     chat, found = chat_renderer(tokenizer), find_template(template)
+    model = getattr(tokenizer, "name_or_path", "") or "this model"
     # A text of one's own may begin with the token that the tokenizer would put before it.
     first = getattr(tokenizer, "bos_token", None)
     has_first = found.name != "plain" and bool(first) and found.user.startswith(str(first))
     for begin in range(0, len(problems), _AT_ONCE):
         some = problems[begin : begin + _AT_ONCE]
-        texts = [render(found, problem.problem, chat) for problem in some]
+        texts = [render(found, problem.problem, chat, model=model) for problem in some]
         ids = tokenizer(texts, add_special_tokens=found.adds_special_tokens and not has_first)["input_ids"]
         for problem, text, token_ids in zip(some, texts, ids, strict=True):
             if not token_ids:

@@ -210,6 +210,23 @@ def test_fault_12_all_equal_rewards_change_no_weight(tmp_path, settings, run_tra
     assert same_weights(weights_of(tmp_path / "run", 1), weights_of(tmp_path / "run", 2))
 
 
+def test_fault_12_equal_rewards_after_others_change_no_weight(
+    tmp_path, settings, digit_reward, run_training, weights_of
+):
+    """The optimiser has moments by then, which would move the weights without a gradient."""
+    (tmp_path / "turns.py").write_text(
+        "calls = iter(range(1000))\n" + digit_reward + "def one(prompt, completion, answer):\n"
+        "    return share(prompt, completion, answer) if next(calls) < 2 * 4 * 4 else 1.0\n",
+        encoding="utf-8",
+    )
+    rows = run_training(tmp_path / "run", [*settings, "reward=turns:one", "kl.beta=0", "steps=4"])
+    assert [row["groups/mixed_share"] > 0 for row in rows] == [True, True, False, False]
+    assert [row["grad/zero_steps"] for row in rows] == [0, 0, 4, 4]
+    two, three, four = (weights_of(tmp_path / "run", step) for step in (2, 3, 4))
+    assert same_weights(two, three)
+    assert same_weights(two, four)
+
+
 def test_fault_11_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     tmp_path, settings, monkeypatch, run_training, rows_of
 ):
@@ -246,6 +263,25 @@ def test_fault_11_skipping_what_is_not_finite_goes_on_and_counts(
     rows = run_training(tmp_path / "run", [*settings, "on_nonfinite=skip"])
     assert [row["grad/skipped_steps"] for row in rows] == [0, 1, 0, 0, 0, 0]
     assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 6).values())
+
+
+def test_fault_11_skipping_ends_at_the_tenth_step_in_a_row(
+    tmp_path, settings, monkeypatch, run_training, rows_of, weights_of
+):
+    original = LocalPolicy.update
+    calls = iter(range(10_000))
+
+    def never_again(self: LocalPolicy, rows: Any, objective: Any, **options: Any) -> Update:
+        if next(calls) >= 5:
+            rows = rows.with_batch(advantage_B=rows.batch.advantage_B * math.nan)
+        return original(self, rows, objective, **options)
+
+    monkeypatch.setattr(LocalPolicy, "update", never_again)
+    with pytest.raises(DivergedError, match=r"iteration 4: .* each of the last 10 optimiser steps") as raised:
+        run_training(tmp_path / "run", [*settings, "on_nonfinite=skip"])
+    assert "on_nonfinite" not in str(raised.value)  # it is set
+    assert [row["grad/skipped_steps"] for row in rows_of(tmp_path / "run")] == [0, 3, 4]
+    assert all(value.isfinite().all() for value in weights_of(tmp_path / "run", 3).values())
 
 
 def test_a_radius_that_cannot_act_is_announced(tmp_path, settings, caplog):

@@ -42,7 +42,7 @@ def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "x" * 500, "\x1b[2J", "a b"])
-def test_a_benchmark_name_cannot_leave_the_folder(name, tmp_path):
+def test_fault_32_a_benchmark_name_cannot_leave_the_folder(name, tmp_path):
     stem = whole.file_stem(name)
     assert (tmp_path / f"{stem}.jsonl").resolve().parent == tmp_path.resolve()
     assert 0 < len(stem) < 100
