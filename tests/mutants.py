@@ -266,7 +266,8 @@ def _fails(copy: Path, tests: Sequence[str]) -> bool:
         done = subprocess.run(
             [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *tests],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
+            # Ranks that wait for one that a mutant lost do so for a minute, not for half an hour.
+            env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "QUATRO_RANK_TIMEOUT_S": "60"},
             capture_output=True,
             timeout=TIMEOUT_S,
         )

@@ -62,10 +62,18 @@ class Checkpoint:
         return "iteration" in self.state.get("parts", {})
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors beside the model, on the CPU."""
+        """The tensors beside the model, on the CPU.
+
+        Raises:
+            DataError: the file holds something else, such as a pickle, and its manifest was written for it.
+        """
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        return load_file(self.path / TENSORS)
+        try:
+            return load_file(self.path / TENSORS)
+        except SafetensorError as error:
+            raise DataError(f"{self.path / TENSORS} is no safetensors file: {error}") from error
 
 
 def save(

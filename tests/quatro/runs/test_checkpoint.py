@@ -15,6 +15,7 @@ from evals.errors import DataError, DivergedError
 from quatro.config import load_config
 from quatro.runs import checkpoint
 from quatro.runs.directory import RunDir
+from quatro.runs.manifest import write_manifest
 
 STATE = {"step": 4, "cursor": [3, 1, 2], "lr": 1e-300, "rng": [2**64 - 1, None], "name": "λ\u2028"}
 TENSORS = {"moment": torch.arange(6.0).reshape(2, 3).T, "step": torch.tensor(7), "empty": torch.zeros(0)}
@@ -54,6 +55,23 @@ def test_what_was_saved_is_loaded(run: RunDir) -> None:
 def test_nothing_is_pickled(run: RunDir) -> None:
     names = [path.name for path in save(run, 1).rglob("*") if path.is_file()]
     assert sorted(names) == ["config.json", "manifest.json", "state.json", "tensors.safetensors", "weights.bin"]
+
+
+class Acts:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_fault_31_a_pickle_in_a_checkpoint_is_refused_and_does_not_act(run: RunDir, tmp_path: Path) -> None:
+    path = save(run, 4)
+    torch.save(Acts(tmp_path / "hacked"), path / "tensors.safetensors")
+    write_manifest(path, 4)  # hashes find accidents only
+    with pytest.raises(DataError, match=r"tensors\.safetensors is no safetensors file"):
+        checkpoint.load(run).tensors()
+    assert not (tmp_path / "hacked").exists()
 
 
 def test_the_newest_counts_and_only_the_last_few_are_kept(run: RunDir) -> None:
