@@ -21,7 +21,7 @@ help:
 	@echo "make test-fuzz  damaged and invented files and texts, new ones each time (some minutes)"
 	@echo "make test-report  the page of \`quatro report\` in a headless Chromium; Debian: apt-get install chromium chromium-driver"
 	@echo "make test-latex   every table of \`quatro table\` through pdflatex; as root on Debian it installs TeX Live first"
-	@echo "make test-mutants  break the methods and the metrics on purpose, one place at a time: each break must be noticed"
+	@echo "make test-mutants  break methods, metrics and guards on purpose, one place at a time: each break must be noticed"
 	@echo "make test-gpu   the tests that need a CUDA device"
 	@echo "make test-vllm  the tests that need vLLM, in an environment of its own with vLLM's CPU build (3 GB)"
 	@echo "make test-deepspeed  the tests that need DeepSpeed, in an environment of its own"
