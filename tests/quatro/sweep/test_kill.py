@@ -25,6 +25,7 @@ lock = open(run / "lock", "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
+    (run / "refused").touch()
     sys.exit(75)
 with open(run.parent.parent / "pids", "a") as pids:
     pids.write(f"{os.getpid()}\\n")
@@ -139,6 +140,7 @@ def test_fault_46_a_run_that_outlived_its_sweep_is_waited_for(command, tmp_path)
         time.sleep(0.02)
     subprocess.run(command("s"), check=True, timeout=120)
     assert orphan.wait(timeout=10) == 0
+    assert not (run / "refused").exists()  # waited for, not tried again and again
     assert len((tmp_path / "s/pids").read_text(encoding="utf-8").split()) == 9  # none of the nine runs had two trainers
 
 
