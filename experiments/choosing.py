@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,16 +13,26 @@ from experiments.replication.cells import (
     CELLS,
     COUNT,
     DELTAS,
+    MIDDLE,
     POINTS,
     REALISED_KL,
     SMALL_PASS1,
     K,
-    judged,
+    compare,
     ours,
     quatro,
 )
 from experiments.replication.delta_claims import entropy, pass_1, pass_k, relative_to, trend, ucc_k
-from experiments.replication.markdown import NOTE, SIGNS, claims_table, number, settings_head, settings_row, summary
+from experiments.replication.markdown import (
+    NOTE,
+    SIGNS,
+    claim_entry,
+    claims_table,
+    number,
+    settings_head,
+    settings_row,
+    summary,
+)
 from experiments.replication.results import (
     ALL,
     NUCLEUS,
@@ -29,11 +40,21 @@ from experiments.replication.results import (
     Measure,
     Results,
     difference,
+    json_text,
     passed,
     table,
     unique,
 )
-from experiments.replication.rules import Estimate, Finding, Unit, estimate_of, known, with_common_spread
+from experiments.replication.rules import (
+    Comparison,
+    Estimate,
+    Finding,
+    Unit,
+    Verdict,
+    estimate_of,
+    known,
+    with_common_spread,
+)
 
 MOST_OVER_DELTA = 2.0
 _EARLY_KL = Measure("log mean kl/new_old early", lambda run: np.log(run.values(REALISED_KL)[10:20].mean(keepdims=True)))
@@ -90,8 +111,8 @@ def regimes(sweeps: Mapping[str, Results]) -> Iterator[Regime]:
 
 
 def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
-    """The paper's trade on every task but countdown, which has a page: entropy, diversity and Pass@1 by delta."""
-    findings: list[Finding] = []
+    """The rule (r1, r2), and the paper's trade on every task but countdown, which has a page."""
+    findings = _of_the_rule(list(regimes(sweeps)))
     for task, (sweep, cells) in list(TASKS.items())[1:]:
         cell = next(iter(cells))
         if sweep not in sweeps or not all(ours(sweeps[sweep], cell, delta) for delta in DELTAS):
@@ -104,25 +125,28 @@ def findings_of(sweeps: Mapping[str, Results]) -> list[Finding]:
     return with_common_spread(findings)
 
 
-def page(sweeps: Mapping[str, Results]) -> str:
-    """The whole page as Markdown."""
+def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
+    """The whole page as Markdown; ``findings`` are those of `findings_of`."""
     found = list(regimes(sweeps))
-    findings = findings_of(sweeps)
+    of = {finding.name: finding for finding in findings}
+    beside_rival, beside_middle = (of[name].comparisons for name in ("r1", "r2"))
+    findings = [finding for finding in findings if not finding.name.startswith("r")]
     lines = [
         "# Choosing δ\n",
         NOTE,
         "",
         "δ is a radius in nats: how far one iteration may move the policy on one prompt. Nothing enforces it. The "
-        "optimiser's own noise moves the policy too, and a δ below that noise changes little. The page measures on "
-        "small tasks what each δ realised, and tests a rule on them.",
+        "optimiser's own noise moves the policy too. A δ below that noise no longer lowers the realised KL, but it "
+        "still changes the trained policy: in S2 entropy and UCC rise and Pass@1 falls with a smaller δ while the KL "
+        "stays the same. The page measures on small tasks what each δ realised, and tests a rule on them.",
         "",
         "## The rule",
         "",
         "1. Train twenty iterations with each δ, and take the mean of `kl/ratio_to_delta`, the realised KL of an "
         "iteration over δ, over the last ten: the first ones warm up.",
         f"2. Take the smallest δ at which it is at most {MOST_OVER_DELTA:g}. A ratio above that says that the "
-        "optimiser's noise moves the policy further than δ allows: take a larger δ, or a smaller learning rate, fewer "
-        "updates or more prompts, or `inner_updates: auto`.",
+        "optimiser moves the policy further than δ allows: take a larger δ, or a smaller learning rate, fewer updates "
+        "or more prompts, or `inner_updates: auto`.",
         "3. If diversity counts more than Pass@1 (Pass@k at a large k, UCC), take a δ ten times smaller than that; if "
         "the ratio is then far above 1, lower the learning rate as well.",
         "",
@@ -131,12 +155,15 @@ def page(sweeps: Mapping[str, Results]) -> str:
         "For each task and way of training: what the rule chose, the better one of the two other δ by Pass@1 (top_p "
         "0.7), and the difference. ✓: by its interval the choice is at most "
         f"{100 * SMALL_PASS1:g} points worse; ✗: it is worse by more; ?: undecided. The last column is what the choice "
-        f"costs in UCC@{K} (top_p 1) beside δ 0.001.",
+        f"costs in UCC@{K} (top_p 1) beside δ 0.001. The common spread of seeds is that of the comparisons on this "
+        "page, so that intervals differ a little from those of the same comparisons on other pages.",
         "",
         "| task | training | early KL / δ at 0.1; 0.01; 0.001 | rule | rival | Pass@1, rule − rival | "
         f"UCC@{K}, rule − δ 0.001 |",
         f"|{'---|' * 7}",
-        *(_line(regime) for regime in found),
+        *(_line(regime, one) for regime, one in zip(found, beside_rival, strict=True)),
+        "",
+        *_outcome(found, beside_rival, beside_middle),
         "",
         "## What δ does on each task",
         "",
@@ -154,13 +181,55 @@ def page(sweeps: Mapping[str, Results]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(regime: Regime) -> str:
+def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:
+    """What the rule chose in each regime: r1 beside the best of the other deltas, r2 beside the middle one."""
+    not_worse = (-SMALL_PASS1, np.inf)
+
+    def beside(regime: Regime, delta: str) -> Comparison:
+        what = f"{regime.words}: δ {regime.chosen} − {delta}"
+        return compare(what, regime.groups[regime.chosen], regime.groups[delta], passed(1, NUCLEUS), not_worse, POINTS)
+
+    rivals = tuple(beside(regime, regime.rival) for regime in found)
+    middles = tuple(beside(regime, MIDDLE) for regime in found if regime.chosen != MIDDLE)
+    of_rule = "The rule's δ has no lower Pass@1 (top_p 0.7) than"
+    return [
+        Finding("r1", f"{of_rule} the better of the others", "the rule is ours", rivals, is_ours=True),
+        Finding("r2", f"{of_rule} δ {MIDDLE}", "the rule is ours", middles, is_ours=True),
+    ]
+
+
+def _line(regime: Regime, beside_rival: Comparison) -> str:
     chosen, rival, smallest = regime.chosen, regime.rival, DELTAS[-1]
     ratios = "; ".join(_RATIO.text(one.mean) if (one := regime.over_delta(delta)) else "–" for delta in DELTAS)
-    value_SP = difference(regime.groups[chosen], regime.groups[rival], passed(1, NUCLEUS))
-    loss = judged("", value_SP, (-SMALL_PASS1, np.inf), POINTS)
-    gap = f"{SIGNS[loss.verdict]} {number(loss.estimate, POINTS)}"
+    gap = f"{SIGNS[beside_rival.verdict]} {number(beside_rival.estimate, POINTS)}"
     cost = "0"
     if chosen != smallest:
         cost = number(estimate_of(difference(regime.groups[chosen], regime.groups[smallest], unique(K, ALL))), COUNT)
     return f"| {regime.task} | {regime.words} | {ratios} | {chosen} | {rival} | {gap} | {cost} |"
+
+
+def _outcome(
+    found: Sequence[Regime], beside_rival: Sequence[Comparison], beside_middle: Sequence[Comparison]
+) -> list[str]:
+    """What the table says of the rule, and whether the middle delta everywhere would have done as well."""
+    count = Counter(one.verdict for one in beside_rival)
+    kept, lost, open_ones = (count[verdict] for verdict in (Verdict.holds, Verdict.does_not, Verdict.undecided))
+    said = (
+        f"In {kept} of {len(found)} regimes the rule's δ was at most {100 * SMALL_PASS1:g} points worse than the best "
+        f"of the others, in {lost} it was worse by more, and {open_ones} are undecided."
+    )
+    if not beside_middle:
+        return [f"{said} It chose δ {MIDDLE} in all of them."]
+    gaps = "; ".join(f"{SIGNS[one.verdict]} {one.what}: {number(one.estimate, POINTS)}" for one in beside_middle)
+    said += f" It chose another δ than {MIDDLE} in {len(beside_middle)} of them ({gaps})."
+    if all(known(one.estimate).mean < 0 for one in beside_middle):
+        said += (
+            f" Its Pass@1 is lower in each, so nothing here shows that the rule is better than always taking {MIDDLE}: "
+            "it tells which δ the training can keep, not which is best."
+        )
+    return [said]
+
+
+def document(findings: Sequence[Finding]) -> str:
+    """The rule's outcome and the claims for a program."""
+    return json_text({"schema": 1, "claims": [claim_entry(finding) for finding in findings]})

@@ -31,9 +31,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch:
             sweeps = {name: unpacked(archive, Path(scratch) / name) for name, archive in known_archives().items()}
             written = write_replication(replicate(sweeps["paper-small"]), out) if "paper-small" in sweeps else []
+            choices = choosing.findings_of(sweeps)
             predictions = ablation.findings_of(sweeps)
             texts = {
-                out / "choosing-delta.md": choosing.page(sweeps),
+                out / "choosing-delta.md": choosing.page(sweeps, choices),
+                out / "choosing-delta.json": choosing.document(choices),
                 out / "ablation.md": ablation.page(sweeps, predictions),
                 out / "ablation.json": ablation.document(predictions),
             }

@@ -194,9 +194,13 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "# Does the dual matter?\n",
         NOTE,
         "",
-        "QUATRO beside the same method with other temperatures, at the same realised KL, and without its stabiliser.",
+        "QUATRO beside the same method with other temperatures, and without its stabiliser. *Fixed* and *z-score* are "
+        "calibrated to the dual's realised KL (to 5 %, W1 less well, see below); the arms of the second stage keep the "
+        "knobs of the first, and their realised KL is in the last table.",
         "",
         f"- Runs: {len(used)}{missing}. Training: {minutes:.0f} minutes in all. {TIMES}",
+        "- `quatro sweep NAME` makes them anew, NAME being beyond-paper (C1, C2), palindrome (P1, P2) and "
+        "spell-backward (W1); `python -m experiments.archive pack sweeps/NAME` and `make pages` write this page.",
         f"- Program: {'; '.join(sorted({text for results in sweeps.values() for text in commits(results)}))}.",
         "",
         "## Summary",

@@ -54,7 +54,8 @@ def page(results: Results, findings: Sequence[Finding]) -> str:
         "rule of verdicts. All cells train as S0 does but for what is said of them, from three base models.",
         "",
         f"- Runs: {len(runs)} of `configs/sweeps/beyond-paper.yaml`, whose other runs are those of "
-        "[ablation.md](ablation.md). `quatro sweep beyond-paper` makes them anew.",
+        "[ablation.md](ablation.md). `quatro sweep beyond-paper` makes them anew, but for S12, whose schedule the "
+        "program no longer has; its results are in `experiments/results/`.",
         f"- Program: {'; '.join(commits(results)) or 'unknown'}.",
         f"- Training of all runs: {training_seconds(results) / 60:.0f} minutes, one thread each. {TIMES}",
         "- Cells: " + "; ".join(f"**{name}** {words}" for name, words in CELLS.items()) + ".",

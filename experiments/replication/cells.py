@@ -46,6 +46,10 @@ SMALL_PASS1, SMALL_PASS, SMALL_UCC, SMALL_ENTROPY = 0.006, 0.01, 0.5, 0.015
 # A Pass@1 that has fallen by less than this counts as unchanged; ours, for the paper shows it in a figure only.
 PASS1_MARGIN = 0.012
 
+# Kinds of comparisons whose seeds may lie further apart than those of others.
+OTHERS, UNBOUNDED, UNSTABILISED, HOT = "", "GSPO or GPG", "without the log-ratio", "learning rate 1e-3"
+KINDS = (OTHERS, UNBOUNDED, UNSTABILISED, HOT)
+
 
 def quatro(delta: str, **more: str) -> dict[str, str]:
     """Settings of QUATRO; ``more`` are further keys of its block."""
@@ -81,7 +85,7 @@ def compare(
     """``group`` minus ``other``, paired by seed and problem, claimed to lie in ``region``."""
     value_SP = difference(group, other, measure)
     task = next((run.model.partition("@")[0] for run in group.values()), "")
-    sisters = Sisters(task, measure.name, _is_noisy(group) or _is_noisy(other))
+    sisters = Sisters(task, measure.name, _kind(group, other))
     return Comparison(what, estimate_of(value_SP), region, unit, margin, value_SP, sisters)
 
 
@@ -92,14 +96,15 @@ def judged(
     return Comparison(what, estimate_of(value_SP), region, unit, margin, value_SP)
 
 
-def _is_noisy(group: Group) -> bool:
-    """Whether runs of this kind end far apart: methods without a radius, and steps that are too large."""
-    settings = next((run.settings for run in group.values()), {})
-    return (
-        settings.get("method.name") in ("gspo", "gpg")
-        or settings.get("method.log_ratio") == "none"
-        or settings.get("optimizer.lr") == "0.001"
-    )
+def _kind(*groups: Group) -> str:
+    """Which of `KINDS` a comparison of ``groups`` is of: that of the group whose seeds are expected furthest apart."""
+    settings = [next((run.settings for run in group.values()), {}) for group in groups]
+    found = {
+        HOT: any(one.get("optimizer.lr") == "0.001" for one in settings),
+        UNSTABILISED: any(one.get("method.log_ratio") == "none" for one in settings),
+        UNBOUNDED: any(one.get("method.name") in ("gspo", "gpg") for one in settings),
+    }
+    return next((kind for kind, applies in found.items() if applies), OTHERS)
 
 
 def within(margin: float) -> tuple[float, float]:

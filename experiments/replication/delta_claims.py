@@ -116,7 +116,7 @@ def trade_off(results: Results) -> list[Finding]:
             f"a{n}",
             trade.claim[0].upper() + trade.claim[1:],
             where,
-            trend(results, ("S1", "S2"), trade),
+            trend(results, ("S1", "S2", "S9"), trade),
             is_ours=is_ours,
         )
         for n, (trade, where, is_ours) in enumerate(trades, 1)
@@ -191,6 +191,14 @@ def where_it_acts(results: Results) -> list[Finding]:
 
     def ends(cell: str, *, is_dead: bool) -> tuple[Comparison, ...]:
         loose, tight = ours(results, cell, largest), ours(results, cell, smallest)
+        steps = f"{cell}: {{}}, δ {smallest} − {largest}".format
+        unchanged = tuple(
+            compare(steps(what), tight, loose, measure, within(margin), unit)
+            for what, measure, margin, unit in (
+                ("Pass@1 (top_p 0.7)", passed(1, NUCLEUS), SMALL_PASS1, POINTS),
+                ("final entropy", last("entropy/token_mean"), SMALL_ENTROPY, NATS),
+            )
+        )
         return (
             compare(
                 f"{cell}: realised KL, δ {largest} / {smallest}",
@@ -209,6 +217,7 @@ def where_it_acts(results: Results) -> list[Finding]:
                 COUNT,
                 margin=0.0 if is_dead else SMALL_UCC,
             ),
+            *(() if not is_dead else unchanged),
         )
 
     tracks = [

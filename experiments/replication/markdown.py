@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -58,8 +59,22 @@ def claims_table(findings: Sequence[Finding]) -> list[str]:
     lines = ["| | claim | where from | measured | verdict |", "|---|---|---|---|---|"]
     for finding in findings:
         measured = "<br>".join(_text(one) for one in finding.comparisons)
-        lines.append(f"| {finding.name} | {finding.claim} | {finding.where} | {measured} | {_bold(finding.verdict)} |")
+        where = "; ".join([finding.where, *_margins(finding)])
+        lines.append(f"| {finding.name} | {finding.claim} | {where} | {measured} | {_bold(finding.verdict)} |")
     return lines
+
+
+def _margins(finding: Finding) -> list[str]:
+    """The margins of its comparisons, or how far their regions reach to the wrong side of 0."""
+    found = []
+    for one in finding.comparisons:
+        low, high = one.region
+        slack = max((-low if low > -math.inf else 0.0), high if low == -math.inf and high < math.inf else 0.0)
+        if size := one.margin or (slack if one.unit.is_signed else 0.0):  # of a share it is the claim itself
+            unit = one.unit
+            shown = f"factor {math.exp(size):.3g}" if unit.is_ratio else f"{size * unit.scale:.3g} {unit.name}"
+            found.append(shown)
+    return [f"margin {' and '.join(dict.fromkeys(found))}"] if found else []
 
 
 def _text(one: Comparison) -> str:
@@ -131,8 +146,8 @@ def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
     not_run = f", and {len(comparisons) - len(run)} were not run" if len(run) < len(comparisons) else ""
     lines += [
         f"Of {len(comparisons)} comparisons {len(run) - len(open_ones)} are decided, {len(open_ones)} are "
-        f"not{not_run}. For {hopeless} of the undecided ones the spread over seeds forbids a decision: more than "
-        f"{MOST_SEEDS} seeds would be needed if the truth is what was measured.",
+        f"not{not_run}. For {hopeless} of the undecided ones more than {MOST_SEEDS} seeds would be needed if the truth "
+        "is what was measured: seeds lie too far apart, or the number is too close to where the verdict changes.",
         "",
     ]
     return lines

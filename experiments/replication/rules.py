@@ -72,11 +72,11 @@ class Unit:
 
 @dataclass(frozen=True)
 class Sisters:
-    """What comparisons have in common whose seeds lie equally far apart: task, measure, and whether it is noisy."""
+    """What comparisons have in common whose seeds lie equally far apart: task, measure and kind (`cells.KINDS`)."""
 
     task: str
     measure: str
-    is_noisy: bool
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -189,27 +189,25 @@ def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation over seeds of differences in one measure; None where too few seeds are known."""
+    """The standard deviation over seeds of differences in one measure, by kind of comparison, with its freedom."""
 
     measure: str
     unit: Unit
-    quiet: float | None
-    noisy: float | None
+    of_kind: dict[str, tuple[float, int]]
 
 
 def spreads(findings: Sequence[Finding]) -> list[Spread]:
     """How far seeds lie apart on the task of the first claim, by measure in the order of the claims."""
     known = [(one.sisters, one.unit) for finding in findings for one in finding.comparisons if one.sisters is not None]
-    units = {sisters.measure: unit for sisters, unit in known if sisters.task == known[0][0].task}
-    pooled = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
-
-    def deviation(measure: str, is_noisy: bool) -> float | None:
-        found = pooled.get(Sisters(known[0][0].task, measure, is_noisy))
-        return None if found is None else math.sqrt(found.variance)
-
-    return [
-        Spread(measure, unit, deviation(measure, False), deviation(measure, True)) for measure, unit in units.items()
-    ]
+    task = known[0][0].task
+    units = {sisters.measure: unit for sisters, unit in known if sisters.task == task}
+    found = {measure: Spread(measure, unit, {}) for measure, unit in units.items()}
+    for sisters, tables in _tables(findings).items():
+        freedom = sum(len(value_SP) - 1 for value_SP in tables)
+        if sisters.task == task and freedom:
+            squares = sum(float(np.var(value_SP.mean(axis=1))) * len(value_SP) for value_SP in tables)
+            found[sisters.measure].of_kind[sisters.kind] = (math.sqrt(squares / freedom), freedom)
+    return list(found.values())
 
 
 def _tables(findings: Sequence[Finding]) -> dict[Sisters, list[Floats]]:

@@ -1,6 +1,7 @@
 """The rule for delta, and the ablation's predictions, on results made up for the purpose."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ class MadeUp:
     solved: float
     digest = None
     folder = "made-up"
+    settings = MappingProxyType({})
     model = "embedded:made-up@1"
 
     def values(self, metric):
@@ -55,11 +57,29 @@ def test_the_rule_takes_the_smallest_delta_that_is_followed(kls, chosen):
 
 
 def test_a_line_says_what_the_rule_costs():
-    line = choosing._line(regime((0.05, 0.01, 0.004), (0.4, 0.3, 0.2)))
+    def line_of(one):
+        return choosing._line(one, choosing._of_the_rule([one])[0].comparisons[0])
+
+    line = line_of(regime((0.05, 0.01, 0.004), (0.4, 0.3, 0.2)))
     assert "| 0.50; 1.01; 4.04 |" in line
     assert "| 0.01 | 0.1 | ✗ −10.0 [−10.0, −10.0] points |" in line
-    right = choosing._line(regime((0.05, 0.01, 0.004), (0.2, 0.3, 0.25)))
+    right = line_of(regime((0.05, 0.01, 0.004), (0.2, 0.3, 0.25)))
     assert "| 0.01 | 0.001 | ✓ +5.0 [+5.0, +5.0] points |" in right
+
+
+def test_the_page_says_where_the_rule_lost_to_the_middle_delta():
+    def outcome(*found):
+        rivals, middles = choosing._of_the_rule(found)
+        return choosing._outcome(found, rivals.comparisons, middles.comparisons)[0]
+
+    middle, large = regime((0.05, 0.01, 0.004), (0.2, 0.3, 0.25)), (0.05, 0.05, 0.05)
+    assert "at most 0.6 points worse than the best of the others, in 0" in outcome(middle)
+    assert "chose δ 0.01 in all of them" in outcome(middle)
+    lost = outcome(middle, regime(large, (0.2, 0.3, 0.2)))
+    assert "In 1 of 2 regimes" in lost
+    assert "✗ S1: words: δ 0.1 − 0.01: −10.0" in lost
+    assert "nothing here shows that the rule is better" in lost
+    assert "nothing here shows" not in outcome(regime(large, (0.3, 0.2, 0.2)))
 
 
 class Sweep:

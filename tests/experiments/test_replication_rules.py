@@ -1,11 +1,14 @@
 """Verdicts by rule, and the intervals that they rest on."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from evals.intervals import SeedSpread, half_width, mean_over_seeds, mean_over_seeds_and_problems, pooled_spread
+from experiments.replication import cells
+from experiments.replication.markdown import claims_table
 from experiments.replication.rules import (
     GREATER,
     LESS,
@@ -121,21 +124,55 @@ def test_comparisons_of_one_measure_share_their_spread_over_seeds():
     assert judged_with.estimate.by_seed == pytest.approx((2.0, 2.0, 2.0), abs=0.01)
 
 
-def test_the_spread_of_noisy_comparisons_is_told_apart_and_each_table_counts_once():
-    def comparison(measure, is_noisy, deviation):
+def test_a_comparison_is_of_the_kind_that_spreads_most():
+    def group(**settings):
+        return {0: SimpleNamespace(settings=settings, model="embedded:x@1")}
+
+    def kind(*groups):
+        return cells._kind(*groups)
+
+    ours, gspo = group(**cells.quatro("0.1")), group(**cells.baseline("gspo"))
+    bare, hot = group(**cells.quatro("0.1", log_ratio="none")), group(**cells.at_lr(cells.baseline("gpg"), "0.001"))
+    assert kind(ours, group(**cells.baseline("grpo"))) == cells.OTHERS
+    assert kind(ours, gspo) == cells.UNBOUNDED
+    assert kind(bare, gspo) == cells.UNSTABILISED
+    assert kind(ours, hot) == kind(hot, bare) == cells.HOT
+
+
+def test_a_claim_says_its_margins_once():
+    def comparison(region, unit, margin=0.0):
+        return Comparison("x", None, region, unit, margin)
+
+    claim = Finding(
+        "a",
+        "claim",
+        "where",
+        (
+            comparison(GREATER, cells.POINTS, 0.006),
+            comparison((-0.006, math.inf), cells.POINTS),
+            comparison((-math.inf, 0.006), cells.POINTS),
+            comparison(cells.within_factor(1 / 1.25, 1.25), cells.FACTOR),
+            comparison((-math.inf, 0.05), cells.SHARE),
+        ),
+    )
+    assert "| where; margin 0.6 points and factor 1.25 |" in claims_table([claim])[-1]
+
+
+def test_the_spread_of_each_kind_is_told_apart_and_each_table_counts_once():
+    def comparison(measure, kind, deviation):
         value_S = deviation * np.arange(6) / np.std(np.arange(6), ddof=1)
         table_SP = np.tile(value_S[:, None], (1, 4))
-        return Comparison("x", estimate_of(table_SP), GREATER, UNIT, 0.0, table_SP, Sisters("task", measure, is_noisy))
+        return Comparison("x", estimate_of(table_SP), GREATER, UNIT, 0.0, table_SP, Sisters("task", measure, kind))
 
-    quiet = [comparison("Pass@1", False, deviation) for deviation in (1.0, 2.0)]
+    quiet = [comparison("Pass@1", "", deviation) for deviation in (1.0, 2.0)]
     repeated = quiet[1]
-    noisy = [comparison("Pass@1", True, 10.0), comparison("Pass@1", True, 20.0)]
-    few = [comparison("UCC@256", False, 1.0)]
+    noisy = [comparison("Pass@1", "hot", 10.0), comparison("Pass@1", "hot", 20.0)]
+    few = [comparison("UCC@256", "", 1.0)]
     (first, second) = spreads([Finding("a", "claim", "where", (*quiet, repeated, *noisy, *few))])
     assert (first.measure, second.measure) == ("Pass@1", "UCC@256")
-    assert first.quiet == pytest.approx(math.sqrt((1 + 4) / 2))
-    assert first.noisy == pytest.approx(10 * first.quiet)
-    assert (second.quiet, second.noisy) == (None, None)  # five degrees of freedom are too few
+    calm = math.sqrt((1 + 4) / 2)
+    assert first.of_kind == {"": (pytest.approx(calm), 10), "hot": (pytest.approx(10 * calm), 10)}
+    assert second.of_kind == {"": (pytest.approx(1.0), 5)}
 
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.5, 0.0), (-0.6, 0.2), (0.0, 0.4)])
