@@ -17,6 +17,7 @@ from quatro.runs.directory import require_run, step_number
 from quatro.runs.imported import is_imported
 from quatro.runs.manifest import MANIFEST, is_whole, verify
 from quatro.runs.metrics import read_metrics
+from quatro.runs.status import read_status
 from quatro.runs.summary import RunSummary, describe_or_unreadable, folder_bytes
 
 _RECORD = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ ([A-Z]+) \S+: (.*)$")  # of log.txt
@@ -110,6 +111,7 @@ def _looks(run: Path) -> list[tuple[str, Look]]:
         ("status.json", partial(_document, run / "status.json")),
         ("metrics.jsonl", partial(_metrics, run)),
         *((_name(run, path), partial(_checkpoint, path)) for path in checkpoints),
+        *([] if checkpoints else [("checkpoints", partial(_no_checkpoint, run))]),
         *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
         ("rollouts", partial(_rollouts, run / "rollouts")),
         *((_name(run, path), partial(_file, path)) for path in samples),
@@ -150,6 +152,12 @@ def _checkpoint(path: Path) -> str:
         raise DataError(f"{path} has lost its {MANIFEST}: a resume moves it aside and goes on without it")
     verify(path)
     return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
+
+
+def _no_checkpoint(run: Path) -> str:
+    if read_status(run).get("status") == "done":
+        raise DataError(f"{run / 'checkpoints'} holds none: what the run has trained is lost")
+    return "none yet"
 
 
 def _vouched(run: Path, newest: Path) -> str:

@@ -77,6 +77,11 @@ def test_a_run_without_a_checkpoint_begins_again(run):
     assert "from the beginning" in found.resume
 
 
+def test_a_finished_run_that_has_lost_its_checkpoints_is_not_whole(run):
+    shutil.rmtree(run / "checkpoints")
+    assert damaged(run) == ["checkpoints"]
+
+
 def test_a_run_that_is_trained_now_is_not_resumed(run):
     set_status(run, "running", 2)
     held = RunLock(run)
