@@ -214,9 +214,14 @@ def test_fault_12_equal_rewards_after_others_change_no_weight(
     tmp_path, settings, digit_reward, run_training, weights_of
 ):
     """The optimiser has moments by then, which would move the weights without a gradient."""
+    # Counted in a file: several processes call it.
     (tmp_path / "turns.py").write_text(
-        "calls = iter(range(1000))\n" + digit_reward + "def one(prompt, completion, answer):\n"
-        "    return share(prompt, completion, answer) if next(calls) < 2 * 4 * 4 else 1.0\n",
+        digit_reward + "def one(prompt, completion, answer):\n"
+        f"    with open({str(tmp_path / 'calls')!r}, 'ab') as calls:\n"
+        "        calls.write(b'.')\n"
+        "        calls.flush()\n"
+        "        is_early = calls.tell() <= 2 * 4 * 4\n"
+        "    return share(prompt, completion, answer) if is_early else 1.0\n",
         encoding="utf-8",
     )
     rows = run_training(tmp_path / "run", [*settings, "reward=turns:one", "kl.beta=0", "steps=4"])
