@@ -205,10 +205,11 @@ def _spreads(findings: Sequence[Finding]) -> list[str]:
         unit = Unit(one.unit.digits + 1, one.unit.name, one.unit.scale, is_signed=False)
         unit = Unit(3, "", is_signed=False) if one.unit.is_ratio else unit
         cells = []
+        others = one.of_kind[OTHERS][0]
         for kind in KINDS:
             deviation, freedom = one.of_kind.get(kind, (0.0, 0))
             shown = f"{unit.text(deviation)} {unit.name}".strip()
-            times = f"; {deviation / one.of_kind[OTHERS][0]:.1f} times" if kind else ""
+            times = f"; {deviation / others:.1f} times" if kind and others else ""
             cells.append(f"{shown} ({freedom}{times})" if freedom else "–")
         lines.append(f"| {one.measure} | {' | '.join(cells)} |")
     return [*lines, ""]
