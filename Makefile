@@ -9,8 +9,8 @@ STAMP  := $(VENV)/.installed
 
 help:
 	@echo "make demo       install, fine-tune the embedded model with QUATRO and GSPO, measure both, draw the figures"
-	@echo "make replicate  measure a part of the paper's claims again, with 3 seeds, and compare with docs/replication.md (half an hour)"
-	@echo "make replicate-all  measure all of them again (five to six hours on two cores); writes experiments/results/ and docs/replication.md"
+	@echo "make replicate  measure a part of the paper's claims again, with 3 seeds, and compare with docs/replication.md (31 minutes on two cores)"
+	@echo "make replicate-all  measure all of them again (261 runs, reckoned from those done: about seven hours on two cores); writes experiments/results/ and docs/replication.md"
 	@echo "make pages      write the measured pages of docs/ from experiments/results/"
 	@echo "make test       install, run the tests, print what they cost"
 	@echo "make check      install, lint, type-check"
