@@ -6,6 +6,7 @@ The loop over the passes is `InnerProgress.steps_left` in progress.py; what ends
 # Axes: B rows (rollouts), T response tokens.
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DivergedError
+from evals.files.whole import write_bytes
 from quatro.loop.iteration import Iteration
 from quatro.loop.kl_budget import KlBudget
 from quatro.loop.nonfinite import why_not_finite
@@ -143,20 +145,30 @@ def _refuse_non_finite(
         learner.num_skipped = 0
         return
     learner.num_skipped += 1
-    world = parts.policy.world
-    rank = "" if world.is_first else f"-rank-{world.rank}"
-    dump = learner.dump_folder / f"nonfinite-step-{it.step:06d}{rank}.pt"
-    torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, dump)
+    batch = _saved_batch(it, minibatch, learner, parts.policy.world)
     why = why_not_finite(it, method, index, minibatch, update.forward.logp_BT)
     said = f"iteration {it.step}: the loss or gradient is not finite{why}"
     if parts.config.on_nonfinite == "skip" and learner.num_skipped < MAX_SKIPPED_IN_A_ROW:
-        logger.warning("%s; this optimiser step is skipped, and its batch is in %s", said, dump)
+        logger.warning("%s; this optimiser step is skipped, and %s", said, batch)
         return
     if parts.config.on_nonfinite == "skip":
         said, advice = f"{said}, as in each of the last {learner.num_skipped} optimiser steps", ""
     else:
         advice = ", or with -s on_nonfinite=skip"
     raise DivergedError(
-        f"{said}. The optimiser step was not taken (gradient norm {update.grad_norm}), and its batch is in {dump}; "
+        f"{said}. The optimiser step was not taken (gradient norm {update.grad_norm}), and {batch}; "
         f"begin a new run with a lower optimizer.lr{advice}"
     )
+
+
+def _saved_batch(it: Iteration, minibatch: Rows, learner: Learner, world: World) -> str:
+    """Saves a batch that gave no finite step; says where it is, or why it is nowhere: that must not hide the step."""
+    rank = "" if world.is_first else f"-rank-{world.rank}"
+    path = learner.dump_folder / f"nonfinite-step-{it.step:06d}{rank}.pt"
+    content = io.BytesIO()
+    torch.save({"ids": minibatch.ids_BL, **vars(minibatch.batch)}, content)
+    try:
+        write_bytes(path, [content.getvalue()])
+    except OSError as error:
+        return f"its batch could not be saved ({error})"
+    return f"its batch is in {path}"

@@ -253,6 +253,21 @@ def test_fault_11_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoi
     assert list((tmp_path / "run").glob("nonfinite-step-000003.pt"))
 
 
+def test_fault_11_a_batch_that_cannot_be_saved_hides_no_step_that_is_not_finite(
+    tmp_path, settings, monkeypatch, run_training, rows_of
+):
+    original = LocalPolicy.update
+
+    def poisoned(self: LocalPolicy, rows: Any, objective: Any, **options: Any) -> Update:
+        (tmp_path / "run/nonfinite-step-000001.pt").mkdir(exist_ok=True)  # nothing can be written there
+        return original(self, rows.with_batch(advantage_B=rows.batch.advantage_B * math.nan), objective, **options)
+
+    monkeypatch.setattr(LocalPolicy, "update", poisoned)
+    with pytest.raises(DivergedError, match=r"iteration 1: .* its batch could not be saved \(.*nonfinite-step-000001"):
+        run_training(tmp_path / "run", settings)
+    assert rows_of(tmp_path / "run") == []
+
+
 def test_fault_11_skipping_what_is_not_finite_goes_on_and_counts(
     tmp_path, settings, monkeypatch, run_training, weights_of
 ):
