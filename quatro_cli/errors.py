@@ -53,8 +53,9 @@ def report(error: BaseException) -> int:
         return EXIT_MISSING
     if is_out_of_memory(error):
         output.error(
-            f"out of memory: {error}\nThe last checkpoint is intact. Lower `microbatch_tokens` "
-            "or `rollout.max_new_tokens` in a new run: quatro train RUN/config.yaml -s microbatch_tokens=4096 -o NEW"
+            f"out of memory: {error}\nWhat was saved is whole. A run draws fewer responses at once with "
+            "`rollout.rows_at_once`, learns from fewer with `microbatch_tokens`, and needs less of everything with "
+            "`rollout.max_new_tokens`: quatro train RUN/config.yaml -s rollout.rows_at_once=64 -o NEW"
         )
         return EXIT_BUG
     if isinstance(error, OSError):

@@ -82,6 +82,7 @@ GUARDS = [
     Guard(35, "texts are printed as they are", "evals/text.py", "return (_CONTROL if controls_only else _INVISIBLE).sub(spelled, text)", "return text"),
     Guard(35, "log.txt is written as it comes", DIRECTORY, 'return visible(super().format(record), keep="\\t\\n")', "return super().format(record)"),
     Guard(36, "CUDA's word is unknown", "evals/errors.py", '        "CUDA error: out of memory",\n', ""),
+    Guard(36, "micro-batches stay as large", "quatro/policy/microbatch.py", "                self._halve(error)\n", "                raise\n"),
     Guard(37, "a closed pipe is an error", "quatro_cli/output.py", "        except BrokenPipeError:\n            _silence(name, stream)\n", ""),
     Guard(38, "threads are not compared", SAVING, '"threads": torch.get_num_threads(), ', ""),
     Guard(39, "an export is written in its place", "quatro/export/folder.py", 'final.with_name(f".{final.name}.{os.getpid()}.tmp")', "final"),

@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -196,3 +196,74 @@ def test_fault_19_a_clock_that_jumps_changes_no_result_and_no_duration(lab, tmp_
     assert seconds
     assert all(0 <= value <= ended.seconds for value in seconds)
     assert is_outcome_of_whole(lab, run)
+
+
+NO_MEMORY = """
+import resource, sys
+from {module} import {kind}
+from quatro_cli.app import main
+
+def starved(self, *arguments, **options):
+    global calls
+    calls += 1
+    if calls < {call}:
+        return function(self, *arguments, **options)
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+    taken = []
+    try:
+        while True:  # what is free and in one piece
+            taken.append(bytearray(1 << 19))
+    except MemoryError:
+        return function(self, *arguments, **options)
+
+calls, function = 0, {kind}.{name}
+{kind}.{name} = starved
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(lab) -> tuple[list[str], Path]:
+    """The arguments of a run with tensors of more than half a megabyte, and that run."""
+    train = [*lab.train, "-s", "rollouts_per_prompt=256"]
+    run = lab.folder / "wide"
+    assert lab.run([*train, "-o", str(run)], root=run).code == 0
+    return train, run
+
+
+def starve(lab: Laboratory, fork: Any, train: list[str], run: Path, **where: Any) -> tuple[int, str]:
+    """Train, from one call of a method of ours on without a free half megabyte: the exit code and what was said."""
+    script = run.with_name("starved.py")
+    script.write_text(NO_MEMORY.format(**where), encoding="utf-8")
+    child = fork([script, *train, "-o", str(run)], cwd=lab.folder)
+    return child.wait(), " ".join(child.communicate()[1].split())
+
+
+@pytest.mark.slow
+def test_fault_36_a_run_that_has_no_memory_to_draw_says_what_helps_and_loses_nothing(lab, fork, wide, tmp_path):
+    train, whole = wide
+    run = tmp_path / "run"
+    where = {"module": "quatro.rollout.transformers", "kind": "TransformersEngine", "name": "generate"}
+    code, said = starve(lab, fork, train, run, call=4, **where)
+    assert code == 1
+    assert "Traceback" not in said
+    assert "out of memory" in said
+    assert "rollout.rows_at_once" in said
+    assert [row["step"] for row in rows_of(run)][:2] == [1, 2]
+    verify(run / "checkpoints" / "step-000002")
+    assert lab.finish(run) == lab.outcome(whole)
+
+
+@pytest.mark.slow
+def test_fault_36_a_run_that_has_no_memory_to_learn_goes_on_with_smaller_micro_batches(lab, fork, wide, tmp_path):
+    train, whole = wide
+    run = tmp_path / "run"
+    where = {"module": "quatro.policy.local", "kind": "LocalPolicy", "name": "update"}
+    code, said = starve(lab, fork, train, run, call=11, **where)  # of four in an iteration
+    assert code == 0
+    assert "out of memory with microbatch_tokens=16384" in said
+    assert len(rows_of(run)) == 6
+    for mine, theirs in zip(rows_of(run)[:3], rows_of(whole)[:3], strict=True):  # then other responses may come
+        for name in ("reward/mean", "kl/old_new", "grad/norm"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-4)
