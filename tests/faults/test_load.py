@@ -55,8 +55,9 @@ def measured(lab, rows: Path, folder: Path, grader: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("grader", ["math", "code"])
+@pytest.mark.parametrize(
+    "grader", [pytest.param("math", marks=pytest.mark.slow), pytest.param("code", marks=pytest.mark.long)]
+)
 def test_fault_15_and_51_grades_and_estimates_are_the_same_on_an_overloaded_machine(lab, tmp_path, grader):
     if grader == "code" and probe().name == "none":
         pytest.skip("no isolation here")
