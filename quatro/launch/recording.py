@@ -37,9 +37,9 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
             run.set_status("running")
             for warning in startup_warnings(run.config):
                 logging.getLogger("quatro").warning(warning)
-            file = log.stream
-            assert file is not None  # it is open until the handler is closed
             with (
+                # Not the stream of the handler: whoever configures logging, as vLLM does, closes all handlers.
+                (run.path / "log.txt").open("a", encoding="utf-8") as file,
                 Trackers(run) as trackers,
                 contextlib.closing(Watchdog(run.config, file)) as watchdog,
                 dumped_on_signal(file, run.path / "log.txt"),

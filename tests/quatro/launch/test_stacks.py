@@ -120,3 +120,23 @@ def test_a_hanging_run_says_where(tiny_config, tmp_path):
     with RunDir.create(tmp_path / "run", config) as run:
         train(config, run, observer=observe)
     assert "hang_in_here" in (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
+
+
+def test_log_txt_and_its_stacks_outlive_a_library_that_configures_logging(tiny_config, tmp_path):
+    """`logging.config.dictConfig` closes every handler that there is; vLLM calls it when an engine is made."""
+    from quatro.runs.directory import RunDir
+    from quatro.train import train
+
+    def observe(metrics):
+        if metrics["step"] == 1:
+            for handler in logging.getLogger("quatro").handlers:
+                handler.close()
+        if metrics["step"] == FEWEST + 1:
+            signal.raise_signal(signal.SIGUSR1)
+
+    with RunDir.create(tmp_path / "run", tiny_config(f"steps={FEWEST + 2}", "rollout.max_new_tokens=3")) as run:
+        train(run.config, run, observer=observe)
+    text = (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
+    assert "in observe" in text
+    assert "the stacks of all threads are in" in text
+    assert f"{FEWEST + 2} iterations in" in text
