@@ -217,7 +217,7 @@ def test_loss_and_gradient_are_ours_on_the_same_rollouts(recorded, tiny_folder):
         loss, gradient = ours.update(step)
         # accelerate means gradients, and so losses, over the processes.
         their_loss = sum(sum(rank[step]["losses"]) for rank in recorded.ranks) / len(recorded.ranks)
-        assert their_loss == pytest.approx(loss, abs=1e-6), step
+        assert their_loss == pytest.approx(loss, rel=1e-5, abs=1e-6), step
         for rank in recorded.ranks:
             assert float((rank[step]["gradient"] - gradient).norm() / gradient.norm()) < 1e-5, step
 

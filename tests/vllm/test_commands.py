@@ -38,21 +38,21 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 SETTINGS = (
     *("-s", "rollout.engine=vllm", "-s", "prompts_per_step=8", "-s", "minibatch_prompts=4", "-s", "inner_updates=2"),
-    *("-s", "rollouts_per_prompt=4", "-s", "checkpoint.every=1", "-s", "threads=1", "-s", "audit_rollouts=2"),
+    *("-s", "rollouts_per_prompt=16", "-s", "checkpoint.every=1", "-s", "threads=1", "-s", "audit_rollouts=2"),
 )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    done = quatro("train", "quickstart", *SETTINGS, "-s", "steps=3", "-o", folder)
+    done = quatro("train", "quickstart", *SETTINGS, "-s", "steps=7", "-o", folder)
     assert done.stdout.strip() == str(folder)  # whatever vLLM has to say is no data
     return folder
 
 
 def test_the_embedded_policy_trains_with_vllm_and_both_agree(run):
     rows = metrics(run)
-    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
     for row in rows:
         assert row["sync/probe_dlogp_max"] < 1e-4
         assert row["mismatch/dlogp_abs_max"] < 1e-4
@@ -63,7 +63,7 @@ def test_the_embedded_policy_trains_with_vllm_and_both_agree(run):
         json.loads(line)["completion"]
         for line in (run / "rollouts/step-000001.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    assert len(texts) == 32
+    assert len(texts) == 128
     assert any(text.split()[1:2] for text in texts)
     assert not any("<eos>" in text for text in texts)
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(run, tmp_path):
     first = tmp_path / "cut"
     quatro("train", "quickstart", *SETTINGS, "-s", "steps=2", "-o", first)
     text = (first / "config.yaml").read_text(encoding="utf-8")
-    (first / "config.yaml").write_text(text.replace("steps: 2", "steps: 3"), encoding="utf-8")
+    (first / "config.yaml").write_text(text.replace("steps: 2", "steps: 7"), encoding="utf-8")
     quatro("train", first, "--resume")
     assert metrics(first) == metrics(run)
 
