@@ -119,6 +119,25 @@ def usage_error(message: str) -> Exception:
     return UsageError(message)
 
 
+# What runs, sweeps and folders of samples consist of; results beside it may be replaced by newer ones.
+_RECORDS = ("config.yaml", "environment.json", "status.json", "log.txt", "lock", "imported.json", "sampling.json")
+
+
+def refuse_loss(out: Path | None, inputs: Sequence[Path]) -> None:
+    """Raises UsageError if writing ``out`` would replace one of ``inputs``, samples, metrics or a part of a run."""
+    if out is None or not out.exists():
+        return
+    if any(path.exists() and out.samefile(path) for path in inputs):
+        raise usage_error(f"-o {out}: this file is read and would be replaced; name another file")
+    real = out.resolve()
+    of_checkpoint = "checkpoints" in real.parts and any((folder / "config.yaml").is_file() for folder in real.parents)
+    if real.name.endswith((".jsonl", ".jsonl.gz")) or real.name in _RECORDS or of_checkpoint:
+        raise usage_error(
+            f"-o {out}: this file is no result, but samples, metrics or a part of a run, and would be replaced; "
+            "name another file"
+        )
+
+
 def split(values: list[str], option: str = "") -> list[str]:
     """``["a,b", "c"]`` as ``["a", "b", "c"]``.
 

@@ -55,7 +55,7 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise usage_error(f"-o {out}: a report is a page; name it .html, for example -o {out.stem or 'report'}.html")
-    check_out(out)
+    check_out(out, paths)
     with progress("reading samples files") as tell:
         found = gather_report(paths, num_answers=answers, progress=tell)
     made = document(found, num_problems=problems)

@@ -18,6 +18,7 @@ from quatro_cli.options import (
     expander,
     names,
     numbers,
+    refuse_loss,
     run_paths,
     usage_error,
 )
@@ -141,6 +142,7 @@ def table(
     )
     chosen_by = {"--metric": metric, "--average": average, "--with-paper": asked.with_paper, "--k": k}
     chosen_by["--models"] = models
+    refuse_loss(out, paths)
     if layout is Layout.tidy:
         chosen_by["--labels"] = labels
         _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")

@@ -23,7 +23,7 @@ from quatro_cli.commands.eval.options import (
     clustering,
     graded_samples,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, usage_error
+from quatro_cli.options import AllowUnsafe, Benchmarks, Json, refuse_loss, usage_error
 from quatro_cli.output import output
 
 
@@ -85,6 +85,7 @@ def clusters(
     if members and (id is None or format is Format.latex):
         raise usage_error("--members is for the texts of one problem; add --id, and leave --format latex out")
     _refuse(num_random, seed, format, label, out, json=json)
+    refuse_loss(out, files)
     how = clustering(similarity, threshold, linkage, tokens)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)

@@ -98,7 +98,7 @@ def compare(
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
-    check_out(out)
+    check_out(out, [a, b])
     counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))
     if metric == "pass@k":

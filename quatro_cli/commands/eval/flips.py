@@ -60,7 +60,7 @@ def flips(
 
     ks = numbers(k, "--k", int)
     asked = asked_for(None, None, None, None, regrade=False, first=first)
-    check_out(out)
+    check_out(out, [base, tuned])
     check_per_problem(per_problem, json=json, out=out)
     before, after, about = two_counted((base, tuned), benchmarks, asked=asked, label=label)
     names = (str(base), str(tuned))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
@@ -12,7 +12,7 @@ import typer
 
 from quatro_cli import completion
 from quatro_cli.help import SIMILARITIES, THRESHOLDS
-from quatro_cli.options import names, numbers, split, usage_error
+from quatro_cli.options import names, numbers, refuse_loss, split, usage_error
 from quatro_cli.output import Bar, output
 
 if TYPE_CHECKING:
@@ -275,14 +275,20 @@ def progress(description: str) -> Iterator[Callable[[int, int], None]]:
         yield tell
 
 
-def check_out(out: Path | None) -> None:
-    """Raises, before anything is computed, UsageError for a folder and MissingError for .parquet without pyarrow."""
+def check_out(out: Path | None, inputs: Sequence[Path]) -> None:
+    """Raises, before anything is computed, what writing ``out`` would raise.
+
+    Raises:
+        UsageError: it is a folder, one of ``inputs`` or another file that must not be lost (`refuse_loss`).
+        MissingError: it is a .parquet file, and pyarrow is not installed.
+    """
     from evals.files.frames import FRAME_SUFFIXES, check_frame_file
 
     if out is not None and out.is_dir():
         raise usage_error(f"-o {out}: that is a folder; name a file, such as {out / 'result.json'}")
     if out is not None and out.suffix in FRAME_SUFFIXES:
         check_frame_file(out)
+    refuse_loss(out, inputs)
 
 
 def check_per_problem(per_problem: bool, *, json: bool, out: Path | None) -> None:

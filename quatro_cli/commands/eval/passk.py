@@ -91,7 +91,7 @@ def passk(
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
-    check_out(out)
+    check_out(out, files)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     say_whose_grades(about)

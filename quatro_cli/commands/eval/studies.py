@@ -81,7 +81,7 @@ def similarity(
     from evals.studies.similarity import check_study, similarity_result
 
     measures = check_study(names(similarity, "--similarity"), tokens)  # before any file is read
-    check_out(out)
+    check_out(out, files)
     samples, about = graded_samples(files, benchmarks, label=label)
     with progress("comparing answers") as tell:
         result = similarity_result(
@@ -153,7 +153,7 @@ def side_by_side(
 
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int) or []
-    check_out(out)
+    check_out(out, files)
     named = labels_of(files, label)
     asked = asked_for(None, None, None, None, regrade=False, first=first)
     found = [counted_samples([path], benchmarks, asked=asked, jobs=jobs) for path in files]
@@ -201,7 +201,7 @@ def bias(
     ks = numbers(k, "--k", int)
     measures = names(similarity, "--similarity")
     _setting({"": None}, measures, threshold, linkage, tokens)  # before any file is read
-    check_out(out)
+    check_out(out, files)
     samples, about = graded_samples(files, benchmarks, label=label)
     kinds = {problem.benchmark: problem.kind for problem in samples.graded()}
     setting = _setting(kinds, measures, threshold, linkage, tokens)
