@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import UsageError
+from evals.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -98,12 +98,21 @@ def stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """Ids that end a response, ascending: every eos of tokenizer, config and generation config, and Qwen's two.
 
     Ids outside the model's vocabulary are left out: it cannot draw them.
+
+    Raises:
+        DataError: an eos of the model's configuration is no id.
     """
     vocabulary = tokenizer.get_vocab()
     ids = {tokenizer.eos_token_id, *(vocabulary.get(token) for token in EXTRA_STOP_TOKENS)}
     for source in (model.config, getattr(model, "generation_config", None)):
         eos = getattr(source, "eos_token_id", None)
-        ids.update(eos if isinstance(eos, list | tuple) else [eos])
+        found = eos if isinstance(eos, list | tuple) else [eos]
+        if not all(i is None or type(i) is int for i in found):
+            raise DataError(
+                f"the {type(source).__name__} of {model.config.name_or_path or 'this model'} has eos_token_id {eos!r}; "
+                "expected an id or a list of ids"
+            )
+        ids.update(found)
     size = model.get_input_embeddings().num_embeddings
     return tuple(sorted(i for i in ids if i is not None and 0 <= i < size))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,7 @@ from quatro.policy.whole_weights import refuse_incomplete
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 # What save_pretrained writes for a tokenizer without a class of its own. AutoTokenizer would put the model type's
 # pre-tokeniser (Qwen's, say) in place of the one in tokenizer.json: other ids for the same text.
@@ -26,6 +27,7 @@ PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 QWEN_MODEL_TYPES = ("qwen2", "qwen3")
 QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+GENERATION_CONFIG = "generation_config.json"
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 
 T = TypeVar("T")
@@ -63,7 +65,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
 
 
 def load_shape(name: str) -> PreTrainedModel:
-    """The causal language model of a folder or Hub id without memory behind its weights.
+    """The causal language model of a folder or Hub id without memory behind its weights, and how it generates.
 
     Raises:
         MissingError, DataError: as `load_model_config`, and DataError if no causal language model can be made of it.
@@ -79,6 +81,8 @@ def load_shape(name: str) -> PreTrainedModel:
         shape: PreTrainedModel = _load(
             base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         )
+    if (found := load_generation_config(base)) is not None:
+        shape.generation_config = found
     return shape
 
 
@@ -105,6 +109,9 @@ def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = _load(
             own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
         )
+    for setting, kinds in (("model_max_length", (int, float)), ("padding_side", (str,))):
+        if not isinstance(value := getattr(tokenizer, setting), kinds):
+            raise DataError(f"tokenizer_config.json in {own}: {setting} is {value!r}; expected a {kinds[0].__name__}")
     return tokenizer
 
 
@@ -172,8 +179,43 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
             f"the weights of {name} lack {len(absent)} of the model's tensors ({', '.join(absent[:3])}"
             f"{', ...' if len(absent) > 3 else ''}); download or save the complete model"
         )
+    if loader.__name__ == "AutoModelForCausalLM":
+        found = load_generation_config(name)
+        model.generation_config = _savable(model.generation_config if found is None else found)
     complete: PreTrainedModel = model.to(device).eval()
     return complete
+
+
+def load_generation_config(name: str) -> GenerationConfig | None:
+    """The ``generation_config.json`` of a folder or Hub id, which may name more stop tokens; None where there is none.
+
+    transformers goes on without it if it cannot be read, and responses would no longer end where they should.
+
+    Raises:
+        DataError: the file is there and unreadable.
+    """
+    from transformers import GenerationConfig
+
+    if Path(name).is_dir():
+        settings = _settings_in(name, GENERATION_CONFIG)
+        return _load(name, "generation_config.json", lambda: GenerationConfig.from_dict(settings)) if settings else None
+    with suppress(OSError):  # the Hub has none, and the model's own configuration says it all
+        return GenerationConfig.from_pretrained(name)
+    return None
+
+
+def _savable(config: GenerationConfig) -> GenerationConfig:
+    """As transformers will save it: published models name a temperature without saying that they sample at all."""
+    from transformers import GenerationConfig
+
+    sampled = copy.deepcopy(config)
+    sampled.do_sample = True
+    for candidate in (config, sampled):
+        with suppress(ValueError):
+            candidate.validate(strict=True)
+            return candidate
+    # Samplers of quatro take nothing else from it.
+    return GenerationConfig(bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id)
 
 
 def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:

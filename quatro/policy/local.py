@@ -170,5 +170,8 @@ def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | N
         else:
             model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    except SafetensorError as error:
+    except Exception as error:
+        # Of a full disk safetensors tells with a type of its own, and tokenizers with a bare Exception.
+        if type(error) not in (SafetensorError, Exception):
+            raise
         raise OSError(f"{folder} cannot be written: {error}") from error

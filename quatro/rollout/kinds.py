@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +67,7 @@ class Vllm(EngineKind):
         """Loaded from `recipe.weights`: the first `sync` brings the policy's own."""
         from quatro.rollout.vllm import VllmEngine
 
-        model = _shape(recipe.weights) if policy is None else policy.model
+        model = load_shape(recipe.weights) if policy is None else policy.model
         settings: dict[str, Any] = {"max_model_len": recipe.max_tokens, "logp_every": 0}
         if policy is not None:
             settings = _vllm_that_follows(recipe, tokenizer, policy)
@@ -104,16 +103,6 @@ def _vllm_that_follows(recipe: Recipe, tokenizer: Any, policy: Policy) -> dict[s
         "shares_device": policy.device.type == "cuda",
         "is_distributed": policy.world.size > 1,
     }
-
-
-def _shape(weights: str) -> Any:
-    """The model without weights, with the generation config that comes with them: it may name more stop tokens."""
-    from transformers import GenerationConfig
-
-    shape = load_shape(weights)
-    with contextlib.suppress(OSError):  # there is none, and the model's own configuration says it all
-        shape.generation_config = GenerationConfig.from_pretrained(weights)
-    return shape
 
 
 class Replay(EngineKind):

@@ -234,6 +234,50 @@ def test_fault_40_an_incomplete_model_is_refused_before_training(tiny_folder, tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"eos_token_id": [1', "generation_config.json"),
+        (b"", "generation_config.json"),
+        (b"\0" * 20, "generation_config.json"),
+        ('{"eos_token_id": 1}'.encode("utf-16"), "generation_config.json"),
+        (b'{"eos_token_id": [1, "x"]}', "has eos_token_id [1, 'x']; expected an id or a list of ids"),
+    ],
+    ids=["cut", "empty", "nul", "utf-16", "word"],
+)
+def test_fault_40_a_damaged_list_of_stop_tokens_is_refused(tiny_folder, tmp_path, content, says):
+    """transformers would go on without it, and responses would end elsewhere."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    (folder / "generation_config.json").write_bytes(content)
+    problems = lines(tmp_path / "toy.jsonl", {"id": "p0", "problem": "1+1?", "answer": "2"})
+    assert says in said("sample", folder, "-b", problems, "--template", "plain", "-o", tmp_path / "out", code=4)
+    assert says in said(*train_from(folder, tmp_path), code=4)
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0.9, "top_p": 0.6}, {"top_k": 20, "do_sample": False}, {"pad_token_id": -1}],
+    ids=["temperature", "greedy", "pad"],
+)
+def test_fault_40_sampling_settings_that_transformers_will_not_save_do_not_stop_a_run(tiny_folder, tmp_path, settings):
+    """Published models name a temperature without `do_sample`; saving one as it was read is refused."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, **settings}), encoding="utf-8")
+    said(*train_from(folder, tmp_path), code=0)
+    saved = tmp_path / "run" / "checkpoints" / "step-000001" / "model" / "generation_config.json"
+    assert json.loads(saved.read_text(encoding="utf-8"))["eos_token_id"] == 1
+
+
+@pytest.mark.parametrize("length", ["x", [], {}])
+def test_fault_40_a_length_that_is_no_number_is_refused(tiny_folder, tmp_path, length):
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    change_json("tokenizer_config.json", lambda found: found.update(model_max_length=length))(folder)
+    found = said(*train_from(folder, tmp_path), code=4)
+    assert f"model_max_length is {length!r}" in found
+    assert not (tmp_path / "run").exists()
+
+
 def test_fault_40_a_chat_template_that_is_missing_is_refused_before_sampling(tiny_folder, tmp_path):
     problems = lines(tmp_path / "toy.jsonl", {"id": "p0", "problem": "1+1?", "answer": "2"})
     found = said("sample", tiny_folder, "-b", problems, "--template", "qwen-boxed", "-o", tmp_path / "out", code=3)
