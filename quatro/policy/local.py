@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from evals.errors import DivergedError
+from evals.files.whole import naming
 from quatro.config import Config
 from quatro.config.blocks import LoraConfig
 from quatro.policy import lora
@@ -165,11 +166,12 @@ def save_folder(model: Any, folder: Path, tokenizer: Any, *, adapter_of: str | N
 
     hf_logging.disable_progress_bar()
     try:
-        if adapter_of is not None:
-            lora.save(model, folder, base_model=adapter_of)
-        else:
-            model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        with naming(folder):
+            if adapter_of is not None:
+                lora.save(model, folder, base_model=adapter_of)
+            else:
+                model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     except Exception as error:
         # Of a full disk safetensors tells with a type of its own, and tokenizers with a bare Exception.
         if type(error) not in (SafetensorError, Exception):

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from evals.errors import DataError
+from quatro.policy.loading import load_model, load_tokenizer
+from quatro.policy.local import save_folder
 from quatro.runs import checkpoint
 from quatro.runs.manifest import verify
 
@@ -112,8 +115,10 @@ def fail_and_go_on(lab: Laboratory, run: Path, at: int, *, sticky: bool) -> None
         assert json.loads((run / "status.json").read_text(encoding="utf-8"))["status"] == "done"
         assert lab.outcome(run) == lab.whole[0], f"operation {at} failed and nobody noticed"
         return
-    assert "Traceback" not in ended.err, ended.err
-    assert str(run) in ended.err, ended.err
+    assert "this is a bug" not in ended.err, ended.err
+    assert "Traceback (most recent" not in ended.err, ended.err
+    (error,) = (line for line in ended.err.splitlines() if line.startswith("error: "))
+    assert str(run) in error, ended.err
     for folder in checkpoint.complete_checkpoints(run):
         verify(folder)
     assert [row["step"] for row in rows_of(run)] == list(range(1, 1 + len(rows_of(run))))
@@ -123,6 +128,16 @@ def fail_and_go_on(lab: Laboratory, run: Path, at: int, *, sticky: bool) -> None
 @pytest.mark.parametrize("share", [0.02, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.3, 0.55, 0.97))])
 def test_fault_04_a_disk_that_fills_up_is_named_and_loses_nothing(lab, tmp_path, share):
     fail_and_go_on(lab, tmp_path / "run", 1 + int(share * lab.whole[1].operations), sticky=True)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "config.json"])
+def test_fault_04_a_disk_that_is_full_for_a_part_of_the_model_is_an_error_that_names_it(tiny_folder, tmp_path, file):
+    """Each is written by another library, and one of them raises a bare Exception."""
+    (tmp_path / file).symlink_to("/dev/full")
+    model, tokenizer = load_model(str(tiny_folder), torch.float32, "cpu"), load_tokenizer(str(tiny_folder))
+    with pytest.raises(OSError, match=r"No space left on device") as raised:
+        save_folder(model, tmp_path, tokenizer)
+    assert str(tmp_path) in str(raised.value)
 
 
 @pytest.mark.long
@@ -177,7 +192,8 @@ def test_fault_16_a_signalled_run_saves_at_once_and_ends_as_if_nothing_had_happe
     codes = []
     for _ in range(4):
         ended = lab.go_on(run, signals=[(dice.uniform(0.3, 1.0) * lab.whole[1].seconds, number)])
-        assert "Traceback" not in ended.err
+        assert "this is a bug" not in ended.err
+        assert "Traceback (most recent" not in ended.err
         # One that comes before anything has begun ends the process itself: to a shell that is the same status.
         codes.append(ended.code if ended.code >= 0 else 128 - ended.code)
     assert set(codes) <= {0, 128 + number}, codes
@@ -247,7 +263,8 @@ def test_fault_36_a_run_that_has_no_memory_to_draw_says_what_helps_and_loses_not
     where = {"module": "quatro.rollout.transformers", "kind": "TransformersEngine", "name": "generate"}
     code, said = starve(lab, fork, train, run, call=4, **where)
     assert code == 1
-    assert "Traceback" not in said
+    assert "this is a bug" not in said
+    assert "Traceback (most recent" not in said
     assert "out of memory" in said
     assert "rollout.rows_at_once" in said
     assert [row["step"] for row in rows_of(run)][:2] == [1, 2]
