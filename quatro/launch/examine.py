@@ -11,8 +11,8 @@ from pathlib import Path
 from evals.errors import DataError, QuatroError
 from evals.files.strict_json import parse_row, read_document, read_lines
 from quatro.config import load_config
-from quatro.launch.preflight import refuse_changed, refuse_other_settings
-from quatro.runs.checkpoint import STATE, complete_checkpoints
+from quatro.launch.preflight import missing_rollouts, refuse_changed, refuse_other_settings, why_finished
+from quatro.runs.checkpoint import STATE, complete_checkpoints, lost_newest
 from quatro.runs.directory import require_run, step_number
 from quatro.runs.imported import is_imported
 from quatro.runs.manifest import MANIFEST, is_whole, verify
@@ -73,30 +73,44 @@ def examine(run: Path, tell: Callable[[int, int, str], None] | None = None) -> E
         try:
             parts.append(Part(name, True, look()))
         except _FAULTS as error:
-            parts.append(Part(name, False, str(error) if isinstance(error, QuatroError) else repr(error)))
+            parts.append(Part(name, False, _said(error)))
     summary = describe_or_unreadable(run)
     is_resumable, resume = _resume(summary, {part.name for part in parts if part.is_whole})
     return Examined(summary.status, summary.status == "done", is_resumable, resume, last_error(run), tuple(parts))
 
 
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) if isinstance(error, QuatroError) else repr(error)
+
+
 def last_error(run: Path) -> str | None:
-    """The last error in the end of log.txt, with its time and the last line of its traceback; None without one."""
+    """The last error in the end of log.txt: its time, its lines, and the exception that ends its traceback, if any."""
     try:
         with (run / "log.txt").open("rb") as stream:
             stream.seek(max(0, (run / "log.txt").stat().st_size - _TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").split("\n")
     except OSError:
         return None
-    found: list[str] = []
-    is_error = False
+    message: list[str] = []
+    exception: list[str] = []
+    is_error = is_traceback = False
     for line in lines:
         record = _RECORD.match(line)
         if record is not None:
-            is_error = record[2] in ("ERROR", "CRITICAL")
-            found = [f"{record[1]} {record[3]}"] if is_error else found
-        elif is_error and line.strip():
-            found[1:] = [line.strip()]
-    return ": ".join(found) or None
+            is_error, is_traceback = record[2] in ("ERROR", "CRITICAL"), False
+            if is_error:
+                message, exception = [f"{record[1]} {record[3]}"], []
+        elif not is_error or not line.strip():
+            continue
+        elif line.startswith("Traceback "):
+            is_traceback = True
+        elif not is_traceback:
+            message.append(line.strip())
+        else:  # what follows the last frame
+            exception = [] if line.startswith(" ") else [*exception, line.strip()]
+    return ": ".join(" ".join(part) for part in (message, exception) if part) or None
 
 
 def _looks(run: Path) -> list[tuple[str, Look]]:
@@ -104,17 +118,18 @@ def _looks(run: Path) -> list[tuple[str, Look]]:
     if is_imported(run):
         return [("metrics.jsonl", partial(_metrics, run))]
     checkpoints = [path for path in sorted(run.glob("checkpoints/step-*")) if step_number(path.name) is not None]
-    samples = [path for path in sorted((run / "samples").rglob("*.json*")) if not path.name.startswith(".")]
+    files = [path for folder in ("samples", "graded") for path in sorted((run / folder).rglob("*.json*"))]
     return [
         ("config.yaml", partial(_config, run)),
         ("environment.json", partial(_document, run / "environment.json")),
         ("status.json", partial(_document, run / "status.json")),
         ("metrics.jsonl", partial(_metrics, run)),
         *((_name(run, path), partial(_checkpoint, path)) for path in checkpoints),
-        *([] if checkpoints else [("checkpoints", partial(_no_checkpoint, run))]),
+        ("checkpoints/latest", partial(_latest, run)),
         *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
         ("rollouts", partial(_rollouts, run / "rollouts")),
-        *((_name(run, path), partial(_file, path)) for path in samples),
+        *((_name(run, path), partial(_file, path)) for path in files if not path.name.startswith(".")),
+        ("log.txt", partial(_log, run)),
     ]
 
 
@@ -154,16 +169,29 @@ def _checkpoint(path: Path) -> str:
     return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
 
 
-def _no_checkpoint(run: Path) -> str:
-    if read_status(run).get("status") == "done":
-        raise DataError(f"{run / 'checkpoints'} holds none: what the run has trained is lost")
-    return "none yet"
+def _latest(run: Path) -> str:
+    """That the newest checkpoint which the run has written is there."""
+    if (lost := lost_newest(run)) is not None:
+        raise DataError(f"it names {lost}, which is gone or incomplete: what was trained since the one before is lost")
+    status, newest = read_status(run), _newest(run)
+    step = step_number(newest[0].name) if newest else None
+    if status.get("status") == "done" and step != status.get("step"):
+        raise DataError(f"the run is done, and the checkpoint of its last iteration, {status.get('step')}, is gone")
+    return newest[0].name if newest else "none yet"
+
+
+def _log(run: Path) -> str:
+    if not (run / "log.txt").is_file():
+        raise DataError(f"{run / 'log.txt'} is missing: errors of this run are not known")
+    return "there"
 
 
 def _vouched(run: Path, newest: Path) -> str:
     """What the newest checkpoint knows of metrics and rollouts."""
     state = read_document(newest / STATE)
     refuse_changed(run, state)
+    if gone := missing_rollouts(run, state):
+        raise DataError(f"{len(gone)} files of rollouts are gone, the first is rollouts/{gone[0]}")
     return f"the metrics and {len(state.get('rollouts_sha256', {}))} files of rollouts are as they were written"
 
 
@@ -191,10 +219,15 @@ def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
         "imported": "no: it was imported from another trainer",
         "unreadable": f"no: {run.reason}",
         "running": "no: a process is training it at this moment",
-        "done": "nothing to do: it is finished",
     }
     if run.status in reasons or run.config is None:
         return False, reasons[run.status]
+    if run.status == "done":
+        try:
+            if why := why_finished(run.path, run.config):
+                return False, f"nothing to do: {why}"
+        except _FAULTS as error:
+            return False, f"no: {_said(error)}"
     newest = _newest(run.path)
     if not newest:
         return True, f"yes, from the beginning: no checkpoint was written yet; {command}"

@@ -74,6 +74,11 @@ def refuse_differing(name: str, differing: Sequence[str]) -> None:
         )
 
 
+def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:
+    """The files of rollouts that `RunDir.written` knew at a checkpoint and that are gone."""
+    return [name for name in written.get("rollouts_sha256", {}) if not (run / "rollouts" / name).exists()]
+
+
 def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
     """Compare metrics.jsonl and the rollouts of a run with what `RunDir.written` was at a checkpoint.
 
@@ -100,12 +105,10 @@ def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
             f"{path} was changed: its first {num_bytes} bytes have SHA-256 {found}, and "
             f"{written['metrics_sha256']} when the run wrote them; {PUT_BACK}"
         )
-    gone = []
+    gone = missing_rollouts(run, written)
     for name, expected in written.get("rollouts_sha256", {}).items():
         path = run / "rollouts" / name
-        if not path.exists():
-            gone.append(name)
-        elif (found := file_digest(path).hexdigest()) != expected:
+        if name not in gone and (found := file_digest(path).hexdigest()) != expected:
             raise DataError(
                 f"{path} was changed: it has SHA-256 {found}, and {expected} when the run wrote it; {PUT_BACK}, "
                 "or remove the file to go on without it"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError
 from evals.files.strict_json import read_document
+from evals.text import visible
 from quatro.config import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
 from quatro.policy.facts import cast_weights
@@ -29,6 +32,7 @@ QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 GENERATION_CONFIG = "generation_config.json"
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 T = TypeVar("T")
 
@@ -159,10 +163,17 @@ def num_classifier_parameters(name: str) -> int:
     return shape.num_parameters()
 
 
+def _plain(record: logging.LogRecord) -> bool:
+    """Reports on weights quote the names of tensors in a stranger's file: nothing in them acts on the terminal."""
+    record.msg, record.args = visible(_COLOURS.sub("", record.getMessage()), keep="\t\n"), ()
+    return True
+
+
 def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device | str) -> PreTrainedModel:
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()
+    logging.getLogger("transformers.modeling_utils").addFilter(_plain)
     config = load_model_config(name)
     _require(name, WEIGHT_FILES, what="weights")
     model, report = _load(

@@ -99,7 +99,7 @@ def to_prompts(problems: Sequence[Problem], template: str | Template, tokenizer:
     """The problems as the model reads them; a chat template brings its own special tokens, as a text may.
 
     Raises:
-        DataError: the chat template makes no prompt, or a prompt without tokens.
+        DataError: the chat template makes no prompt, or a prompt without tokens; the tokenizer fails.
         MissingError: ``template`` needs a chat template and the tokenizer has none.
     """
     chat, found = chat_renderer(tokenizer), find_template(template)
@@ -110,7 +110,12 @@ def to_prompts(problems: Sequence[Problem], template: str | Template, tokenizer:
     for begin in range(0, len(problems), _AT_ONCE):
         some = problems[begin : begin + _AT_ONCE]
         texts = [render(found, problem.problem, chat, model=model) for problem in some]
-        ids = tokenizer(texts, add_special_tokens=found.adds_special_tokens and not has_first)["input_ids"]
+        try:
+            ids = tokenizer(texts, add_special_tokens=found.adds_special_tokens and not has_first)["input_ids"]
+        except Exception as error:  # tokenizers raise nothing more special
+            if type(error) is not Exception:
+                raise
+            raise DataError(f"the tokenizer of {model} cannot read the prompts: {error}") from error
         for problem, text, token_ids in zip(some, texts, ids, strict=True):
             if not token_ids:
                 shown_text = f"{text[:80]!r}"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evals.errors import DataError, DivergedError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, write_text
+from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.directory import INSIDE, RunDir, step_name, step_number
 from quatro.runs.manifest import MANIFEST, is_whole, verify, write_manifest
@@ -152,12 +153,17 @@ def find_checkpoint(run: Path, step: Step | None = None) -> Path:
     ``best`` is the one that `checkpoint.keep.best` keeps.
 
     Raises:
-        DataError: the run has no checkpoint.
+        DataError: the run has no checkpoint, or has lost the newest and ``step`` is None.
         UsageError: it has none of that step, or keeps no best one; the message lists the steps that there are.
     """
     present = complete_checkpoints(run)
     if not present:
         raise DataError(f"{run} has no complete checkpoint; `quatro train {run} --resume` goes on with it")
+    if step is None and (lost := lost_newest(run)) is not None:
+        raise DataError(
+            f"{run}: checkpoints/latest names {lost}, which is gone or incomplete; put it back, name another with "
+            f"--step ({present[-1].name} is the newest that is there), or train it again: `quatro train {run} --resume`"
+        )
     if step is None:
         return present[-1]
     numbers = {step_number(path.name): path for path in present if not path.name.endswith(INSIDE)}
@@ -212,6 +218,8 @@ def tidy(run: Path) -> None:
     A run calls it once it has loaded what it goes on from.
     """
     folder = run / "checkpoints"
+    if (lost := lost_newest(run)) is not None:
+        logger.warning("the newest checkpoint, %s, is gone or incomplete; its iterations are trained again", lost)
     for path in folder.glob(".*.old"):
         shutil.rmtree(path, ignore_errors=True)
     for path in sorted(folder.glob(".*.tmp")):
@@ -234,6 +242,15 @@ def complete_checkpoints(run: Path) -> list[Path]:
     """Checkpoint directories with a manifest, oldest first; they are not verified here."""
     folders = [path for path in (run / "checkpoints").glob("step-*") if step_number(path.name) is not None]
     return sorted(filter(is_whole, folders), key=lambda path: (step_number(path.name), path.name))
+
+
+def lost_newest(run: Path) -> str | None:
+    """The checkpoint that checkpoints/latest names, if it is not there, or not complete; else None."""
+    try:
+        name = (run / "checkpoints" / "latest").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if name in {path.name for path in complete_checkpoints(run)} else visible(name)
 
 
 def unfinished_note(found: Checkpoint) -> str | None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
 from quatro_cli.app import app
@@ -157,3 +162,16 @@ def test_fault_47_a_report_of_hostile_text_is_inert(run, tmp_path):
     assert "<script>alert" not in page
     assert "<img src=x" not in page
     assert "Content-Security-Policy" in page
+
+
+def test_fault_35_no_name_of_a_tensor_acts_on_the_terminal(tiny_folder, tmp_path):
+    """transformers reports tensors that it does not know, by name."""
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "\x1b[2Jname": torch.zeros(1)}, folder / "model.safetensors", {"format": "pt"})
+    program = "import torch; from quatro.policy.loading import load_model; load_model({!r}, torch.float32, 'cpu')"
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(str(folder))], capture_output=True, text=True, check=True
+    )
+    assert "\\x1b[2Jname" in done.stderr
+    assert "\x1b" not in done.stderr

@@ -278,6 +278,14 @@ def test_fault_40_a_length_that_is_no_number_is_refused(tiny_folder, tmp_path, l
     assert not (tmp_path / "run").exists()
 
 
+def test_fault_40_a_tokenizer_that_reads_nothing_is_refused(tiny_folder, tmp_path):
+    folder = shutil.copytree(tiny_folder, tmp_path / "model")
+    change_json("tokenizer.json", lambda found: found["model"].update(vocab={}))(folder)
+    problems = lines(tmp_path / "toy.jsonl", {"id": "p0", "problem": "1+1?", "answer": "2"})
+    said("sample", folder, "-b", problems, "--template", "plain", "-o", tmp_path / "out", code=4)
+    said(*train_from(folder, tmp_path), code=4)
+
+
 def test_fault_40_a_chat_template_that_is_missing_is_refused_before_sampling(tiny_folder, tmp_path):
     problems = lines(tmp_path / "toy.jsonl", {"id": "p0", "problem": "1+1?", "answer": "2"})
     found = said("sample", tiny_folder, "-b", problems, "--template", "qwen-boxed", "-o", tmp_path / "out", code=3)

@@ -44,6 +44,8 @@ def go_back_to(run: Path, step: int) -> None:
     for folder in run.glob("checkpoints/step-*"):
         if int(folder.name[5:]) > step:
             shutil.rmtree(folder)
+    latest = run / "checkpoints" / "latest"
+    latest.write_text(f"step-{step:06}\n", encoding="utf-8") if step else latest.unlink()
     set_status(run, "running", step)
 
 
@@ -79,7 +81,47 @@ def test_a_run_without_a_checkpoint_begins_again(run):
 
 def test_a_finished_run_that_has_lost_its_checkpoints_is_not_whole(run):
     shutil.rmtree(run / "checkpoints")
-    assert damaged(run) == ["checkpoints"]
+    assert damaged(run) == ["checkpoints/latest"]
+
+
+@pytest.mark.parametrize("what", ["checkpoints/step-000003", "checkpoints/step-000003/manifest.json"])
+@pytest.mark.parametrize("with_latest", [True, False])
+def test_fault_08_a_run_that_has_lost_its_newest_checkpoint_is_not_whole_and_not_sampled(
+    run, tmp_path, what, with_latest
+):
+    gone = run / what
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    if not with_latest:
+        (run / "checkpoints" / "latest").unlink()
+    assert "checkpoints/latest" in damaged(run)
+    assert runner.invoke(app, ["doctor", str(run)]).exit_code == 6
+    if with_latest:
+        for command in (["sample", str(run), "-b", "countdown", "--dry-run"], ["export", str(run)]):
+            result = runner.invoke(app, [*command, "-o", str(tmp_path / "out")])
+            assert result.exit_code == 4, result.output
+            assert "names step-000003, which is gone or incomplete" in " ".join(result.stderr.split())
+            assert "--step (step-000002 is the newest" in " ".join(result.stderr.split())
+    result = runner.invoke(app, ["export", str(run), "--step", "2", "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert runner.invoke(app, ["train", str(run), "--resume"]).exit_code == 0
+    assert [part for part in damaged(run) if "aside" not in part] == []
+
+
+def test_a_finished_run_whose_steps_were_raised_can_go_on(run):
+    text = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(text.replace("steps: 3", "steps: 4"), encoding="utf-8")
+    found = examine(run)
+    assert found.is_resumable
+    assert "from step-000003, with 1 iterations left" in found.resume
+
+
+def test_files_that_are_gone_are_named(run):
+    for name in ("rollouts/step-000002.jsonl", "environment.json", "log.txt"):
+        (run / name).unlink()
+    parts = {part.name: part.detail for part in examine(run).damaged}
+    assert parts.keys() == {"checkpoints/step-000003: the run's files", "environment.json", "log.txt"}
+    assert "rollouts/step-000002.jsonl" in parts["checkpoints/step-000003: the run's files"]
+    assert parts["environment.json"] == f"{run / 'environment.json'}: No such file or directory"
 
 
 def test_a_run_that_is_trained_now_is_not_resumed(run):
@@ -127,6 +169,7 @@ def test_the_whole_checkpoint_before_a_damaged_one_is_named(run):
         ("environment.json", "[]", "environment.json"),
         ("rollouts/step-000002.jsonl", "{}\n{\n", "rollouts"),
         ("samples/s.jsonl", "no\n", "samples/s.jsonl"),
+        ("graded/s.jsonl", "no\n", "graded/s.jsonl"),
         ("samples/T1/passk.json", '{"a": NaN}', "samples/T1/passk.json"),
         ("checkpoints/step-000001/model/extra", "", "checkpoints/step-000001"),
     ],
@@ -156,6 +199,12 @@ def test_the_last_error_is_that_of_the_log(run):
     assert last_error(run) == expected
     result = runner.invoke(app, ["doctor", str(run), "--json"])
     assert json.loads(result.stdout)["last_error"] == expected
+    (run / "log.txt").write_text(
+        f"{log}2026-01-02 03:06:00,000 ERROR quatro: two ranks\nfailed at once\nTraceback (most recent call last):\n"
+        '  File "x.py", line 1\nValueError: first line\nsecond line\n',
+        encoding="utf-8",
+    )
+    assert last_error(run) == "2026-01-02 03:06:00 two ranks failed at once: ValueError: first line second line"
 
 
 def test_no_run_is_refused(tmp_path):
