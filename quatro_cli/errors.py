@@ -62,6 +62,9 @@ def report(error: BaseException) -> int:
         output.error(_system_message(error))
         _debug_traceback(error)
         return EXIT_BUG
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # `Path.resolve`, before 3.13
+        output.error(f"{error}: a symbolic link leads back to itself; remove it")
+        return EXIT_BUG
     said = f"{type(error).__name__}: {error}"
     if own := line_of_any_own(error):
         output.error(f"your own code raised {said}\n  {own}\n{_keep_traceback(error)}.")

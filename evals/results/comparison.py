@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from evals.errors import DataError
 from evals.files.frames import TEXT, frame_of
 from evals.files.strict_json import read_document
-from evals.results.document import Document, FileDocument
+from evals.results.document import Count, Document, FileDocument, first_error
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,7 +29,7 @@ class DifferenceRow(Document):
 
     metric: str
     benchmark: str = Field(description="name, or `average` for the unweighted mean over benchmarks")
-    k: int | None
+    k: Count | None
     a: float
     b: float
     difference: float = Field(description="b - a")
@@ -37,8 +38,8 @@ class DifferenceRow(Document):
     )
     ci_high: float = Field(description="upper end of it")
     p: float = Field(description="two-sided: how often resampled problems would show no difference, or the other sign")
-    num_problems: int
-    n: int = Field(description="samples per problem, the smallest where they differ; the same for a and b")
+    num_problems: Count
+    n: Count = Field(description="samples per problem, the smallest where they differ; the same for a and b")
 
 
 class Comparison(FileDocument):
@@ -46,8 +47,8 @@ class Comparison(FileDocument):
 
     schema_version: Literal[1] = Field(1, alias="schema")
     metric: str
-    a: str = Field(description="the first samples")
-    b: str = Field(description="the second samples")
+    a: str = Field(pattern=r"^[^\x00]*$", description="the first samples")
+    b: str = Field(pattern=r"^[^\x00]*$", description="the second samples")
     bootstrap_seed: int
     rows: list[DifferenceRow]
     warnings: list[str] = Field([], exclude=True)
@@ -59,9 +60,18 @@ class Comparison(FileDocument):
 
 
 def read_comparison(path: Path) -> Comparison | None:
-    """The comparison in ``path``; None if the file holds something else."""
+    """The comparison in ``path``; None if the file holds something else.
+
+    Raises:
+        DataError: it is one, and a key is wrong.
+    """
     try:
         document = read_document(path)
-        return Comparison.model_validate(document) if "bootstrap_seed" in document else None
-    except (OSError, ValueError):
+    except (OSError, DataError):
         return None
+    if "bootstrap_seed" not in document:
+        return None
+    try:
+        return Comparison.model_validate(document)
+    except ValidationError as error:
+        raise DataError(f"{path}: {first_error(error)}") from None

@@ -6,9 +6,9 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from evals.errors import DataError
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
@@ -43,7 +43,16 @@ ROW_COLUMNS = {
     **dict.fromkeys(("tau", "ci_low", "ci_high", "draws_se", "share_of_all_solutions"), "float64"),
 }
 
+# Of the keys that only some rows have, those that tables, figures and data frames read.
+_TEXTS = ("label", "model", "method", "bucket")
+_NUMBERS = ("seed", "temperature", "top_p", "num_pairs", "num_clusters")
+
 _SIMILARITY = f"{', '.join(SIMILARITIES)}, or your own as module:function; only if samples were clustered"
+
+
+# Of a garbled file, too, sums and the integers of a data frame stay in range.
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class Document(BaseModel):
@@ -113,10 +122,10 @@ class Row(Document):
 
     metric: str = Field(description="pass@k, ucc@k, ucr, num_clusters, effective_number, maj@k, cover, vendi, ...")
     benchmark: str = Field(description="name, or `average`: the unweighted mean over benchmarks")
-    k: int | None = Field(description="number of draws; null if the metric has none")
+    k: Count | None = Field(description="number of draws; null if the metric has none")
     value: float = Field(description="the number; a share in [0, 1], or a count: ucc@k is in [0, k]")
-    num_problems: int = Field(description="number of problems in the average, unsolved ones included")
-    n: int = Field(description="samples per problem; the smallest number if they differ")
+    num_problems: Count = Field(description="number of problems in the average, unsolved ones included")
+    n: Count = Field(ge=1, description="samples per problem; the smallest number if they differ")
     similarity: str | None = Field(None, description=_SIMILARITY)
     threshold: float | None = Field(
         None, description="two samples that are at least this similar count as the same solution"
@@ -136,6 +145,15 @@ class Row(Document):
         None,
         description="countdown with exact: mean share of a problem's distinct solutions that occur in its samples",
     )
+
+    @model_validator(mode="after")
+    def _check_further(self) -> Self:
+        """Keys that only some rows have are kept; those that name or place a row are texts or numbers."""
+        for key, value in (self.model_extra or {}).items():
+            kind: tuple[type, ...] | None = (str,) if key in _TEXTS else (int, float) if key in _NUMBERS else None
+            if kind is not None and value is not None and type(value) not in kind:
+                raise ValueError(f"{key} is {shown(value)}, expected a {kind[-1].__name__}")
+        return self
 
 
 def largest_value(metric: str, k: int | None, n: int | None) -> int | None:
@@ -173,7 +191,7 @@ class Result(FileDocument):
     method: str | None = Field(
         None, description="the method that trained it, such as `quatro delta=0.01`; null: unknown or none"
     )
-    seed: int | None = Field(None, description="seed of the samples")
+    seed: Seed | None = Field(None, description="seed of the samples")
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
     rows: list[Row] = Field(description="the numbers, see below")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from evals.benchmarks.loading import load_problems
 from evals.errors import QuatroError
@@ -25,7 +26,9 @@ from quatro.launch.examine import examine
 from quatro.rollout.answers import Unanswered, read_answer, read_document, read_models, words
 from quatro.runs.metrics import last_metrics, read_metrics
 from quatro.runs.summary import describe_run
+from quatro_cli.app import app
 
+runner = CliRunner()
 CORPUS = Path(__file__).with_name("corpus")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -128,6 +131,53 @@ def test_what_is_kept_gives_values_or_an_error_of_ours(area, name, read, tmp_pat
     for content in kept(area):
         (tmp_path / name).write_bytes(content)
         read(tmp_path / name)
+
+
+@st.composite
+def garbled(draw: Callable[..., Any]) -> bytes:
+    """A result document with another value at one or two places, or without them."""
+    document = json.loads(draw(st.sampled_from(kept("results"))))
+    for _ in range(draw(st.integers(1, 2))):
+        place = document
+        while True:
+            key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+            inner = place[key]
+            if not isinstance(inner, (dict, list)) or not inner or draw(st.booleans()):
+                break
+            place = inner
+        numbers = st.sampled_from([0, -1, 1, 2**53, 2**63, 10**30, 0.5, -1e300, 1e308])
+        place[key] = draw(JSON | numbers | st.text(max_size=8))
+    document.update(draw(st.dictionaries(st.sampled_from(["label", "seed", "sampling"]), JSON, max_size=1)))
+    return json.dumps(document).encode()
+
+
+FIGURES = {"passk": b"pass@", "ucc": b"ucc@", "flips": b"flip", "similarity": b"histogram", "side-by-side": b"ucr"}
+
+
+def show_result(path: Path, *, with_figure: bool = True) -> None:
+    """`quatro table` and `quatro plot` of it."""
+    commands = [["table"], ["table", "--layout", "tidy"], ["table", "--format", "latex"]]
+    figure = path.with_name("figure.svg")
+    for kind, part in FIGURES.items() if with_figure else ():
+        if part in path.read_bytes():
+            commands.append(["plot", kind, "-o", str(figure)])
+    for command in commands:
+        result = runner.invoke(app, [*command, str(path)])
+        assert "this is a bug" not in result.stderr, result.stderr
+        assert result.exit_code in (0, 2, 3, 4), result.output
+
+
+@in_one_folder
+@given(content=garbled() | documents("results"))
+def test_a_garbled_result_is_shown_or_refused(tmp_path, content):
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    show_result(path, with_figure=len(content) % 8 == 0)
+
+
+@pytest.mark.parametrize("path", sorted((CORPUS / "results").iterdir()), ids=lambda path: path.name)
+def test_a_whole_result_is_shown(path, tmp_path):
+    show_result(Path(shutil.copy(path, tmp_path)))
 
 
 RUN_FILES = ("config.yaml", "status.json", "environment.json", "metrics.jsonl", "log.txt", "rollouts/step-000001.jsonl")

@@ -122,6 +122,17 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "side-by-side", "a", "b"], ["table", "a", "b"]])
+def test_a_symbolic_link_to_itself_is_named(argv, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).symlink_to(name)
+    result = runner.invoke(app, argv)
+    assert result.exit_code in (1, 2, 4)
+    assert "this is a bug" not in result.stderr
+    assert "a" in result.stderr
+
+
 def test_an_exception_nobody_expected_is_one_and_no_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("quatro_cli.commands.doctor.run_checks", lambda: 1 / 0)
