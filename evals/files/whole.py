@@ -71,10 +71,10 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
         UsageError: ``path`` is a folder, a device or a pipe: a rename would take its place.
         OSError: names the file; what stood there before still does.
     """
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise UsageError(f"{path} is {kind} and cannot be replaced; name a file, or let --json write to stdout")
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, chunks)
 

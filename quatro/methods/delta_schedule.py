@@ -18,7 +18,7 @@ KL_GAIN = 0.25
 MAX_LOG_STEP = 0.5  # log delta moves no further in one iteration
 MAX_SHRINKAGE = 10_000.0  # without `delta_bounds`, steering may divide the configured delta by this
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class ScheduledQuatro(TemperedQuatro, Scheduled):

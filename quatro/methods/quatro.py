@@ -38,6 +38,7 @@ class Quatro(Method):
     delta: float = Field(
         default=0.01,
         gt=0,
+        le=1e6,
         description="KL radius of each prompt, in nats. The paper uses 0.1 (accuracy), 0.01 and 0.001 (diversity), and "
         "names no default",
     )

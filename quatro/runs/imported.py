@@ -59,12 +59,16 @@ _At = tuple[str, Mapping[str, Any]]  # where a record stands, and its metrics wi
 
 
 class Imported(NamedTuple):
-    """``renamed``: the trainer's names and ours. ``kept`` keep their own names. ``left_out`` are not always numbers."""
+    """``renamed``: the trainer's names and ours. ``kept`` keep their own names. ``left_out`` are not always numbers.
+
+    ``num_dropped`` rows were recorded again later, by a run that was continued from an earlier step.
+    """
 
     num_steps: int
     renamed: dict[str, str]
     kept: list[str]
     left_out: list[str]
+    num_dropped: int = 0
 
 
 def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
@@ -83,9 +87,11 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     refuse_occupied(out)
     names = NAMES[tool]
     rows: dict[int, dict[str, Any]] = {}
+    num_dropped = 0
     seen: dict[str, bool] = {}  # a metric's name there -> whether all of its values are numbers or null
     for step, metrics in _steps(_records(file, tool)):
         if rows and step < max(rows):
+            num_dropped += sum(earlier >= step for earlier in rows)
             rows = {earlier: row for earlier, row in rows.items() if earlier < step}
         row = rows.setdefault(step, {"step": step})
         for name, value in metrics.items():
@@ -102,7 +108,8 @@ def import_metrics(file: Path, out: Path, *, tool: str) -> Imported:
     # Last: a directory with this file is an imported run.
     write_json(out / IMPORTED, {"schema": 1, **source, "renamed": renamed})
     kept = [name for name, is_number in seen.items() if is_number and name not in names]
-    return Imported(len(rows), renamed, kept, [name for name, is_number in seen.items() if not is_number])
+    left_out = [name for name, is_number in seen.items() if not is_number]
+    return Imported(len(rows), renamed, kept, left_out, num_dropped)
 
 
 def is_imported(run: Path) -> bool:

@@ -74,9 +74,17 @@ def parse_axis(text: str) -> Axis:
     values = tuple(value.strip() for value in re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^,])+", value_text))
     if not separator or not key.strip() or not values or not all(values):
         raise UsageError(f"-g {text}: expected KEY=VALUE,VALUE such as method.delta=0.1,0.01")
-    if len(set(values)) < len(values):
+    if len(set(map(_number_or_text, values))) < len(values):
         raise UsageError(f"-g {text}: a value is given twice")
     return Axis(key.strip(), values)
+
+
+def _number_or_text(value: str) -> float | str:
+    """0.1 and 0.10 are one value, and would be trained twice."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def plan_sweep(

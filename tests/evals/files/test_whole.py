@@ -39,6 +39,13 @@ def test_a_file_that_a_user_named_is_written_where_a_link_points_and_nowhere_but
     assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
     with pytest.raises(UsageError, match="is a folder and cannot be replaced"):
         whole.write_whole(target.parent, [b"one"])
+    reader, writer = os.pipe()
+    try:
+        with pytest.raises(UsageError, match="is no regular file and cannot be replaced"):
+            whole.write_whole(Path(f"/dev/fd/{writer}"), [b"one"])
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "x" * 500, "\x1b[2J", "a b"])

@@ -87,7 +87,7 @@ def test_verl_has_its_metrics_one_level_down(tmp_path):
 def test_a_run_that_was_continued_forgets_what_it_did_again(tmp_path):
     steps = [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (2, 0.25), (3, 0.35)]
     file = verl_log(tmp_path, *((step, {"actor/lr": value}) for step, value in steps))
-    import_metrics(file, tmp_path / "run", tool="verl")
+    assert import_metrics(file, tmp_path / "run", tool="verl").num_dropped == 3
     assert [(row["step"], row["lr"]) for row in rows_of(tmp_path / "run")] == [(1, 0.1), (2, 0.25), (3, 0.35)]
 
 
