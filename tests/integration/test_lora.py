@@ -187,7 +187,9 @@ def test_a_checkpoint_inside_an_iteration_says_so(tmp_path, settings, run_traini
     assert "4 of 4 iterations" in (tmp_path / "whole" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_full_disk_is_found_out_before_anything_is_merged(tmp_path, settings, run_training, base, monkeypatch):
+def test_fault_04_a_full_disk_is_found_out_before_anything_is_merged(
+    tmp_path, settings, run_training, base, monkeypatch
+):
     run_training(tmp_path / "run", [*settings, "steps=1"])
     size = 4 * sum(weight.numel() for weight in load_file(base / "model.safetensors").values())
     usage = shutil.disk_usage(tmp_path)

@@ -232,8 +232,9 @@ def test_fault_12_equal_rewards_after_others_change_no_weight(
     assert same_weights(two, four)
 
 
+@pytest.mark.parametrize("factor", [math.nan, math.inf])
 def test_fault_11_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
-    tmp_path, settings, monkeypatch, run_training, rows_of
+    tmp_path, settings, monkeypatch, run_training, rows_of, factor
 ):
     from quatro.methods.quatro import Quatro
     from quatro.types import Advantages
@@ -243,7 +244,7 @@ def test_fault_11_a_step_that_is_not_finite_stops_the_run_and_keeps_the_checkpoi
 
     def poisoned(self: Quatro, reward_B: torch.Tensor, group_B: torch.Tensor) -> Advantages:
         found = original(self, reward_B, group_B)
-        return found if next(calls) < 2 else Advantages(found.value_B * math.nan, found.metrics)
+        return found if next(calls) < 2 else Advantages(found.value_B * factor, found.metrics)
 
     monkeypatch.setattr(Quatro, "advantages", poisoned)
     with pytest.raises(DivergedError, match="iteration 3"):

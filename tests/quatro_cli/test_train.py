@@ -347,7 +347,7 @@ def test_a_signal_among_the_responses_discards_them_and_says_so(settings, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
+def test_fault_16_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
     run = tmp_path / "run"
     child = fork(["quatro", "train", "quickstart", *settings, "-s", "steps=500", "-o", run])
     wait_for_a_step(run, child)

@@ -44,6 +44,9 @@ FAILS = {
     "status": ("print(1)\nraise SystemExit(3)", "crash", "exit status 3"),
     "killed": ("import os\nprint(1, flush=True)\nos.kill(os.getpid(), 9)", "crash", "signal 9"),
     "memory": ("x = []\nwhile True: x.append(bytearray(1 << 24))", "memory", "MemoryError"),
+    "processes": ("import os, time\nwhile True: os.fork() or time.sleep(9)", "crash", "Error: [Errno"),
+    "files": ("x = [open('/dev/null') for _ in range(10_000)]", "crash", "OSError"),
+    "disk": ("x = open('x', 'wb')\nwhile True: x.write(bytes(1 << 20))", "crash", "OSError"),
     "spins": ("print(1, flush=True)\nwhile True: pass", "timeout", "CPU time"),
     "flood": ("while True: print('x' * 10_000)", "output_limit", "output"),
     "flood_of_errors_spins": ("import sys\nwhile True: sys.stderr.write('x' * 10_000)", "timeout", "CPU time"),
@@ -58,13 +61,14 @@ def test_what_works_in_python_works_here(judge, name):
 
 
 @pytest.mark.parametrize("name", FAILS)
-def test_what_is_wrong_is_named(judge, name):
+def test_fault_51_what_is_wrong_is_named_and_the_next_program_is_not_affected(judge, name):
     program, status, detail = FAILS[name]
     # Touching 100 MB takes CPU time, on a busy machine more.
     timeout_s = 5.0 if name == "memory" else 0.2
     verdict = judge(program, Stdio(cases=[("", "1")]), timeout_s=timeout_s, memory_mb=100, output_mb=1)
     assert verdict.status == status
     assert detail in verdict.detail
+    assert judge("print(1)", Stdio(cases=[("", "1")])).status == "pass"
 
 
 def test_each_case_is_a_process_in_an_empty_folder(judge):

@@ -253,7 +253,7 @@ def test_fault_39_a_killed_export_leaves_no_half_folder_and_its_rubbish_is_remov
     assert sorted(os.listdir(tmp_path)) == [living.name, "out", "run"]
 
 
-def test_a_full_disk_names_the_folder_before_anything_is_written(
+def test_fault_04_a_full_disk_names_the_folder_before_anything_is_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(tensor.numel() * 4 for tensor in load_file(model_of(run, 4) / "model.safetensors").values())

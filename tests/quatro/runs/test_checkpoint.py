@@ -280,7 +280,7 @@ def test_failing_at_any_operation_leaves_the_old_or_the_new_checkpoint(
     ("limit", "name"),
     [(0, "model/config.json"), (10, "tensors.safetensors"), (400, "state.json"), (400, "manifest.json")],
 )
-def test_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
+def test_fault_04_a_full_disk_leaves_the_old_checkpoint_and_names_the_file(
     run: RunDir, limit: int, name: str, contents: Any
 ) -> None:
     def write_little(folder: Path) -> None:

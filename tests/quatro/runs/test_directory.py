@@ -251,7 +251,7 @@ def test_any_change_of_what_was_written_is_noticed(
         refuse_changed(run.path, run.written if while_it_runs else written)
 
 
-def test_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir) -> None:
+def test_fault_04_a_full_disk_names_the_file_and_leaves_earlier_rows(run: RunDir) -> None:
     run.append_metrics({"step": 1})
     before = (run.path / "metrics.jsonl").read_bytes()
     code = (
