@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from quatro.launch.examine import examine
 from quatro.runs import checkpoint
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def flip(path: Path, position: int, bit: int) -> None:
 
 
 def fault_of_a_flip(lab: Laboratory, interrupted: Path, run: Path, dice: random.Random) -> str:
-    """Flip one bit of a copy and resume it: what is wrong with what happened; empty if nothing is."""
+    """Flip one bit of a copy, examine and resume it: what is wrong with what happened; empty if nothing is."""
     shutil.copytree(interrupted, run)
     files = [path for path in sorted(run.rglob("*")) if path.is_file() and path.stat().st_size]
     sizes = [path.stat().st_size for path in files]
@@ -52,8 +53,11 @@ def fault_of_a_flip(lab: Laboratory, interrupted: Path, run: Path, dice: random.
     name, position = str(path.relative_to(run)), dice.randrange(path.stat().st_size)
     is_vouched = position < vouched_bytes(run).get(name, 0)
     flip(path, position, dice.randrange(8))
+    is_noticed = bool(examine(run).damaged)  # as `quatro doctor RUN` does
     ended = lab.go_on(run)
     where = f"{name}, byte {position}: exit code {ended.code}"
+    if is_vouched and not is_noticed:
+        return f"{where}, and the run is called whole"
     if "Traceback" in ended.err or ended.code not in (0, 2, 4):
         return f"{where}\n{ended.err}"
     if ended.code == 0:
