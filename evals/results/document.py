@@ -150,9 +150,10 @@ class Row(Document):
     def _check_further(self) -> Self:
         """Keys that only some rows have are kept; those that name or place a row are texts or numbers."""
         for key, value in (self.model_extra or {}).items():
-            kind: tuple[type, ...] | None = (str,) if key in _TEXTS else (int, float) if key in _NUMBERS else None
-            if kind is not None and value is not None and type(value) not in kind:
-                raise ValueError(f"{key} is {shown(value)}, expected a {kind[-1].__name__}")
+            if key in _TEXTS and not isinstance(value, str | None):
+                raise ValueError(f"{key} is {shown(value)}, expected a text or null")
+            if key in _NUMBERS and type(value) not in (int, float, type(None)):
+                raise ValueError(f"{key} is {shown(value)}, expected a number or null")
         return self
 
 
