@@ -247,8 +247,8 @@ def complete_checkpoints(run: Path) -> list[Path]:
 def lost_newest(run: Path) -> str | None:
     """The checkpoint that checkpoints/latest names, if it is not there, or not complete; else None."""
     try:
-        name = (run / "checkpoints" / "latest").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        name = (run / "checkpoints" / "latest").read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
         return None
     return None if name in {path.name for path in complete_checkpoints(run)} else visible(name)
 
