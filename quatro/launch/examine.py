@@ -222,16 +222,12 @@ def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
     }
     if run.status in reasons or run.config is None:
         return False, reasons[run.status]
-    if run.status == "done":
-        try:
-            if why := why_finished(run.path, run.config):
-                return False, f"nothing to do: {why}"
-        except _FAULTS as error:
-            return False, f"no: {_said(error)}"
     newest = _newest(run.path)
     if not newest:
         return True, f"yes, from the beginning: no checkpoint was written yet; {command}"
     try:
+        if why := why_finished(run.path, run.config):
+            return False, f"nothing to do: {why}"
         step = verify(newest[0])
         state = read_document(newest[0] / STATE)
         refuse_other_settings(run.config, state, newest[0].name)
@@ -239,5 +235,5 @@ def _resume(run: RunSummary, whole: set[str]) -> tuple[bool, str]:
     except _FAULTS as error:
         earlier = [path.name for path in complete_checkpoints(run.path)[:-1] if _name(run.path, path) in whole]
         advice = f"; without {newest[0].name} it would go on from {earlier[-1]}, which is whole" if earlier else ""
-        return False, f"no: {error}{advice}"
+        return False, f"no: {_said(error)}{advice}"
     return True, f"yes, from {newest[0].name}, with {run.config.steps - step} iterations left; {command}"

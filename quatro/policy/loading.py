@@ -133,7 +133,10 @@ def load_model(name: str, dtype: torch.dtype, device: torch.device | str) -> Pre
     if (changed := changed_by(name)) is not None:
         base_of(name)  # ends where adapters change one another in a circle
         return _merged(name, changed, dtype, device)
-    return _read_model(AutoModelForCausalLM, name, dtype, device)
+    model = _read_model(AutoModelForCausalLM, name, dtype, device)
+    found = load_generation_config(name)
+    model.generation_config = _savable(model.generation_config if found is None else found)
+    return model
 
 
 def load_classifier(
@@ -189,9 +192,6 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
             f"the weights of {name} lack {len(absent)} of the model's tensors ({', '.join(absent[:3])}"
             f"{', ...' if len(absent) > 3 else ''}); download or save the complete model"
         )
-    if loader.__name__ == "AutoModelForCausalLM":
-        found = load_generation_config(name)
-        model.generation_config = _savable(model.generation_config if found is None else found)
     complete: PreTrainedModel = model.to(device).eval()
     return complete
 

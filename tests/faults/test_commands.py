@@ -96,7 +96,7 @@ def repeated(request: pytest.FixtureRequest, lab, commands, tmp_path) -> Repeate
 def difference_after_failure(repeated: Repeated, at: int, *, sticky: bool) -> list[str]:
     ended = repeated.begin(fail_at=at, sticky=sticky)
     assert "this is a bug" not in ended.err, ended.err
-    assert "Traceback (most recent" not in ended.err, ended.err
+    assert "Traceback" not in ended.err, ended.err
     if ended.code != 0:
         assert str(repeated.out) in ended.err.replace("\n", ""), ended.err
     return repeated.difference_when_repeated()

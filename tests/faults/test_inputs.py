@@ -23,6 +23,7 @@ def said(*argv: str | Path, code: int) -> str:
     result = runner.invoke(app, list(map(str, argv)))
     assert result.exit_code == code, result.output + result.stderr
     assert "this is a bug" not in result.stderr
+    assert "Traceback" not in result.stderr
     return " ".join(result.stderr.split())
 
 

@@ -54,9 +54,9 @@ def samples(tmp_path: Path) -> Path:
 
 MEASURES = [["passk", "--k", "1,2", "--json"], ["ucc", "--k", "2", "-o", "ucc.json"]]
 SHOWS = [
-    ["eval", "grade", "samples.jsonl", "-o", "graded"],
-    ["eval", "clusters", "samples.jsonl", "--random", "1"],
-    ["eval", "ucc", "samples.jsonl", "--k", "1,2", "-o", "ucc.json"],
+    ["eval", "grade", "../samples.jsonl", "-o", "graded"],
+    ["eval", "clusters", "../samples.jsonl", "--random", "1"],
+    ["eval", "ucc", "../samples.jsonl", "--k", "1,2", "-o", "ucc.json"],
     ["table", "ucc.json", "--format", "latex", "-o", "ucc.tex"],
     ["table", "ucc.json", "--layout", "tidy", "-o", "ucc.csv"],
     ["plot", "ucc", "ucc.json", "-o", "ucc.png"],
@@ -67,7 +67,7 @@ SHOWS = [
 @pytest.mark.parametrize(
     "commands",
     [
-        [["eval", name, "samples.jsonl", *options] for name, *options in MEASURES],
+        [["eval", name, "../samples.jsonl", *options] for name, *options in MEASURES],
         pytest.param(SHOWS, marks=pytest.mark.slow),
     ],
     ids=["measured", "shown"],
@@ -77,15 +77,12 @@ def test_fault_20_locale_encoding_and_time_zone_change_no_byte_of_a_result(comma
     for name, environment in ENVIRONMENTS.items():
         folder = tmp_path / name
         folder.mkdir()
-        shutil.copy(samples, folder)
         printed = [quatro(command, folder, environment) for command in commands]
-        files = {
-            str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-        }
+        files = {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        assert len(files) >= sum("-o" in command for command in commands)
         found[name] = (printed, files)
-    assert len(found["ascii"][1]) > len(commands) / 2
     assert found["ascii"] == found["utf8"]
-    assert any("naïve".encode() in one for one in (*found["ascii"][0], *found["ascii"][1].values()))
+    assert "naïve".encode() in found["ascii"][0][1]
 
 
 @pytest.mark.slow
@@ -126,7 +123,7 @@ def without_writing(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess
 def refusal(ended: subprocess.CompletedProcess[str], folder: Path) -> str:
     assert ended.returncode == 1, ended.stderr
     assert "this is a bug" not in ended.stderr
-    assert "Traceback (most recent" not in ended.stderr
+    assert "Traceback" not in ended.stderr
     assert "Read-only file system" in ended.stderr or "Permission denied" in ended.stderr
     assert str(folder) in ended.stderr.replace("\n", "")
     return ended.stderr

@@ -116,7 +116,7 @@ def fail_and_go_on(lab: Laboratory, run: Path, at: int, *, sticky: bool) -> None
         assert lab.outcome(run) == lab.whole[0], f"operation {at} failed and nobody noticed"
         return
     assert "this is a bug" not in ended.err, ended.err
-    assert "Traceback (most recent" not in ended.err, ended.err
+    assert "Traceback" not in ended.err, ended.err
     (error,) = (line for line in ended.err.splitlines() if line.startswith("error: "))
     assert str(run) in error, ended.err
     for folder in checkpoint.complete_checkpoints(run):
@@ -193,7 +193,7 @@ def test_fault_16_a_signalled_run_saves_at_once_and_ends_as_if_nothing_had_happe
     for _ in range(4):
         ended = lab.go_on(run, signals=[(dice.uniform(0.3, 1.0) * lab.whole[1].seconds, number)])
         assert "this is a bug" not in ended.err
-        assert "Traceback (most recent" not in ended.err
+        assert "Traceback" not in ended.err
         # One that comes before anything has begun ends the process itself: to a shell that is the same status.
         codes.append(ended.code if ended.code >= 0 else 128 - ended.code)
     assert set(codes) <= {0, 128 + number}, codes
@@ -264,7 +264,7 @@ def test_fault_36_a_run_that_has_no_memory_to_draw_says_what_helps_and_loses_not
     code, said = starve(lab, fork, train, run, call=4, **where)
     assert code == 1
     assert "this is a bug" not in said
-    assert "Traceback (most recent" not in said
+    assert "Traceback" not in said
     assert "out of memory" in said
     assert "rollout.rows_at_once" in said
     assert [row["step"] for row in rows_of(run)][:2] == [1, 2]

@@ -52,7 +52,7 @@ def test_fault_53_a_plug_in_that_is_not_registered_is_named_with_its_cause(tmp_p
     assert ended.returncode == 3, ended.stderr
     assert said in ended.stderr
     assert "this is a bug" not in ended.stderr
-    assert "Traceback (most recent" not in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_fault_53_a_plug_in_that_is_registered_lets_verl_begin(tmp_path):

@@ -118,7 +118,7 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
     assert said in result.stderr
     assert result.stdout == ""
     assert "this is a bug" not in result.stderr
-    assert "Traceback (most recent" not in result.stderr
+    assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,6 +130,7 @@ def test_a_symbolic_link_to_itself_is_named(argv, tmp_path, monkeypatch):
     result = runner.invoke(app, argv)
     assert result.exit_code in (1, 2, 4)
     assert "this is a bug" not in result.stderr
+    assert "Traceback" not in result.stderr
     assert "a" in result.stderr
 
 
@@ -139,7 +140,7 @@ def test_an_exception_nobody_expected_is_one_and_no_traceback(monkeypatch, tmp_p
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 1
     assert "this is a bug: ZeroDivisionError" in result.stderr
-    assert "Traceback (most recent" not in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_foreign_package_named_evals_is_refused_before_anything_else(tmp_path):
@@ -152,14 +153,14 @@ def test_a_foreign_package_named_evals_is_refused_before_anything_else(tmp_path)
     assert done.returncode == 3
     assert str(tmp_path) in done.stderr
     assert "this is a bug" not in done.stderr
-    assert "Traceback (most recent" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error():
     command = f"{sys.executable} -m quatro_cli.app --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert "this is a bug" not in done.stderr
-    assert "Traceback (most recent" not in done.stderr
+    assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
 
 
@@ -178,7 +179,7 @@ def test_results_that_cannot_be_written_are_not_a_success():
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert "this is a bug" not in done.stderr
-    assert "Traceback (most recent" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_output_is_utf8_in_an_ascii_locale():

@@ -96,6 +96,7 @@ def test_what_cannot_be_fetched_ends_with_its_exit_code(arguments, code, said):
     assert result.exit_code == code
     assert said in result.stderr
     assert "this is a bug" not in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_without_the_hub_the_way_out_is_named(monkeypatch):

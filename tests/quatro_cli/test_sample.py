@@ -283,7 +283,7 @@ def test_fault_17_an_interrupted_command_keeps_what_it_has_and_goes_on(model, to
     assert child.returncode == code, said
     assert "are kept" in said
     assert "this is a bug" not in said
-    assert "Traceback (most recent" not in said
+    assert "Traceback" not in said
     kept = lines(path)
     assert 0 < kept < 6 * n
 

@@ -230,6 +230,7 @@ def check_formats(path):
         assert result.exit_code == 0, result.stderr
         assert "\x1b" not in result.stdout + result.stderr
         assert "this is a bug" not in result.stderr
+        assert "Traceback" not in result.stderr
     for cells in csv.reader(io.StringIO(text(path, "--format", "csv"))):
         assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
 

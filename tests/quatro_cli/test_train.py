@@ -299,7 +299,7 @@ def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(settings, for
     _, said = child.communicate(timeout=60)
     assert child.returncode == code, said
     assert "this is a bug" not in said
-    assert "Traceback (most recent" not in said
+    assert "Traceback" not in said
     assert "--resume" in said
     assert status(run) == "interrupted"
     done = len(metrics(run))
@@ -356,7 +356,7 @@ def test_fault_16_a_second_interrupt_stops_at_once(settings, fork, tmp_path):
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130, said
     assert "this is a bug" not in said
-    assert "Traceback (most recent" not in said
+    assert "Traceback" not in said
     assert status(run) == "interrupted"
 
 
@@ -384,7 +384,7 @@ def test_a_terminal_shows_a_panel_of_any_width(settings, tmp_path):
     text = shown.decode("utf-8", "replace")
     assert "entropy" in text
     assert "this is a bug" not in text
-    assert "Traceback (most recent" not in text
+    assert "Traceback" not in text
 
 
 def test_a_run_is_sampled_and_measured(settings, tmp_path):

@@ -83,3 +83,4 @@ def test_what_cannot_be_imported_says_why_and_writes_nothing(rollouts, tmp_path,
     assert said in result.stderr
     assert not out.exists()
     assert "this is a bug" not in result.stderr
+    assert "Traceback" not in result.stderr
