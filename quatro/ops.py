@@ -32,6 +32,31 @@ def pack_groups(value_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tenso
     return value_QN, mask_QN, group_index_B, slot_B
 
 
+def pack_rewards(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`pack_groups` of rewards in float64.
+
+    Raises:
+        ValueError: a reward is not finite.
+    """
+    if not bool(torch.isfinite(reward_B).all()):
+        raise ValueError(f"rewards must be finite, found {reward_B[~torch.isfinite(reward_B)][0].item()}")
+    return pack_groups(reward_B.double(), group_B)
+
+
+def centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
+    """(R - mean of the group, that mean), float64; exactly 0 in a group whose rewards are all equal, as in one of one.
+
+    Raises:
+        ValueError: a reward is not finite.
+    """
+    reward_QN, mask_QN, group_index_B, _ = pack_rewards(reward_B, group_B)
+    mean_B = (reward_QN.sum(dim=1) / mask_QN.sum(dim=1))[group_index_B]
+    # What verl has for a group of one, its reward, is no difference from a mean.
+    is_alone_B = (mask_QN.sum(dim=1) == 1)[group_index_B]
+    centred_B = group_zscore(reward_B, group_B, standardise=False)
+    return torch.where(is_alone_B, 0.0, centred_B), mean_B
+
+
 def group_zscore(
     reward_B: Tensor,
     group_B: Tensor,
@@ -46,8 +71,11 @@ def group_zscore(
     equal rewards is not 0. A group of one has mean 0 and std 1. ``standardise=False`` leaves out the division
     (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of the group, which is the same times
     n / (n - 1) (RLOO).
+
+    Raises:
+        ValueError: a reward is not finite.
     """
-    reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
+    reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
     size_Q = mask_QN.sum(dim=1)
     mean_Q = reward_QN.sum(dim=1) / size_Q
     centred_QN = torch.where(mask_QN, reward_QN - mean_Q[:, None], 0.0)

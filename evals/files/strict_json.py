@@ -51,8 +51,8 @@ def _split_lines(file: Path, stream: BufferedIOBase) -> Iterator[tuple[int, byte
 
 
 def _check_first_bytes(line: bytes, at: str) -> bytes:
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        refuse(at, "the file is UTF-16; samples files are UTF-8")
+    if line.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
+        refuse(at, "the file is UTF-16 or UTF-32; samples files are UTF-8")
     if line.startswith(b"\x1f\x8b"):
         refuse(at, "the content is gzip; give the file a name that ends in .jsonl.gz")
     return line.removeprefix(b"\xef\xbb\xbf")

@@ -207,6 +207,7 @@ def where_it_acts(results: Results) -> list[Finding]:
                 _REALISED,
                 within_factor(1 / 1.25, 1.25) if is_dead else GREATER,
                 FACTOR,
+                margin=0.0 if is_dead else np.log(1.25),
             ),
             compare(
                 f"{cell}: UCC@{K} (top_p 1), δ {smallest} − {largest}",

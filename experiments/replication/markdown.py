@@ -40,11 +40,11 @@ COLUMNS: Mapping[str, tuple[Measure, Unit]] = {
     f"UCC@{K}, top_p 1": (unique(K, ALL), _ONE_DIGIT),
 }
 
-_PLURAL = {
-    Verdict.holds: "hold",
-    Verdict.negligible: "have no effect worth the name",
-    Verdict.does_not: "do not hold",
-    Verdict.undecided: "are undecided",
+_COUNTED = {  # of one claim, and of any other number of them
+    Verdict.holds: ("holds", "hold"),
+    Verdict.negligible: ("has no effect worth the name", "have no effect worth the name"),
+    Verdict.does_not: ("does not hold", "do not hold"),
+    Verdict.undecided: ("is undecided", "are undecided"),
 }
 _HEADINGS = {
     Verdict.holds: "Holds",
@@ -128,7 +128,7 @@ def summary(findings_of: Mapping[str, Sequence[Finding]]) -> list[str]:
     lines = []
     for whose, everything in findings_of.items():
         some = [finding for finding in everything if any(one.estimate is not None for one in finding.comparisons)]
-        counts = ", ".join(f"{count} {_PLURAL[verdict]}" for verdict, count in tally(some).items())
+        counts = ", ".join(f"{count} {_COUNTED[verdict][count != 1]}" for verdict, count in tally(some).items())
         lines += [f"**{whose}: {counts}.**", ""]
         for verdict in Verdict:
             named = [f"{finding.claim} ({finding.name})" for finding in some if finding.verdict is verdict]

@@ -62,9 +62,13 @@ def examine(run: Path, tell: Callable[[int, int, str], None] | None = None) -> E
 
     Raises:
         UsageError: no run is there.
+        DataError: something in it is neither a file nor a folder.
     """
     if not is_imported(run):
         require_run(run)
+    for path in sorted(run.rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path} is a pipe, socket or device, and reading it may never end; remove it")
     looks = _looks(run)
     parts = []
     for number, (name, look) in enumerate(looks):

@@ -71,14 +71,16 @@ def logged_means(scored: Scored) -> dict[str, float]:
 
 
 def share_without_success(learnt: Drawn, advantage_B: Tensor) -> float:
-    """The share of the prompts' KL(pi* || pi_old), the mean of A e^A, of those none of whose rollouts is correct.
+    """The share of the prompts' KL(pi* || pi_old) of those none of whose rollouts is correct.
 
-    NaN if a rollout has no verdict, or no prompt a signal.
+    pi* weighs the rollouts of a prompt by e^A, whose mean is 1 for QUATRO but not for every advantage. NaN
+    if a rollout has no verdict, or no prompt a signal.
     """
     groups = learnt.scored.grades
     if any(grade.correct is None and not grade.is_dropped for group in groups for grade in group):
         return float("nan")
-    kl_Q = np.array([(A_N * A_N.exp()).mean().item() for A_N in advantage_B.split([len(group) for group in groups])])
+    tilted_QN = [A_N - A_N.exp().mean().log() for A_N in advantage_B.split([len(group) for group in groups])]
+    kl_Q = np.array([(tilted_N * tilted_N.exp()).mean().item() for tilted_N in tilted_QN])
     is_unsolved_Q = np.array([not any(grade.correct for grade in group) for group in groups])
     return float(kl_Q[is_unsolved_Q].sum() / kl_Q.sum()) if kl_Q.sum() > 0 else float("nan")
 

@@ -30,14 +30,12 @@ class Maxrl(TokenSurrogate):
         """
         import torch
 
-        from quatro.ops import group_zscore, pack_groups
+        from quatro.ops import centred
 
+        centred_B, mean_B = centred(reward_B, group_B)
         if bool((reward_B < 0).any()):
             raise UsageError(
                 f"method maxrl divides by the mean reward of a prompt, and a reward is {reward_B.min().item():g}; take "
                 "a reward that is never negative (0 and 1), or -m grpo"
             )
-        reward_QN, mask_QN, group_index_B, _ = pack_groups(reward_B.double(), group_B)
-        mean_B = (reward_QN.sum(dim=1) / mask_QN.sum(dim=1))[group_index_B]
-        centred_B = group_zscore(reward_B, group_B, standardise=False)
         return Advantages(torch.where(mean_B > 0, centred_B / mean_B, 0.0))

@@ -38,11 +38,11 @@ class Pkpo(TokenSurrogate):
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
         import torch
 
-        from quatro.ops import group_zscore, pack_groups
+        from quatro.ops import group_zscore, pack_rewards
 
         if self.k == 1:
             return Advantages(group_zscore(reward_B, group_B, standardise=False, leave_one_out=True))
-        reward_QN, mask_QN, group_index_B, slot_B = pack_groups(reward_B.double(), group_B)
+        reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
         sorted_QN, order_QN = reward_QN.masked_fill(~mask_QN, torch.inf).sort(dim=1)
         # From the lowest up: only differences count, and equal rewards then give exactly 0.
         sorted_QN = torch.where(sorted_QN.isinf(), 0.0, sorted_QN - sorted_QN[:, :1])

@@ -31,9 +31,9 @@ class Pmd(Method):
     )
 
     def advantages(self, reward_B: Tensor, group_B: Tensor) -> Advantages:
-        from quatro.ops import group_zscore
+        from quatro.ops import centred
 
-        return Advantages(group_zscore(reward_B, group_B, standardise=False) / self.tau)
+        return Advantages(centred(reward_B, group_B)[0] / self.tau)
 
     def loss(self, logp_BT: Tensor, batch: Batch) -> Loss:
         import torch

@@ -46,9 +46,9 @@ class TemperedQuatro(Quatro):
             return super().advantages(reward_B, group_B)
         import torch
 
-        from quatro.ops import pack_groups
+        from quatro.ops import pack_rewards
 
-        groups = _Groups(*pack_groups(reward_B.double(), group_B))
+        groups = _Groups(*pack_rewards(reward_B, group_B))
         lam_Q = self._lam(groups)
         advantage_QN = tilted_QN = groups.tilted(lam_Q)
         if self.temperature == "zscore":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evals.errors import DataError
 from quatro.policy.adapters import adapter_chain
-from quatro.policy.loading import require_model
+from quatro.policy.model_files import require_model
 
 
 def model_digest(name: str) -> str:

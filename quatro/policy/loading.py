@@ -5,19 +5,18 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evals.errors import DataError, MissingError
 from evals.files.strict_json import read_document
 from evals.text import visible
-from quatro.config import packages
-from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
+from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by
 from quatro.policy.facts import cast_weights
 from quatro.policy.lean import import_generation
-from quatro.policy.whole_weights import refuse_incomplete
+from quatro.policy.model_files import TOKENIZER_FILES, WEIGHT_FILES, place_of, require_files, require_peft, wanted_by
 
 if TYPE_CHECKING:
     import torch
@@ -29,25 +28,10 @@ PLAIN_TOKENIZER_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # Of these models AutoTokenizer takes the class that the files name.
 QWEN_MODEL_TYPES = ("qwen2", "qwen3")
 QWEN_TOKENIZER_CLASSES = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 GENERATION_CONFIG = "generation_config.json"
-WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 T = TypeVar("T")
-
-
-@contextmanager
-def _wanted_by(name: str, base: str) -> Iterator[None]:
-    """Inside, the error about a missing model also names the adapter that asks for it, if one does."""
-    try:
-        yield
-    except MissingError as error:
-        if base == name:
-            raise
-        raise MissingError(
-            f"{error}; {base} is the model of the adapter {name}: {Path(name, ADAPTER_CONFIG)}"
-        ) from error
 
 
 def load_model_config(name: str) -> PreTrainedConfig:
@@ -60,8 +44,8 @@ def load_model_config(name: str) -> PreTrainedConfig:
     import_generation()
     from transformers import AutoConfig
 
-    base = _place_of(name, ("config.json",), what="model")
-    with _wanted_by(name, base):
+    base = place_of(name, ("config.json",), what="model")
+    with wanted_by(name, base):
         found: PreTrainedConfig = _load(
             base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
         )
@@ -80,7 +64,7 @@ def load_shape(name: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     config = load_model_config(name)
-    base = _place_of(name, WEIGHT_FILES, what="weights")
+    base = place_of(name, WEIGHT_FILES, what="weights")
     with torch.device("meta"):
         shape: PreTrainedModel = _load(
             base, "model", lambda: AutoModelForCausalLM.from_config(config, trust_remote_code=False)
@@ -100,15 +84,15 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     tokenizer = _read_tokenizer(name)
     if tokenizer.eos_token_id is None:
         raise DataError(
-            f"the tokenizer of {_place_of(name, TOKENIZER_FILES, what='tokenizer')} has no eos token, so no response "
+            f"the tokenizer of {place_of(name, TOKENIZER_FILES, what='tokenizer')} has no eos token, so no response "
             'could ever end by itself; name one as "eos_token" in its tokenizer_config.json'
         )
     return tokenizer
 
 
 def _read_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    own = _place_of(name, TOKENIZER_FILES, what="tokenizer")
-    with _wanted_by(name, own):
+    own = place_of(name, TOKENIZER_FILES, what="tokenizer")
+    with wanted_by(name, own):
         loader = _tokenizer_loader(own)
         tokenizer: PreTrainedTokenizerBase = _load(
             own, "tokenizer", lambda: loader.from_pretrained(own, trust_remote_code=False)
@@ -177,7 +161,7 @@ def _read_model(loader: Any, name: str, dtype: torch.dtype, device: torch.device
     hf_logging.disable_progress_bar()
     logging.getLogger("transformers.modeling_utils").addFilter(_plain)
     config = load_model_config(name)
-    _require(name, WEIGHT_FILES, what="weights")
+    require_files(name, WEIGHT_FILES, what="weights")
     model, report = _load(
         name,
         "model",
@@ -232,10 +216,10 @@ def _merged(name: str, changed: str, dtype: torch.dtype, device: torch.device | 
     """In float32, then cast: the change that an adapter makes may be less than the last digit of ``dtype``."""
     import torch
 
-    _require_peft(name)
+    require_peft(name)
     from peft import PeftModel
 
-    with _wanted_by(name, changed):
+    with wanted_by(name, changed):
         model = load_model(changed, torch.float32, "cpu")
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = embedding.weight if head is not None and head.weight is embedding.weight else None
@@ -276,99 +260,6 @@ def _refuse_adapted(tied: torch.nn.Parameter, adapted: Any, name: str) -> None:
                 f"the adapter in {name} changes {layer}, whose weight is input embedding and head at once, so it "
                 "cannot be merged; train one that leaves it out"
             )
-
-
-def require_model(name: str) -> None:
-    """Check that what `load_tokenizer`, `load_model_config` and `load_model` need is here or can be fetched.
-
-    It loads nothing, not even torch. An embedded model is made when it is first loaded.
-
-    Raises:
-        What those functions raise, as far as names, folders and the Hub's cache tell.
-    """
-    require_tokenizer(name)
-    if name.startswith("embedded:"):
-        return
-    _place_of(name, ("config.json",), what="model")
-    if changed_by(name) is not None:
-        _require_peft(name)
-    place = Path(_place_of(name, WEIGHT_FILES, what="weights"))
-    if place.is_dir():
-        refuse_incomplete(place)
-
-
-def require_tokenizer(name: str) -> None:
-    """As `require_model`, for `load_tokenizer` alone; of an embedded model both are made together."""
-    if name.startswith("embedded:"):
-        from quatro.policy.embedded import recipe_of
-
-        recipe_of(name)
-        return
-    _place_of(name, TOKENIZER_FILES, what="tokenizer")
-
-
-def _place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
-    """Where one of the files ``patterns`` of the model ``name`` is or, on the Hub, may be: there, or in its base."""
-    # An adapter may bring a tokenizer of its own.
-    is_own = what == "tokenizer" and any(Path(name, file).is_file() for file in patterns)
-    place = name if is_own else base_of(name)
-    with _wanted_by(name, place):
-        _require(place, patterns, what=what)
-    return place
-
-
-def _require_peft(adapter: str) -> None:
-    packages.require("peft", f"{adapter} is an adapter, and reading it")
-
-
-def _require(name: str, patterns: tuple[str, ...], *, what: str) -> None:
-    """Refuses a local path that does not exist or holds none of the files; a Hub id passes."""
-    folder = Path(name)
-    try:
-        is_folder, exists = folder.is_dir(), folder.exists()
-    except (OSError, ValueError) as error:  # a name no file system takes
-        raise MissingError(
-            f"no model or tokenizer can be called {name[:80]!r}...: {error.__class__.__name__}"
-        ) from error
-    if is_folder:
-        if not any(next(folder.glob(pattern), None) for pattern in patterns):
-            raise MissingError(
-                f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
-                "point at a folder written by save_pretrained"
-            )
-    elif exists:
-        raise MissingError(f"{name} is a file; a {what} is a folder written by save_pretrained, or a Hub id")
-    elif not may_be_hub_id(name):
-        raise MissingError(f"no folder {name} here; give the folder of a model, a Hub id, or embedded:countdown")
-    else:
-        _refuse_unreachable(name)
-
-
-def _refuse_unreachable(name: str) -> None:
-    """Refuse at once what the Hub's library would refuse after a minute: no network, and nothing in the cache."""
-    import socket
-    from urllib.parse import urlsplit
-    from urllib.request import getproxies
-
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        return
-    if constants.is_offline_mode():
-        reason = "the Hub is not asked (HF_HUB_OFFLINE is set)"
-    elif getproxies():  # a proxy finds the host by itself
-        return
-    else:
-        host = urlsplit(constants.ENDPOINT).hostname
-        try:
-            socket.getaddrinfo(host, 443)
-            return
-        except OSError as error:
-            reason = f"{host} cannot be reached ({error.strerror or error})"
-    raise MissingError(
-        f"the model {name!r} is neither a folder here nor in the Hub's cache, and {reason}; on a machine with network "
-        f"run `hf download {name}`, or give a local folder (to train: -s model=FOLDER)"
-    )
 
 
 def _tokenizer_loader(name: str) -> Any:

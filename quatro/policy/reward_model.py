@@ -52,7 +52,7 @@ class ModelReward(RegisteredReward):
         return cls(config.options)
 
     def __init__(self, options: Any) -> None:
-        from quatro.policy.loading import require_model
+        from quatro.policy.model_files import require_model
 
         self._options = options
         require_model(options.path)

@@ -16,7 +16,8 @@ from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS
-from quatro.policy.loading import load_tokenizer, require_tokenizer
+from quatro.policy.loading import load_tokenizer
+from quatro.policy.model_files import require_tokenizer
 from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
 from quatro.rollout.limits import check_temperature
 from quatro.rollout.prompts import make_prompt, to_prompts

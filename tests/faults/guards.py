@@ -90,7 +90,7 @@ GUARDS = [
     Guard(38, "threads are not compared", SAVING, '"threads": torch.get_num_threads(), ', ""),
     Guard(39, "an export is written in its place", "quatro/export/folder.py", 'final.with_name(f".{final.name}.{os.getpid()}.tmp")', "final"),
     Guard(40, "no eos will do", "quatro/policy/loading.py", "    if tokenizer.eos_token_id is None:\n", "    if False:\n"),
-    Guard(40, "weights are not looked at", "quatro/policy/loading.py", "        refuse_incomplete(place)\n", "        pass\n"),
+    Guard(40, "weights are not looked at", "quatro/policy/model_files.py", "        refuse_incomplete(place)\n", "        pass\n"),
     Guard(40, "a damaged generation_config.json is passed over", "quatro/policy/loading.py", "settings = _settings_in(name, GENERATION_CONFIG)", "settings: dict[str, Any] = {}"),
     Guard(40, "a generation config is saved as it came", "quatro/policy/loading.py", "    for candidate in (config, sampled):\n", "    return config\n    for candidate in (config, sampled):\n"),
     Guard(41, "a lost rank is any error", "quatro/processes/world.py", "if self.size == 1 or not is_lost(error):", "if True:"),
@@ -105,7 +105,7 @@ GUARDS = [
     Guard(50, "any number of tokens will do", "quatro/rollout/answers.py", 'if num_tokens > max_tokens or (reason == "length" and num_tokens < max_tokens and not fills_context):', "if False:"),
     Guard(51, "output has no limit", "evals/sandbox/worker.py", "        if drain.is_flood:\n", "        if False:\n"),
     Guard(52, "metrics are not hashed", PREFLIGHT, 'if written.get("metrics_sha256", found) != found:', "if False:"),
-    Guard(52, "rollouts are not hashed", PREFLIGHT, "elif (found := file_digest(path).hexdigest()) != expected:", "elif False:"),
+    Guard(52, "rollouts are not hashed", PREFLIGHT, "if name not in gone and (found := file_digest(path).hexdigest()) != expected:", "if False:"),
     Guard(53, "nobody asks verl", "quatro/integrations/verl/command.py", "lines = [check, ", "lines = ["),
     Guard(53, "any method will do", "quatro/integrations/verl/registered.py", "                ask(name)\n", "                pass\n"),
 ]  # fmt: skip

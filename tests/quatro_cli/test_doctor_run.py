@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -211,3 +212,13 @@ def test_no_run_is_refused(tmp_path):
     result = runner.invoke(app, ["doctor", str(tmp_path)])
     assert result.exit_code == 2
     assert "is not a run directory" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["status.json", "checkpoints/latest", "rollouts/step-000001.jsonl"])
+def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(name, run):
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(run / name)
+    result = runner.invoke(app, ["doctor", str(run)])
+    assert result.exit_code == 4, result.output
+    assert f"{name} is a pipe" in " ".join(result.stderr.split()), result.stderr

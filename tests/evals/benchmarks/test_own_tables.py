@@ -47,7 +47,8 @@ def test_a_packed_csv_has_ids_by_line(tmp_path: Path) -> None:
     [
         (b"problem,answer\n1+1?,2\nWas, bitte?,3\n", r"t\.csv:3: 3 cells, but .* names 2 columns .*a comma"),
         ("problem;answer\nGrüße;2\n".encode("cp1252"), r"t\.csv:2: found byte 0xfc, which is not UTF-8; save .*Excel"),
-        ("problem,answer\nx,2\n".encode("utf-16"), r"t\.csv:1: found UTF-16; save"),
+        ("problem,answer\nx,2\n".encode("utf-16"), r"t\.csv:1: found UTF-16 or UTF-32; save"),
+        ("problem,answer\nx,2\n".encode("utf-32"), r"t\.csv:1: found UTF-16 or UTF-32; save"),
         (b"problem,answer\nx,\n", r"t\.csv:2: the reference answer is empty"),
         (b"Problem,Answer\nx,1\n", r"t\.csv:2: has no problem; .*\['Problem', 'Answer'\]"),
         (b"problem,problem,answer\nx,y,1\n", r"t\.csv:1: column 'problem' occurs twice"),

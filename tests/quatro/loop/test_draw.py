@@ -141,6 +141,21 @@ def test_the_kl_of_prompts_without_a_correct_response_is_told():
     assert share(lost, torch.cat([torch.zeros(1, dtype=torch.float64), advantage_B])) == pytest.approx(2 / 3)
 
 
+def test_the_share_without_success_is_of_a_kl_whatever_the_advantages_are():
+    """e^A of a z-score has another mean than 1; the KL is that of the policy which it weighs."""
+    reward_B = torch.tensor([1.0] + [0.0] * 7 + [0.02] * 7 + [0.0], dtype=torch.float64)
+    chosen = METHODS["quatro"](delta=0.1, temperature="zscore").advantages(
+        reward_B, torch.arange(2).repeat_interleave(8)
+    )
+    weight_QN = chosen.value_B.exp().reshape(2, 8)
+    share_QN = weight_QN / weight_QN.sum(dim=1, keepdim=True)
+    kl_Q = (share_QN * (8 * share_QN).log()).sum(dim=1)
+    assert kl_Q.mean().item() == pytest.approx(chosen.metrics["dual/kl_mean"])
+    grades = [[Grade(value, value == 1.0) for value in row] for row in reward_B.reshape(2, 8).tolist()]
+    found = share_without_success(Drawn([], [], Scored(grades)), chosen.value_B)
+    assert found == pytest.approx((kl_Q[1] / kl_Q.sum()).item())
+
+
 def test_an_iteration_learns_from_what_was_not_dropped():
     parts = parts_with(Needs(), {0: [0.0, 1.0]})
     parts.reward.score = lambda prompts, groups: Scored([[Grade(0.0, is_dropped=True), Grade(1.0)] for _ in prompts])

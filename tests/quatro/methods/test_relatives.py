@@ -168,3 +168,26 @@ def test_the_step_of_pmd_is_quatros_without_ratio_and_dual():
     same_tau_B = METHODS["pmd"](tau=quatro.metrics["dual/lam_mean"]).advantages(reward_B, group_B).value_B
     shift_B = quatro.value_B - same_tau_B
     torch.testing.assert_close(shift_B, shift_B[:1].expand(8))
+
+
+@pytest.mark.parametrize("name", ["pmd", "maxrl", "pkpo", "quatro"])
+@pytest.mark.parametrize("reward", [1.0, 0.3])
+def test_a_response_that_is_alone_is_no_better_than_its_prompts_mean(name, reward):
+    reward_B = torch.tensor([reward, 1.0, 0.0])
+    value_B = METHODS[name]().advantages(reward_B, torch.tensor([0, 1, 1])).value_B
+    assert value_B[0] == 0.0
+    assert value_B[1] > 0.0
+
+
+FIELDS = {
+    "quatro": [{}, *({"temperature": name} for name in ("batch", "zscore")), {"temperature": "fixed", "tau": 1.0}]
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [(name, fields) for name in sorted(METHODS) for fields in FIELDS.get(name, [{}])]
+)
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_not_finite_is_refused(name, fields, wrong):
+    with pytest.raises(ValueError, match="finite"):
+        advantages(name, (1.0, wrong, 0.0, 0.0), **fields)

@@ -24,13 +24,14 @@ FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or OWN_FOLDER)
 KL_NAMES = {"low_var_kl": "k3", "low_var_kl+": "k3+", "kl": "k1", "mse": "k2"}  # verl's other names
 
 
-def read(pattern: str) -> list[dict[str, Any]]:
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob(pattern))]
+def read(pattern: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
     return [case for file in files for case in file["cases"]]
 
 
 DUALS = read("dual*.json")
-CASES = read("quatro*.json") + read("baselines*.json") + read("relatives*.json")
+RELATIVES = read("relatives*.json") or read("relatives*.json", OWN_FOLDER)
+CASES = read("quatro*.json") + read("baselines*.json") + RELATIVES
 BATCHES = {
     name: batch
     for path in sorted(FOLDER.glob("batches*.json"))
@@ -184,6 +185,7 @@ def test_the_vectors_are_there():
     """Of this project's own folder every case is known to run; a folder of one's own may hold fewer methods."""
     assert len(DUALS) > 0
     assert len(CASES) > 0
+    assert len(RELATIVES) >= 41
     if "QUATRO_METHOD_VECTORS" not in os.environ:
         assert len(DUALS) + len(CASES) == 255
         # pmd and maxrl have no vectors: test_relatives.py has their identities
