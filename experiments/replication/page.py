@@ -154,8 +154,9 @@ def _rule() -> list[str]:
         "k4 was undecided and b6 did not hold. S9, in which every δ is above the optimiser's noise, was added to a1 to "
         "a7, and the margins of h5 and j1 became those of the other claims, half as wide or less. "
         "On 2026-11-24 k4 became a claim about δ 0.001, which has the highest entropy in the paper's table, in place "
-        "of 0.01, and i2 got a margin; both kept their verdicts. The runs of this page were made before the rules "
-        "were committed, and three of the commits named above are not in this repository's history.",
+        "of 0.01, and i2, e3, k5 and the gradient norm of j1 got margins; all kept their verdicts. The runs of this "
+        "page were made before the rules were committed, and three of the commits named above are not in this "
+        "repository's history.",
         "",
         f"The realised KL of an iteration is KL(π_new ‖ π_old), which the paper's constraint bounds (`{REALISED_KL}`). "
         "Claims about δ hold at the realised KL that their cell has, section (i).",

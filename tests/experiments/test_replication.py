@@ -288,6 +288,18 @@ def test_the_weight_of_a_success_rate_is_the_mean_over_every_draw():
     assert small_n.weights("0.01", size, chance) == pytest.approx(expected, rel=1e-9)
 
 
+def test_one_lambda_for_all_prompts_weighs_success_rates_as_its_tilt_does():
+    chance, size = 0.3, 4
+    lam = solve_dual(np.array([[1.0, 1.0, 0.0, 0.0]]), 0.1).lam[0]
+    expected = 0.0
+    for right in itertools.product((0.0, 1.0), repeat=size):
+        rewards = np.array(right)
+        advantage = rewards / lam - np.log(np.exp(rewards / lam).mean())
+        gradient = np.where(rewards == 1, 1 / chance, -1 / (1 - chance))
+        expected += np.prod(np.where(rewards == 1, chance, 1 - chance)) * float((advantage * gradient).mean())
+    assert small_n.weights("0.1", size, chance, is_fixed=True) == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_jackknife_is_that_of_its_definition():
     size, correct = 6, 2
     rewards = (np.arange(size) < correct).astype(float)
