@@ -183,21 +183,28 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "",
         *settings_head(["task", "training", "δ", "KL / δ"]),
     ]
-    for regime in found:
-        for delta, group in regime.groups.items():
-            ratio = number(estimate_of(table(group, relative_to(delta))), _RATIO)
-            lines.append(settings_row([regime.task, regime.words, delta, ratio], group))
-    for task, (sweep, cells) in OTHERS.items():
-        for cell, words in cells.items():
-            for settings, group in sweeps[sweep].groups(cell) if sweep in sweeps else []:
-                radius = settings.get("method.delta")
-                if radius is None or settings.get("method.log_ratio") == "none":
-                    continue
-                rest = [item for item in settings.items() if item[0] not in quatro(radius)]
-                how = "".join(f", {name.rpartition('.')[2]} {value}" for name, value in rest)
-                ratio = number(estimate_of(table(group, relative_to(radius))), _RATIO)
-                lines.append(settings_row([task, f"{cell}: {words}{how}", radius, ratio], group))
+    judged = [(regime.task, regime.words, *item) for regime in found for item in regime.groups.items()]
+    for task, words, delta, group in [*judged, *_not_judged(sweeps)]:
+        ratio = number(estimate_of(table(group, relative_to(delta))), _RATIO)
+        lines.append(settings_row([task, words, delta, ratio], group))
     return "\n".join(lines) + "\n"
+
+
+def _not_judged(sweeps: Mapping[str, Results]) -> Iterator[tuple[str, str, str, Group]]:
+    """The task, the way of training, delta and the runs of `OTHERS`, with the log-ratio."""
+    cells = [
+        (task, f"{cell}: {words}", sweeps[sweep].groups(cell))
+        for task, (sweep, words_of) in OTHERS.items()
+        if sweep in sweeps
+        for cell, words in words_of.items()
+    ]
+    for task, words, groups in cells:
+        for settings, group in groups:
+            delta = settings.get("method.delta")
+            if delta is not None and settings.get("method.log_ratio") != "none":
+                rest = [item for item in settings.items() if item[0] not in quatro(delta)]
+                how = "".join(f", {name.rpartition('.')[2]} {value}" for name, value in rest)
+                yield task, words + how, delta, group
 
 
 def _of_the_rule(found: Sequence[Regime]) -> list[Finding]:

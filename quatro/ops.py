@@ -49,12 +49,16 @@ def centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: a reward is not finite.
     """
-    reward_QN, mask_QN, group_index_B, _ = pack_rewards(reward_B, group_B)
-    mean_B = (reward_QN.sum(dim=1) / mask_QN.sum(dim=1))[group_index_B]
-    # What verl has for a group of one, its reward, is no difference from a mean.
-    is_alone_B = (mask_QN.sum(dim=1) == 1)[group_index_B]
-    centred_B = group_zscore(reward_B, group_B, standardise=False)
-    return torch.where(is_alone_B, 0.0, centred_B), mean_B
+    reward_QN, mask_QN, group_index_B, slot_B = pack_rewards(reward_B, group_B)
+    mean_Q = reward_QN.sum(dim=1) / mask_QN.sum(dim=1)
+    centred_QN = torch.where(_is_uniform(reward_QN, mask_QN)[:, None], 0.0, reward_QN - mean_Q[:, None])
+    return centred_QN[group_index_B, slot_B], mean_Q[group_index_B]
+
+
+def _is_uniform(value_QN: Tensor, mask_QN: Tensor) -> Tensor:
+    """Whether all values of a group are equal, by their range: their mean may differ from them by a rounding."""
+    infinity = torch.inf
+    return value_QN.masked_fill(~mask_QN, -infinity).amax(1) == value_QN.masked_fill(~mask_QN, infinity).amin(1)
 
 
 def group_zscore(
@@ -68,9 +72,9 @@ def group_zscore(
     """(R - mean) / (std + epsilon) within each group, float64, std with ddof = 1 as verl has it.
 
     A group whose rewards are all equal gets exactly 0, tested by its range: in float32 the standard deviation of
-    equal rewards is not 0. A group of one has mean 0 and std 1. ``standardise=False`` leaves out the division
-    (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of the group, which is the same times
-    n / (n - 1) (RLOO).
+    equal rewards is not 0. A group of one has mean 0 and std 1, as in verl; `centred` gives it 0.
+    ``standardise=False`` leaves out the division (Dr. GRPO). ``leave_one_out`` takes the mean over the other rewards of
+    the group, which is the same times n / (n - 1) (RLOO).
 
     Raises:
         ValueError: a reward is not finite.
@@ -84,9 +88,7 @@ def group_zscore(
     centred_QN = torch.where(alone_Q[:, None], reward_QN, centred_QN)
     std_Q = torch.where(alone_Q, 1.0, std_Q)
 
-    infinity = torch.inf
-    range_Q = reward_QN.masked_fill(~mask_QN, -infinity).amax(1) - reward_QN.masked_fill(~mask_QN, infinity).amin(1)
-    is_uniform_Q = (range_Q == 0) & ~alone_Q
+    is_uniform_Q = _is_uniform(reward_QN, mask_QN) & ~alone_Q
     scale_Q = std_Q + epsilon if standardise else torch.ones_like(std_Q)
     if leave_one_out:
         scale_Q = torch.where(alone_Q, scale_Q, scale_Q * (size_Q - 1) / size_Q)

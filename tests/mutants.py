@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "mean subtracted from a group of one", OPS, "torch.where(alone_Q[:, None], reward_QN, centred_QN)", "centred_QN"
     ),
-    Mutant("no exact test for equal rewards", OPS, "(range_Q == 0) & ~alone_Q", "(range_Q < 0)"),
+    Mutant("no exact test for equal rewards", OPS, "is_uniform_Q = _is_uniform(reward_QN, mask_QN) & ~alone_Q", "is_uniform_Q = size_Q < 0"),
     Mutant("padding counts as tokens", OPS, "value_BT, mask_BT.to(value_BT.dtype)", "value_BT, torch.ones_like(value_BT)"),
     Mutant("padding enters the sequence ratio", OPS, "logp_BT - batch.old_logp_BT, 0.0)", "logp_BT - batch.old_logp_BT, 1.0)"),
     Mutant(
@@ -145,7 +145,7 @@ MUTANTS = [
     Mutant("PMD without its residual", PMD, "(advantage_B - log_ratio_B).square()", "(advantage_B - log_ratio_B.clamp(0, 0)).square()"),
     Mutant("PMD multiplies by tau", PMD, "[0] / self.tau", "[0] * self.tau"),
     Mutant("MaxRL divides by the standard deviation", MAXRL, "centred_B / mean_B", "centred_B / mean_B.sqrt()"),
-    Mutant("a lone response is better than its mean", "quatro/ops.py", "torch.where(is_alone_B, 0.0, centred_B)", "centred_B"),
+    Mutant("a lone response is better than its mean", "quatro/ops.py", "return centred_QN[group_index_B, slot_B], mean_Q", "return group_zscore(reward_B, group_B, standardise=False), mean_Q"),
     Mutant("rewards may be NaN", "quatro/ops.py", "if not bool(torch.isfinite(reward_B).all()):", "if False:"),
     Mutant("the KL without success takes e^A for a policy", "quatro/loop/metrics.py", "A_N - A_N.exp().mean().log() for", "A_N for"),
     Mutant("MaxRL takes negative rewards", MAXRL, "if bool((reward_B < 0).any()):", "if False:"),

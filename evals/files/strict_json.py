@@ -17,6 +17,7 @@ from evals.errors import DataError
 # Both bound what a hostile file can cost; honest rows are thousands of times smaller.
 MAX_LINE_BYTES = 64 * 2**20
 MAX_DEPTH = 64
+WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")  # how files in UTF-16 and UTF-32 begin
 _TOO_DEEP = f"JSON nested more than {MAX_DEPTH} deep"
 _MAX_DIGITS = 308  # of an integer that is a float, too
 
@@ -51,7 +52,7 @@ def _split_lines(file: Path, stream: BufferedIOBase) -> Iterator[tuple[int, byte
 
 
 def _check_first_bytes(line: bytes, at: str) -> bytes:
-    if line.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
+    if line.startswith(WIDE_MARKS):
         refuse(at, "the file is UTF-16 or UTF-32; samples files are UTF-8")
     if line.startswith(b"\x1f\x8b"):
         refuse(at, "the content is gzip; give the file a name that ends in .jsonl.gz")

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, MissingError
-from evals.files.strict_json import MAX_LINE_BYTES, refuse, shown
+from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
 _SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?(?:\r\n|\r|\n)', re.IGNORECASE)
-_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _BATCH_ROWS = 256
 
 
@@ -74,7 +73,7 @@ def _csv_text(file: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        is_wide = content.startswith(_BYTE_ORDER_MARKS)
+        is_wide = content.startswith(WIDE_MARKS)
         found = "UTF-16 or UTF-32" if is_wide else f"byte {content[error.start]:#04x}, which is not UTF-8"
         refuse(f"{file}:{line}", f"found {found}; save the file as UTF-8 (in Excel: `CSV UTF-8`)")
 

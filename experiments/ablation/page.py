@@ -219,14 +219,12 @@ def page(sweeps: Mapping[str, Results], findings: Sequence[Finding]) -> str:
         "",
         "## Every arm",
         "",
+        "The share of the KL without success of *z-score* took its advantages, whose e^A has another mean than 1, for "
+        "those of a dual: it may be off by a few points. New runs count it rightly.",
+        "",
         f"| cell | arm | seeds | {' | '.join(_SHOWN)} |",
         f"|---|---|---|{'---|' * len(_SHOWN)}",
     ]
-    lines.insert(
-        lines.index("## Every arm") + 1,
-        "\nThe share of the KL without success of *z-score* took its advantages, whose e^A has another mean than 1, "
-        "for those of a dual: it may be off by a few points. New runs count it rightly.\n",
-    )
     for name, cell in CELLS.items():
         for kind in WORDS:
             group = arm(sweeps, name, kind)

@@ -225,14 +225,11 @@ def section(results: Results, errors: Sequence[DualError]) -> list[str]:
         f"|---|---|{'---|' * len(CHANCES)}",
     ]
     for size in (8, 64):
-        for delta in (*DELTAS, None):
-            half = weights(delta, size, 0.5)
-            shown = (f"{weights(delta, size, chance) / half:.2f}" for chance in CHANCES)
-            name = "z-score" if delta is None else f"dual, δ {delta}"
+        duals = ((f"dual, δ {delta}", delta, False) for delta in DELTAS)
+        for name, delta, is_fixed in (*duals, ("z-score", None, False), (f"one λ, δ {DELTAS[0]}", DELTAS[0], True)):
+            half = weights(delta, size, 0.5, is_fixed=is_fixed)
+            shown = (f"{weights(delta, size, chance, is_fixed=is_fixed) / half:.2f}" for chance in CHANCES)
             lines.append(f"| {name} | {size} | {' | '.join(shown)} |")
-        half = weights(DELTAS[0], size, 0.5, is_fixed=True)
-        shown = (f"{weights(DELTAS[0], size, chance, is_fixed=True) / half:.2f}" for chance in CHANCES)
-        lines.append(f"| one λ, δ {DELTAS[0]} | {size} | {' | '.join(shown)} |")
     return [*lines, "", *_by_rollouts(results)]
 
 
