@@ -2,6 +2,7 @@
 
 runs/<name>/ config.yaml  environment.json  status.json  metrics.jsonl  log.txt  lock
              checkpoints/  rollouts/step-000001.jsonl  samples/  figures/
+             previous-1/  a run that ended here before its first checkpoint, as far as it came
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +31,7 @@ from evals.files.whole import (
     write_json,
     write_text,
 )
-from evals.text import visible
+from evals.text import size_text, visible
 from quatro.config import Config, config_to_yaml, load_config
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import changes, collect_environment, now, read_environment, read_status
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 Status = Literal["running", "done", "failed", "interrupted"]
 FOLDERS = ("checkpoints", "rollouts", "samples", "figures")
+# What is of use although nothing can go on from it.
+_WORK = ("metrics.jsonl", "rollouts", "tensorboard", "wandb")
 _ANEW = "begun anew: the lines above are of a run in this folder that ended before its first checkpoint"
 
 
@@ -75,8 +79,8 @@ class RunDir:
     def create(cls, path: Path, config: Config, *, argv: Sequence[str] = ()) -> Self:
         """A new run with its config and environment on disk, status `running`.
 
-        A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it. Its
-        log.txt stays, and the new run writes below.
+        A run that ended before its first checkpoint is begun anew in its folder: nothing could go on from it. What
+        it has drawn and measured is moved aside. Its log.txt stays, and the new run writes below.
 
         Raises:
             UsageError: the directory exists and holds something.
@@ -89,7 +93,9 @@ class RunDir:
         lock = RunLock(path)
         try:
             refuse_occupied(path)
-            _clear(path)
+            moved = _set_aside(path, _WORK)
+            for left in ("config.yaml", "status.json", "metrics.jsonl"):  # a directory with the first is a run
+                (path / left).unlink(missing_ok=True)
             for folder in FOLDERS:
                 (path / folder).mkdir(exist_ok=True)
             write_json(path / "environment.json", collect_environment(argv))
@@ -97,7 +103,7 @@ class RunDir:
             run.set_status("running", step=0)
             if (path / "log.txt").exists():
                 with contextlib.closing(run.log_handler()) as log:
-                    log_only(log, _ANEW)
+                    log_only(log, f"{_ANEW}; {moved}" if moved else _ANEW)
             # Last: a directory with a config.yaml is a run.
             write_text(path / "config.yaml", config_to_yaml(config))
         except BaseException:
@@ -240,8 +246,15 @@ class RunDir:
         }
 
     def go_back(self, step: int, written: Mapping[str, Any]) -> None:
-        """Cut metrics.jsonl and the rollouts back to ``step`` finished iterations, where ``written`` was stored."""
+        """Cut metrics.jsonl and the rollouts back to ``step`` finished iterations, where ``written`` was stored.
+
+        Without a checkpoint, where ``written`` is empty, they are moved aside.
+        """
         path = self.path / "metrics.jsonl"
+        if not written and _set_aside(self.path, ("metrics.jsonl", "rollouts")):
+            (self.path / "rollouts").mkdir(exist_ok=True)
+            self._metrics.close()
+            self._metrics = path.open("ab", buffering=0)
         with naming(path):
             self._metrics.truncate(written.get("metrics_bytes", 0))
         self.sync()
@@ -319,8 +332,8 @@ def refuse_occupied(path: Path) -> None:
     own = {"config.yaml", "lock", "log.txt", "environment.json", "status.json", "metrics.jsonl"}
     empty = {folder for folder in FOLDERS if folder in present and not os.listdir(path / folder)}
     if "config.yaml" in present:
-        empty.add("rollouts")
-    others = sorted(name for name in present - own - empty if not name.endswith(".tmp"))
+        empty.update(_WORK)
+    others = sorted(name for name in present - own - empty if not (name.endswith(".tmp") or is_previous(name)))
     if others:
         raise UsageError(f"{path} is not empty and not a run (it holds {others[0]}): choose another with -o DIR")
 
@@ -344,8 +357,37 @@ def free_name(path: Path) -> Path:
     return next(name for name in itertools.chain([path], names) if not name.exists())
 
 
-def _clear(path: Path) -> None:
-    """Remove what an abandoned run has left but its log, its configuration first: a directory with one is a run."""
-    (path / "config.yaml").unlink(missing_ok=True)
-    for rubbish in [path / "metrics.jsonl", path / "status.json", *path.glob("rollouts/*")]:
-        rubbish.unlink(missing_ok=True)
+def is_previous(name: str) -> bool:
+    """Whether a folder of a run has the name of what a run before it has left."""
+    return re.fullmatch("previous-[0-9]+", name) is not None
+
+
+def unfinished_work(path: Path, names: Iterable[str] = _WORK) -> tuple[Path, str] | None:
+    """Where a run that has no checkpoint moves what stands in ``names`` when it is begun anew, and a sentence on it.
+
+    None if nothing was drawn or measured.
+    """
+    files = [file for name in names for file in [path / name, *(path / name).rglob("*")] if file.is_file()]
+    num_bytes = sum(file.stat().st_size for file in files)
+    if not num_bytes:
+        return None
+    aside = next(name for number in itertools.count(1) if not (name := path / f"previous-{number}").exists())
+    return aside, f"the metrics and rollouts ({size_text(num_bytes)}) from before the first checkpoint go to {aside}"
+
+
+def _set_aside(path: Path, names: Sequence[str]) -> str:
+    """Move ``names`` into a folder of their own, which is a run, too; returns the sentence that it logs, or ""."""
+    if (found := unfinished_work(path, names)) is None:
+        return ""
+    aside, said = found
+    logger.warning("%s", said)
+    aside.mkdir()
+    (aside / "lock").touch()
+    for name in ("environment.json", "status.json", "log.txt", "config.yaml"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(path / name, aside / name)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path / name, aside / name)
+    fsync_directory(aside)
+    return said

@@ -12,7 +12,7 @@ from evals.errors import LockedError, UsageError
 from evals.files.metric_rows import is_finite
 from evals.files.strict_json import read_document
 from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint
-from quatro.runs.directory import FOLDERS, require_run, step_name
+from quatro.runs.directory import FOLDERS, is_previous, require_run, step_name
 from quatro.runs.imported import IMPORTED, is_imported
 from quatro.runs.lock import held, is_held, refuse_locked
 from quatro.runs.manifest import verify
@@ -39,7 +39,7 @@ def refuse_removal(run: Path) -> None:
         if not (run / "lock").is_file():
             raise UsageError(f"{run} has a config.yaml, but no file lock as every run does: it may be no run")
         refuse_locked(run)
-    others = sorted(path.name for path in _folders(run) if path.name not in _FOLDERS)
+    others = sorted(path.name for path in _folders(run) if not (path.name in _FOLDERS or is_previous(path.name)))
     if others:
         raise UsageError(f"{run} holds the folder {others[0]}, which no run has: move or remove that first")
     for file in run.glob("samples/**/*.jsonl"):

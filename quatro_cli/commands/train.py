@@ -75,7 +75,8 @@ def train(
     from quatro.launch.preflight import why_finished
     from quatro.launch.prepare import check_processes, prepare
     from quatro.processes.launcher import launched
-    from quatro.runs.directory import free_name, refuse_occupied, refuse_read_only
+    from quatro.runs.checkpoint import complete_checkpoints
+    from quatro.runs.directory import free_name, is_abandoned, refuse_occupied, refuse_read_only, unfinished_work
     from quatro.runs.lock import refuse_locked
     from quatro.runs.status import read_status
 
@@ -103,6 +104,9 @@ def train(
                 refuse_occupied(run_path)
             refuse_read_only(run_path)
             refuse_locked(run_path)
+    elif (resume and not complete_checkpoints(run_path)) or is_abandoned(run_path):
+        if found := unfinished_work(run_path):
+            output.info(found[1])
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:

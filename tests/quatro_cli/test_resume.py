@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import quatro
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.runs.directory import RunDir
@@ -55,6 +56,27 @@ def status(run: Path) -> tuple[str, int]:
 
 def lines(change: Callable[[list[str]], list[str]]) -> Callable[[str], str]:
     return lambda text: "".join(change(text.splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("how", ["retyped", "resumed", "fine_tune"])
+def test_what_was_drawn_before_the_first_checkpoint_is_kept(run, arguments, contents, how):
+    shutil.rmtree(run / "checkpoints")
+    before = contents(run)
+    drawn = {name: before[name] for name in before if name.startswith("rollouts/") or name == "metrics.jsonl"}
+    assert len(drawn) == STEPS + 1
+    words = ["train", str(run), "--resume"] if how == "resumed" else [*arguments, "-o", str(run)]
+    told = runner.invoke(app, [*words, "--dry-run"])
+    assert str(run / "previous-1") in told.stderr
+    assert contents(run) == before
+    if how == "fine_tune":
+        quatro.fine_tune(run, run)
+    else:
+        told = runner.invoke(app, words)
+        assert str(run / "previous-1") in told.stderr
+    assert status(run) == ("done", STEPS)
+    after = contents(run / "previous-1")
+    assert {name: after[name] for name in drawn} == drawn
+    assert str(run / "previous-1") in (run / "log.txt").read_text(encoding="utf-8")
 
 
 METRICS, ROLLOUTS = "metrics.jsonl", "rollouts/step-000002.jsonl"

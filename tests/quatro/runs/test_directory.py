@@ -14,10 +14,12 @@ import pytest
 
 from evals.errors import DataError, LockedError, UsageError
 from quatro.config import Config, load_config
+from quatro.launch.examine import examine
 from quatro.launch.preflight import refuse_changed
 from quatro.runs.directory import RunDir, default_run_path, free_name
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.metrics import read_metrics
+from quatro.runs.removing import remove_run
 from quatro.runs.status import changes
 from quatro.runs.summary import describe_run, list_runs
 
@@ -69,13 +71,47 @@ def test_an_existing_run_is_refused_with_both_ways_out(run: RunDir, config: Conf
         RunDir.create(run.path, config)
 
 
-def test_a_run_without_a_checkpoint_is_begun_anew(run: RunDir, config: Config) -> None:
-    run.append_metrics({"step": 1})
-    run.write_rollouts(1, [{"a": 1}])
+def test_a_run_without_a_checkpoint_is_begun_anew_and_what_it_did_is_a_run_inside(
+    run: RunDir, config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(run: RunDir, number: int) -> None:
+        run.append_metrics({"step": 1, "number": number})
+        run.write_rollouts(1, [{"a": number}])
+
+    work(run, 1)
     run.close()
-    with RunDir.create(run.path, config) as anew:
-        assert anew.metrics_bytes == 0
+    (run.path / "tensorboard").mkdir()
+    with RunDir.create(run.path, config) as second:
+        assert second.metrics_bytes == 0
         assert not list((run.path / "rollouts").iterdir())
+        work(second, 2)
+    with RunDir.open(run.path) as third:  # as --resume, a sweep and the demo do
+        third.go_back(0, {})
+        assert third.metrics_bytes == 0
+        work(third, 3)
+        third.go_back(0, {"metrics_bytes": third.metrics_bytes})  # a checkpoint before the first iteration
+        third.append_metrics({"step": 1})
+    RunDir.create(run.path, load_config("quickstart", overrides=["seed=4"])).close()
+    for number in (1, 2):
+        kept = run.path / f"previous-{number}"
+        assert [row["number"] for row in read_metrics(kept)] == [number]
+        assert (kept / "rollouts/step-000001.jsonl").read_text(encoding="utf-8") == f'{{"a": {number}}}\n'
+        assert str(kept) in caplog.text
+    kept = run.path / "previous-3"
+    assert len(list(read_metrics(kept))) == 2
+    assert {path.name for path in (run.path / "previous-1").iterdir() if path.is_dir()} == {"rollouts", "tensorboard"}
+    assert [(one.path, one.config and one.config.seed) for one in list_runs(run.path.parent)] == [(run.path, 4)]
+    assert [describe_run(one).status for one in (run.path, kept)] == ["killed", "killed"]
+    assert describe_run(run.path).size > describe_run(kept).size > 0
+    assert {part.name for part in examine(run.path).damaged} == {"log.txt"}  # nothing was logged here
+    remove_run(run.path / "previous-2")
+    remove_run(run.path)
+    assert not run.path.exists()
+
+
+def test_nobody_else_begins_a_run_anew(run: RunDir, config: Config) -> None:
+    run.close()
+    with RunDir.create(run.path, config):
         with pytest.raises(LockedError):
             RunDir.create(run.path, config)
         (run.path / "samples/mine.jsonl").touch()
