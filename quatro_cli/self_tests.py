@@ -111,7 +111,7 @@ def lock() -> str:
     from quatro.runs.lock import RunLock
 
     def is_seen(folder: Path) -> bool:
-        command = [sys.executable, "-c", _IS_LOCKED, str(folder)]
+        command = [sys.executable, "-P", "-c", _IS_LOCKED, str(folder)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "True"
 
     with tempfile.TemporaryDirectory(prefix=".quatro-lock-", dir=Path.cwd()) as name:

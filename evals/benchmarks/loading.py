@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -126,8 +127,9 @@ def load_problems(source: str, *, split: Split | None = None) -> list[Problem]:
         return read_problem_file(Path(source), name, columns).problems
     entry = find_benchmark(source)
     if entry is None:
+        here = f" (what lies at {source} here hides a data set of that name)" if os.path.exists(source) else ""
         raise UsageError(
-            f"unknown benchmark {source!r}; expected one of {', '.join(registry())}, the path of a file "
+            f"unknown benchmark {source!r}{here}; expected one of {', '.join(registry())}, the path of a file "
             f"({', '.join(FILE_ENDINGS)}), a task of reasoning-gym as {PREFIX}TASK, or a data set of the Hub as "
             f"OWNER/NAME, OWNER/NAME:SPLIT or OWNER/NAME:CONFIG:SPLIT (your own benchmarks are entries of "
             f"./{USER_FILE} or of the file in QUATRO_BENCHMARKS)"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from evals.benchmarks.problems import FILE_ENDINGS
 from evals.errors import UsageError
 from evals.files.own_code import is_own
 from evals.text import unescaped
@@ -109,19 +110,28 @@ def _absolute_reward(reward: RewardConfig, absolute: Callable[[str | None], str 
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The same configuration with absolute paths of files that exist, so that a run can be resumed from anywhere."""
+    """The same configuration with absolute paths of files that exist, so that a run can be resumed from anywhere.
+
+    What quatro itself calls by a name (a benchmark, an embedded model) is no path, whatever lies in the folder where
+    one works: problems are a file by its ending, and any other model is a folder if there is one of that name.
+    """
 
     def absolute(name: str | None) -> str | None:
-        return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+        if name is None or name.startswith("embedded:") or not Path(name).exists():
+            return name
+        return str(Path(name).resolve())
+
+    def problems(name: str | None) -> str | None:
+        return absolute(name) if name is not None and name.endswith(FILE_ENDINGS) else name
 
     return config.model_copy(
         update={
             "model": absolute(config.model),
             "kl": config.kl.model_copy(update={"reference": absolute(config.kl.reference)}),
-            "data": config.data.model_copy(update={"prompts": absolute(config.data.prompts)}),
+            "data": config.data.model_copy(update={"prompts": problems(config.data.prompts)}),
             "reward": _absolute_reward(config.reward, absolute),
             "rollout": config.rollout.model_copy(update={"replay_file": absolute(config.rollout.replay_file)}),
-            "eval": config.eval.model_copy(update={"benchmark": absolute(config.eval.benchmark)}),
+            "eval": config.eval.model_copy(update={"benchmark": problems(config.eval.benchmark)}),
         }
     )
 

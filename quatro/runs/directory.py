@@ -362,22 +362,22 @@ def is_previous(name: str) -> bool:
     return re.fullmatch("previous-[0-9]+", name) is not None
 
 
-def unfinished_work(path: Path, names: Iterable[str] = _WORK) -> tuple[Path, str] | None:
+def unfinished_work(path: Path, names: Iterable[str] = _WORK) -> tuple[Path, str] | tuple[()]:
     """Where a run that has no checkpoint moves what stands in ``names`` when it is begun anew, and a sentence on it.
 
-    None if nothing was drawn or measured.
+    Empty if nothing was drawn or measured.
     """
     files = [file for name in names for file in [path / name, *(path / name).rglob("*")] if file.is_file()]
     num_bytes = sum(file.stat().st_size for file in files)
     if not num_bytes:
-        return None
+        return ()
     aside = next(name for number in itertools.count(1) if not (name := path / f"previous-{number}").exists())
     return aside, f"the metrics and rollouts ({size_text(num_bytes)}) from before the first checkpoint go to {aside}"
 
 
 def _set_aside(path: Path, names: Sequence[str]) -> str:
     """Move ``names`` into a folder of their own, which is a run, too; returns the sentence that it logs, or ""."""
-    if (found := unfinished_work(path, names)) is None:
+    if not (found := unfinished_work(path, names)):
         return ""
     aside, said = found
     logger.warning("%s", said)

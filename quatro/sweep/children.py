@@ -54,11 +54,14 @@ def num_gpus(slot: Slot) -> int:
 
 
 def launched(command: Sequence[str], processes: int) -> list[str]:
-    """``command``, an interpreter and what it runs, as torchrun starts it in several processes."""
-    if processes == 1:
-        return list(command)
+    """``command``, an interpreter and what it runs, as torchrun starts it in several processes.
+
+    A file in the working folder that is named like a module, such as random.py, is not taken for it (`-P`).
+    """
     interpreter, *rest = command
-    return [interpreter, "-m", "torch.distributed.run", "--standalone", *torchrun_options(processes), *rest]
+    if processes == 1:
+        return [interpreter, "-P", *rest]
+    return [interpreter, "-P", "-m", "torch.distributed.run", "--standalone", *torchrun_options(processes), *rest]
 
 
 def _available_threads() -> int:

@@ -267,7 +267,8 @@ class _Sweep:
             if self.children.is_stopping:
                 return
             self._say(point, f"is sampled, {tag}")
-            command = [*self.sample_command, *sample_arguments(evaluation, point, run, tag, num_gpus(slot))]
+            own = sample_arguments(evaluation, point, run, tag, num_gpus(slot))
+            command = launched([*self.sample_command, *own], 1)
             while code := self.children.run(command, log, slot, is_first=False):
                 if code != LockedError.exit_code or self.children.is_stopping:
                     return

@@ -104,9 +104,8 @@ def train(
                 refuse_occupied(run_path)
             refuse_read_only(run_path)
             refuse_locked(run_path)
-    elif (resume and not complete_checkpoints(run_path)) or is_abandoned(run_path):
-        if found := unfinished_work(run_path):
-            output.info(found[1])
+    elif is_abandoned(run_path) or (resume and not complete_checkpoints(run_path)):
+        output.info(*unfinished_work(run_path)[1:])
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:

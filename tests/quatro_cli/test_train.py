@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from quatro.sweep.children import launched
+from quatro_cli import self_tests
 from quatro_cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -270,6 +272,29 @@ def test_fewer_processes_than_the_configuration_is_made_for_are_refused(settings
     assert "torchrun --nproc-per-node 2 --shutdown-timeout 600 -m quatro_cli train quickstart" in result.stderr
     assert not (tmp_path / "run").exists()
     assert CliRunner().invoke(app, [*arguments, "--dry-run"]).exit_code == 0
+
+
+def test_names_of_ours_mean_the_same_beside_folders_and_modules_of_these_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("quickstart", "countdown", "embedded:countdown", "gspo", "transformers", "exact"):
+        Path(name).mkdir()
+    for name in ("math.py", "random.py", "countdown.py", "quatro.py", "evals.py"):
+        Path(name).write_text("raise RuntimeError('not ours')", encoding="utf-8")
+    settings = ["eval.every=1", "eval.benchmark=countdown", "kl.reference=embedded:countdown", "reward=[countdown]"]
+    commands = [
+        ["train", "quickstart", *(word for setting in settings for word in ("-s", setting)), "-m", "gspo", "--dry-run"],
+        ["sample", "embedded:countdown", "-b", "countdown", "-n", "1", "--limit", "2", "-o", "out"],
+        ["eval", "ucc", "out", "-b", "countdown", "--similarity", "exact"],
+        ["benchmarks", "show", "countdown"],
+        ["config", "show", "quickstart"],
+    ]
+    for command in commands:
+        result = runner.invoke(app, command)
+        assert result.exit_code == 0, result.output
+        assert str(tmp_path) not in result.stdout
+    assert self_tests.lock()
+    version = launched([sys.executable, "-m", "quatro_cli", "--version"], 1)  # as a sweep starts its points
+    assert subprocess.run(version, check=True, capture_output=True, text=True).stdout.startswith("quatro ")
 
 
 def test_a_run_that_fails_says_so_in_its_status(settings, tmp_path, monkeypatch):
