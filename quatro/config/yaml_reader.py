@@ -32,6 +32,8 @@ _NON_FINITE = {
     **{sign + name: float(sign + "inf") for sign in ("", "+", "-") for name in (".inf", ".Inf", ".INF")},
     **{name: float("nan") for name in (".nan", ".NaN", ".NAN")},
 }
+# YAML 1.1 ends a line, and with it a comment, at these; to YAML 1.2 and to editors they are characters of the line.
+_HIDDEN_BREAK = re.compile("[\x85\u2028\u2029]")
 _MAX_DIGITS = 100
 _MAX_MESSAGE = 300
 
@@ -180,6 +182,13 @@ def parse_value(text: str, name: str) -> Any:
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
     """The value and its lines, which all callers share: they copy what may be changed."""
+    if hidden := _HIDDEN_BREAK.search(text):
+        code = f"{ord(hidden.group()):04X}"
+        column = hidden.start() - text.rfind("\n", 0, hidden.start())
+        problem = (
+            f'U+{code} in column {column} would begin a line that editors do not show: delete it, or write "\\u{code}"'
+        )
+        raise _refusal(name, text.count("\n", 0, hidden.start()) + 1, problem)
     try:
         reader = _Reader(text, name)
         return reader.read(), reader.key_lines

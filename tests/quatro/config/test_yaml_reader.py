@@ -1,5 +1,6 @@
 import contextlib
 import math
+import re
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals.errors import UsageError
+from quatro.config import load_config
 from quatro.config.yaml_reader import MAX_BYTES, MAX_DEPTH, load_yaml, parse_yaml
 from quatro.config.yaml_writer import to_yaml
 
@@ -122,6 +124,21 @@ def test_refusals_name_file_and_line(text: str, line: int, says: str) -> None:
     assert message.startswith(f"some/file.yaml:{line}: ")
     assert says in message
     assert refusal.value.exit_code == 2
+
+
+@pytest.mark.parametrize("hidden", ["\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("a: 1\n# as before{}b: 2\n", "f:2: U+{} in column 12"), ('a: "x{}y"', "f:1: U+{} in column 6")],
+    ids=["comment", "text"],
+)
+def test_a_line_break_that_editors_do_not_show_is_refused(text: str, place: str, hidden: str) -> None:
+    """Behind one in a comment a key would count that nobody sees; written as an escape it is text."""
+    with pytest.raises(UsageError, match=re.escape(place.format(f"{ord(hidden):04X}"))):
+        parse_yaml(text.format(hidden), "f")
+    with pytest.raises(UsageError, match=r"^-s model=x.*U\+"):
+        load_config("quickstart", overrides=[f"model=x{hidden}y"])
+    assert parse_yaml(f'a: "x\\u{ord(hidden):04x}y"', "f").data == {"a": f"x{hidden}y"}
 
 
 def test_escape_beyond_unicode_is_refused() -> None:
