@@ -4,6 +4,13 @@ A message names the thing, the value found, what was expected and what to do nex
 these is a bug or a failure of the machine (exit code 1).
 """
 
+import os
+import shlex
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+
 
 class QuatroError(ValueError):
     """Base of every error that a user can cause and mend."""
@@ -45,6 +52,27 @@ class LockedError(QuatroError):
     """Another process holds the run directory."""
 
     exit_code = 75
+
+
+def how_to_install(extra: str = "") -> str:
+    """What to type for the packages of one of our extras; without one, for those that are always needed.
+
+    Nobody is told to install `quatro` by its name: on package indexes it is the name of another project.
+    """
+    pyproject = _ROOT / "pyproject.toml"
+    if not pyproject.is_file() or 'name = "quatro"' not in pyproject.read_text(encoding="utf-8"):
+        from importlib import metadata  # it costs more than the rest of this file
+
+        with suppress(metadata.PackageNotFoundError):  # somebody copied our folders without it
+            parts = [line.partition(";") for line in metadata.requires("quatro") or ()]
+            return f"pip install {shlex.join(name.strip() for name, _, rule in parts if _extra_of(rule) == extra)}"
+    place = "." if os.path.samefile(".", _ROOT) else str(_ROOT)
+    return f"pip install -e {shlex.quote(f'{place}[{extra}]' if extra else place)}"
+
+
+def _extra_of(rule: str) -> str:
+    """`gym` of the condition `extra == "gym"` behind a requirement."""
+    return rule.partition("==")[2].strip(" \"'")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -75,10 +75,10 @@ def report(error: BaseException) -> int:
 
 def missing_package(module: str) -> str:
     """What to say where ``module`` cannot be imported."""
+    from evals.errors import how_to_install
+
     package = module.split(".")[0]
-    extra = EXTRAS.get(package)
-    wanted = f"quatro[{extra}]" if extra else "quatro"
-    return f"the package {package!r} is not installed; install it with `pip install '{wanted}'`"
+    return f"the package {package!r} is not installed; install it with `{how_to_install(EXTRAS.get(package, ''))}`"
 
 
 def foreign_evals() -> str | None:
@@ -92,7 +92,8 @@ def foreign_evals() -> str | None:
     where = "is missing" if spec is None else f"at {spec.origin or list(spec.submodule_search_locations or [])!r}"
     return (
         f"the package `evals` {where} and not the one that came with quatro; another project uses the same name. "
-        "Type: pip uninstall evals && pip install --force-reinstall --no-deps quatro"
+        "Type: pip uninstall evals, and then in quatro's checkout: pip install --force-reinstall --no-deps -e . "
+        "(or name its wheel in place of `-e .`)"
     )
 
 

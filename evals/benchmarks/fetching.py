@@ -28,7 +28,7 @@ from evals.benchmarks.problems import (
     problems_of,
     read_problem_file,
 )
-from evals.errors import DataError, MissingError, UsageError
+from evals.errors import DataError, MissingError, UsageError, how_to_install
 from evals.files.whole import file_stem, write_whole
 
 logger = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ def _from_hub(entry: Benchmark, hub: HubSource | None, lock: Lock | None) -> tup
     except ImportError as error:
         raise MissingError(
             f"fetching {entry.name!r} from the Hugging Face Hub needs the package `datasets` "
-            f"(`pip install 'quatro[hub]'`); or {_instead(entry)}"
+            f"(`{how_to_install('hub')}`); or {_instead(entry)}"
         ) from error
     candidates: list[tuple[HubSource, str | None]] = [(source, None) for source in ((hub,) if hub else entry.hub)]
     if hub is None and lock is not None and lock.hub is not None:

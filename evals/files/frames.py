@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import MissingError, UsageError
+from evals.errors import MissingError, UsageError, how_to_install
 from evals.files.csv_cells import csv_cell
 from evals.files.whole import write_whole
 
@@ -70,7 +70,7 @@ def check_frame_file(path: Path) -> None:
         try:
             importlib.import_module("pyarrow")
         except ImportError as error:
-            message = "writing parquet needs the package `pyarrow`; install it with `pip install 'quatro[parquet]'`"
+            message = f"writing parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
             raise MissingError(message) from error
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evals.errors import DataError, MissingError
+from evals.errors import DataError, MissingError, how_to_install
 from evals.files.strict_json import MAX_LINE_BYTES, WIDE_MARKS, refuse, shown
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -97,7 +97,7 @@ def parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        message = "reading parquet needs the package `pyarrow`; install it with `pip install 'quatro[parquet]'`"
+        message = f"reading parquet needs the package `pyarrow`; install it with `{how_to_install('parquet')}`"
         raise MissingError(message) from error
     number = 0
     try:

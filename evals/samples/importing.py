@@ -128,6 +128,7 @@ class _Conversion:
         self.answer_after = answer_after
         self.only = only
         self.model: Any = None
+        self.note = ""
         self.skipped: Counter[str] = Counter()
         self.default_benchmark = layout.default_benchmark(file.name)
         # The reader of samples files checks every row, so that nothing is written that it would refuse.
@@ -163,7 +164,7 @@ class _Conversion:
                 self.names.add(sample.benchmark)
                 yield sample
         if not self.num_samples:
-            raise DataError(f"{self.file}: no samples")
+            raise DataError("; ".join((f"{self.file}: no samples", *self.notes())))
 
     def expand(self, row: Fields, at: str) -> Iterator[Fields]:
         """The samples that one row of the tool holds."""
@@ -175,6 +176,8 @@ class _Conversion:
                     f"{_keys(row)}. Was --from {self.layout.tool} meant? Else name fields with --column NAME=FIELD",
                 )
         fields = self.layout.read(row, at)
+        if fields.get("note"):
+            self.note = fields["note"]
         if "skipped" in fields:
             self.skipped[fields["skipped"]] += 1
             return
@@ -300,7 +303,7 @@ class _Conversion:
         return False
 
     def notes(self) -> list[str]:
-        notes = []
+        notes = [f"warning: {self.note}"] if self.note else []
         if self.num_other_filters:
             notes.append(f"{self.num_other_filters} rows were left out: they repeat responses under another filter")
         notes += [f"{count} samples were left out: they {reason}" for reason, count in self.skipped.items()]

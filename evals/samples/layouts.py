@@ -65,7 +65,8 @@ def _jsonl_rows(file: Path) -> Iterator[tuple[int, Fields]]:
 class Layout:
     """How one tool writes a row: the keys that it must have, and the function that reads it.
 
-    ``read`` may return lists, all of one problem, and the reason to leave a row out as `skipped`. ``default_benchmark``
+    ``read`` may return lists, all of one problem, the reason to leave a row out as `skipped`, and what to say of the
+    whole file as `note`. ``default_benchmark``
     is made from the file's name, ``rows`` yields (line, row).
     """
 
@@ -167,11 +168,14 @@ def _lm_eval_task(name: str) -> str | None:
 
 
 def _inspect(row: Fields, at: str) -> Fields:
+    note = {"note": row.get("unfinished")}
     if row.get("error"):
-        return {"skipped": "ended with an error and have no answer"}
-    choices = look_up(row, "output.choices")
+        return {**note, "skipped": "ended with an error and have no answer"}
+    choices = look_up(row, "output.choices") or []
+    if not choices and (completion := look_up(row, "output.completion")):
+        choices = [{"message": {"content": completion}}]
     if not isinstance(choices, list) or not choices:
-        return {"skipped": "have no output"}
+        return {**note, "skipped": "have no output"}
     target = row.get("target")
     scores = {}
     for name, score in (row.get("scores") or {}).items():
@@ -181,6 +185,7 @@ def _inspect(row: Fields, at: str) -> Fields:
             scores[name] = value
     metadata = row.get("metadata") or {}
     return {
+        **note,
         "benchmark": row.get("task"),
         "id": row.get("id"),
         "sample_index": None if len(choices) > 1 or type(row.get("epoch")) is not int else row["epoch"] - 1,

@@ -1,10 +1,10 @@
-"""Packages that some options need and `pip install quatro` does not bring; they are found without an import."""
+"""Packages that some options need and the base installation does not bring; they are found without an import."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from evals.errors import MissingError
+from evals.errors import MissingError, how_to_install
 
 # Package -> the extra that brings it, and what else can be done.
 _EXTRAS = {
@@ -20,5 +20,5 @@ def require(package: str, wanted_by: str) -> None:
     if find_spec(package) is None:
         extra, otherwise = _EXTRAS[package]
         raise MissingError(
-            f"{wanted_by} needs {package}, which is not installed; run pip install 'quatro[{extra}]'{otherwise}"
+            f"{wanted_by} needs {package}, which is not installed; run {how_to_install(extra)}{otherwise}"
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from evals.errors import MissingError
+from evals.errors import MissingError, how_to_install
 from evals.files.whole import naming, write_text
 from quatro.config import config_to_yaml
 from quatro.runs.metrics import read_metrics
@@ -109,7 +109,7 @@ def require_trackers(tracking: TrackingConfig) -> None:
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # a mere folder of that name, such as a run's, is no package
             raise MissingError(
-                f"tracking.{name} is on and the package {name!r} is not installed; run pip install 'quatro[tracking]', "
+                f"tracking.{name} is on and the package {name!r} is not installed; run {how_to_install('tracking')}, "
                 f"or switch it off with -s tracking.{name}={OFF[name]}"
             )
     if tracking.wandb == "online":

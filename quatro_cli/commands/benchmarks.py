@@ -50,7 +50,8 @@ def _benchmarks() -> None:
       reasoning_gym = "palindrome_generation"
       settings = { min_length = 6, max_length = 9 }   # count and num_train are optional
 
-    `reasoning-gym:TASK` is a task with its default settings and needs no entry. Both need pip install 'quatro[gym]'.
+    `reasoning-gym:TASK` is a task with its default settings and needs no entry.
+    Both need the library (`pip install -e '.[gym]'`).
 
     \b
     Examples:
@@ -269,8 +270,10 @@ def _copy(copy: LocalCopy | None) -> dict[str, Any] | None:
 
 def _rows(entry: Benchmark, copy: LocalCopy | None) -> list[tuple[str, Any]]:
     """What is on this machine, for a person."""
+    from evals.errors import how_to_install
+
     if copy is None:
-        command = f"quatro benchmarks fetch {entry.name}" if entry.hub else "pip install 'quatro[gym]'"
+        command = f"quatro benchmarks fetch {entry.name}" if entry.hub else how_to_install("gym")
         way = f"there is no {entry.path}" if entry.file else f"type: {command}"
         return [("here", f"no; {way}")]
     same = {True: "yes", False: "NO: compare results only with others of this hash", None: "nothing to compare with"}

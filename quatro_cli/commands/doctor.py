@@ -48,6 +48,7 @@ PACKAGES: dict[str, dict[str, str]] = {
     "trl": {"trl": "1.16.0"},
     "tracking": {"tensorboard": "2.17", "wandb": "0.31"},
     "parquet": {"pyarrow": "17"},
+    "inspect": {"zstandard": "0.23"},
     "gym": {"reasoning-gym": "0.1.25"},
 }
 # The same package under another name.
@@ -148,10 +149,11 @@ def _versions() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
+    from evals.errors import how_to_install
+
     for extra, packages in PACKAGES.items():
-        wanted = "quatro" if extra == "base" else f"quatro[{extra}]"
+        hint = f"for {extra}: {how_to_install('' if extra == 'base' else extra)}"
         for package, oldest in packages.items():
-            hint = f"for {extra}: pip install '{wanted}'"
             name = package if extra == "base" else f"{package} [{extra}]"
             try:
                 version = _version(package)

@@ -54,7 +54,7 @@ def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, a
     monkeypatch.setattr(doctor.metadata, "version", without_matplotlib)
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 0, result.output
-    assert "pip install 'quatro[plot]'" in result.stderr
+    assert "for plot: pip install -e '" in result.stderr
 
 
 def vllm_checks(monkeypatch, versions, describe=None):

@@ -1,12 +1,20 @@
 """From exceptions to messages and exit codes."""
 
 import errno
+import re
+import shlex
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from evals import errors as kinds
+from evals.errors import how_to_install
 from quatro_cli import errors
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -35,15 +43,41 @@ def test_an_interrupt_is_130(capsys):
 @pytest.mark.parametrize(
     ("module", "command"),
     [
-        ("torch", "pip install 'quatro[train]'"),
-        ("transformers.models", "pip install 'quatro[train]'"),
-        ("matplotlib", "pip install 'quatro[plot]'"),
-        ("pandas", "pip install 'quatro'"),
+        ("torch", "pip install -e '.[train]'"),
+        ("transformers.models", "pip install -e '.[train]'"),
+        ("matplotlib", "pip install -e '.[plot]'"),
+        ("pandas", "pip install -e ."),
     ],
 )
-def test_a_missing_package_names_the_command_to_type(module, command, capsys):
+def test_a_missing_package_names_the_command_to_type(module, command, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     assert errors.report(ModuleNotFoundError(f"No module named {module!r}", name=module)) == 3
     assert command in capsys.readouterr().err
+
+
+def test_the_command_for_an_extra_is_right_where_it_is_typed(tmp_path, monkeypatch):
+    """In the checkout, elsewhere with the checkout's path, and by requirements where we came in a wheel."""
+    monkeypatch.chdir(tmp_path)
+    assert how_to_install("gym") == f"pip install -e {shlex.quote(f'{ROOT}[gym]')}"
+    assert how_to_install() == f"pip install -e {shlex.quote(str(ROOT))}"
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "theirs"\n', encoding="utf-8")
+    monkeypatch.setattr("evals.errors._ROOT", tmp_path)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {"": project["dependencies"], **project["optional-dependencies"]}
+    for extra in ("", "gym", "train"):
+        pip, install, *named = shlex.split(how_to_install(extra))
+        assert (pip, install) == ("pip", "install")
+        assert set(map(Requirement, named)) == set(map(Requirement, wanted[extra]))
+
+
+def test_nothing_tells_a_user_to_install_our_name_from_an_index():
+    """On package indexes it is the name of another project."""
+    places = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")]
+    for folder in ("docs", "configs", "examples", "evals", "quatro", "quatro_cli", "experiments", "benchmarks"):
+        places += [file for file in (ROOT / folder).rglob("*") if file.suffix in (".md", ".yaml", ".py", ".toml")]
+    advice = re.compile(r"pip install[^\n`]*[ '\"]quatro(?![\w./-])")
+    found = [file for file in places if advice.search(file.read_text(encoding="utf-8"))]
+    assert not found
 
 
 def test_a_missing_module_of_ours_is_a_bug(capsys, tmp_path, monkeypatch):

@@ -234,7 +234,7 @@ def test_an_engine_or_a_device_that_is_not_here_ends_with_3(model, toy, tmp_path
 
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for more, said in ((["--engine", "vllm"], "pip install 'quatro[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
+    for more, said in ((["--engine", "vllm"], "[vllm]'"), (["--gpus", "0,1"], "CUDA device")):
         result = runner.invoke(app, command(model, toy, tmp_path / "out", "-n", "1", *more))
         assert result.exit_code == 3, result.output
         assert said in result.stderr

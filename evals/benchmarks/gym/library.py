@@ -1,6 +1,6 @@
 """The library `reasoning-gym`: its tasks by name, their settings, and the entries that it draws.
 
-The library is an extra (`pip install 'quatro[gym]'`) and takes a second to import: only functions import it.
+The library is an extra (`pip install -e '.[gym]'`) and takes a second to import: only functions import it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from evals.errors import MissingError, UsageError
+from evals.errors import MissingError, UsageError, how_to_install
 from evals.files.strict_json import shown
 
 # A benchmark with this prefix is a task of the library with its default settings.
@@ -88,7 +88,7 @@ def as_key(settings: Mapping[str, Any]) -> str:
 def require(wanted_by: str) -> None:
     """Raises MissingError if the library is not installed; ``wanted_by`` is the subject of its sentence."""
     if not is_installed():
-        raise MissingError(f"{wanted_by} needs reasoning-gym, which is not installed; run pip install 'quatro[gym]'")
+        raise MissingError(f"{wanted_by} needs reasoning-gym, which is not installed; run {how_to_install('gym')}")
 
 
 def is_installed() -> bool:
@@ -183,8 +183,8 @@ def entry(reference: Reference) -> dict[str, Any]:
     if digest_of(found) != reference.digest:
         raise UsageError(
             f"item {reference.index} of the task {reference.task} is another problem in the reasoning-gym that is "
-            "installed here than in the one that made it; install the version that made it: pip install "
-            "'quatro[gym]'"
+            "installed here than in the one that made it; install the version that made it: "
+            f"{how_to_install('gym')}"
         )
     return found
 

@@ -12,7 +12,7 @@ import os
 import sys
 from importlib import metadata
 
-from evals.errors import MissingError, QuatroError, UsageError
+from evals.errors import MissingError, QuatroError, UsageError, how_to_install
 from quatro.integrations.verl.methods import METHOD_OF
 
 GROUP, ENTRY, PLUGIN = "verl.plugins", "quatro", "quatro.integrations.verl.plugin"
@@ -48,7 +48,10 @@ def _cause() -> str:
     if choice != "auto" and ENTRY not in choice.split(","):
         return f"{CHOICE} is {choice!r}, which leaves our plug-in out; unset it, or set it to auto"
     if not any(entry.value == PLUGIN for entry in metadata.entry_points(group=GROUP)):
-        return "quatro is not installed in verl's environment, so verl finds no plug-in of it; pip install quatro there"
+        return (
+            "quatro is not installed in verl's environment, so verl finds no plug-in of it; run there: "
+            f"{how_to_install()}"
+        )
     try:
         importlib.import_module(PLUGIN)
     except Exception as error:  # whatever kept it from being loaded

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks import characters
 from evals.benchmarks.catalogue import registry

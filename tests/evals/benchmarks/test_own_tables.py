@@ -77,5 +77,5 @@ def test_parquet_gives_problems_with_their_own_columns(tmp_path: Path) -> None:
 
 def test_parquet_problems_without_pyarrow_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingError, match=r"pip install 'quatro\[parquet\]'"):
+    with pytest.raises(MissingError, match=r"pip install -e '.*\[parquet\]'"):
         load_problems(str(tmp_path / "t.parquet"))

@@ -83,7 +83,7 @@ def test_half_a_surrogate_pair_is_written_as_its_escape(tmp_path):
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingError, match=r"pip install 'quatro\[parquet\]'"):
+    with pytest.raises(MissingError, match=r"pip install -e '.*\[parquet\]'"):
         write_frame(frame_of(ROWS, DTYPES), tmp_path / "rows.parquet")
     assert not list(tmp_path.iterdir())
 

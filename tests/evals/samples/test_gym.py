@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks.catalogue import judged_as
 from evals.benchmarks.loading import load_problems

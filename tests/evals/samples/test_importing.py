@@ -228,7 +228,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingError, match=r"pip install 'quatro\[parquet\]'"):
+    with pytest.raises(MissingError, match=r"pip install -e '.*\[parquet\]'"):
         convert(tmp_path / "f.parquet", "parquet")
 
 

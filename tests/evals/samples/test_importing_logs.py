@@ -1,18 +1,21 @@
 """Logs of inspect-ai and details of lighteval: every sample in them is kept, and what is no log is refused."""
 
-import io
 import json
+import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evals.errors import DataError
+from evals.errors import DataError, MissingError
+from evals.samples import inspect_logs
 from evals.samples.importing import Imported
 from evals.samples.types import Sample
 
+ZSTANDARD = 93
 Convert = Callable[..., tuple[Sequence[Sample], Imported]]
 
 
@@ -53,45 +56,145 @@ def test_inspect_keeps_every_epoch_and_leaves_out_what_ended_with_an_error(tmp_p
     assert imported.notes == ["1 samples were left out: they ended with an error and have no answer"]
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, 93])
-def test_inspects_archives_hold_the_same(tmp_path: Path, convert: Convert, method: int) -> None:
-    parts = {"header.json": {key: LOG[key] for key in ("eval",)}}
-    parts |= {f"samples/{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in LOG["samples"]}
-    file = tmp_path / "log.eval"
-    texts = {name: json.dumps(part).encode() for name, part in parts.items()}
-    if method == zipfile.ZIP_DEFLATED:
+def parts_of(log: dict[str, Any], *, chunked: bool = False) -> dict[str, bytes]:
+    """The parts of a log's `.eval` file; ``chunked``: of each sample some lie beside it, in parts of their own."""
+    head = {key: value for key, value in log.items() if key != "samples"}
+    parts: dict[str, Any] = {"_journal/start.json": {"eval": log["eval"]}}
+    for sample in log["samples"]:
+        name = f"samples/{sample['id']}_epoch_{sample['epoch']}"
+        if chunked:
+            parts |= {f"{name}/sample.json": sample, f"{name}/skeleton.json": {}, f"{name}/events/0.json": [1, 2]}
+        else:
+            parts[f"{name}.json"] = sample
+    parts |= {"summaries.json": [], "header.json": head}
+    return {name: json.dumps(part).encode() for name, part in parts.items()}
+
+
+def write_zip(file: Path, parts: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    """A zip archive, also with method 93, which zipfile cannot write: stored parts are relabelled."""
+    if method != ZSTANDARD:
         with zipfile.ZipFile(file, "w", method) as archive:
-            for name, text in texts.items():
+            for name, text in parts.items():
                 archive.writestr(name, text)
-    else:
-        write_zstandard(file, texts)
+        return file
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, text in parts.items():  # in two frames, as inspect packs long samples
+            frames = (zstandard.ZstdCompressor().compress(part) for part in (text[:9], text[9:]))
+            archive.writestr(name, b"".join(frames))
+        places, central = archive.infolist(), archive.start_dir
+    data = bytearray(file.read_bytes())
+    for part in places:
+        text = parts[part.filename]
+        for at, method_at, sum_at, size_at in ((part.header_offset, 8, 14, 22), (central, 10, 16, 24)):
+            data[at + method_at : at + method_at + 2] = ZSTANDARD.to_bytes(2, "little")
+            data[at + sum_at : at + sum_at + 4] = zlib.crc32(text).to_bytes(4, "little")
+            data[at + size_at : at + size_at + 4] = len(text).to_bytes(4, "little")
+        central += 46 + len(part.filename)
+    file.write_bytes(data)
+    return file
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
+def test_inspects_archives_hold_the_same(tmp_path: Path, convert: Convert, method: int, chunked: bool) -> None:
+    file = write_zip(tmp_path / "log.eval", parts_of(LOG, chunked=chunked), method)
     rows, _ = convert(file, "inspect")
     assert [(row.id, row.sample_index, row.completion) for row in rows] == [("p", 0, "five"), ("p", 1, "\\boxed{5}")]
 
 
-def write_zstandard(file: Path, texts: dict[str, bytes]) -> None:
-    """A zip archive with method 93, which zipfile cannot write: stored parts are relabelled."""
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    stored = io.BytesIO()
-    with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
-        for name, text in texts.items():
-            archive.writestr(name, pyarrow.Codec("zstd").compress(text, asbytes=True))
-        places = archive.infolist()
-        start = archive.start_dir
-    data = bytearray(stored.getvalue())
-    central = start
-    for part in places:
-        size = len(texts[part.filename]).to_bytes(4, "little")
-        for at, offset_of_method, offset_of_size in ((part.header_offset, 8, 22), (central, 10, 24)):
-            data[at + offset_of_method : at + offset_of_method + 2] = (93).to_bytes(2, "little")
-            data[at + offset_of_size : at + offset_of_size + 4] = size
-        central += 46 + len(part.filename)
-    file.write_bytes(bytes(data))
+def test_of_a_sample_that_was_logged_twice_the_last_counts(tmp_path: Path, convert: Convert) -> None:
+    """With a slash in its id, as a task of ours has it."""
+    file = write_zip(tmp_path / "log.eval", parts_of(inspect_log(inspect_sample("a/b", 1, "first"))))
+    again = parts_of(inspect_log(inspect_sample("a/b", 1, "last")))["samples/a/b_epoch_1.json"]
+    with zipfile.ZipFile(file, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("samples/a/b_epoch_1.json", again)
+    assert [(row.id, row.completion) for row in convert(file, "inspect")[0]] == [("a/b", "last")]
+
+
+def test_without_zstandard_the_command_to_type_is_named(
+    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_zip(tmp_path / "log.eval", parts_of(LOG), ZSTANDARD)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingError, match=r"zstandard.*pip install .*\[inspect\]") as refusal:
+        convert(file, "inspect")
+    assert f"inspect log convert {file}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
+def test_an_archive_that_unpacks_to_what_no_log_holds_is_refused(
+    tmp_path: Path, convert: Convert, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    """In all its parts, in one, and behind a directory that names a smaller length."""
+    parts = {"header.json": parts_of(LOG)["header.json"], "samples/q_epoch_1.json": b" " * 10**6}
+    file = write_zip(tmp_path / "log.eval", parts, method)
+    with monkeypatch.context() as patch:
+        patch.setattr(inspect_logs, "_MOST_TIMES", 100)
+        with pytest.raises(DataError, match="more than 100 times its size"):
+            convert(file, "inspect")
+    with monkeypatch.context() as patch:
+        patch.setattr(inspect_logs, "_MOST_TIMES", 10**6)
+        patch.setattr(inspect_logs, "MAX_LINE_BYTES", 10**6 - 1)
+        with pytest.raises(DataError, match=r"q_epoch_1\.json: is 1000000 bytes"):
+            convert(file, "inspect")
+    data = bytearray(file.read_bytes())
+    at = data.rindex(b"PK\1\2")
+    data[at + 24 : at + 28] = (9).to_bytes(4, "little")
+    file.write_bytes(data)
+    with pytest.raises(DataError, match=r"q_epoch_1\.json: damaged"):
+        convert(file, "inspect")
+
+
+@pytest.mark.parametrize("ending", ["json", "eval"])
+def test_a_completion_without_choices_is_read(tmp_path: Path, convert: Convert, ending: str) -> None:
+    outputs = ({"choices": [], "completion": "\\boxed{5}"}, {"choices": [], "completion": ""}, {"completion": "6"})
+    samples = [inspect_sample("p", at, "", output=output) for at, output in enumerate(outputs, start=1)]
+    rows, imported = convert(write_log(tmp_path / f"log.{ending}", inspect_log(*samples)), "inspect")
+    assert [(row.sample_index, row.completion) for row in rows] == [(0, "\\boxed{5}"), (2, "6")]
+    assert imported.notes == ["1 samples were left out: they have no output"]
+
+
+def write_log(file: Path, log: dict[str, Any]) -> Path:
+    if file.suffix == ".eval":
+        return write_zip(file, parts_of(log))
+    file.write_text(json.dumps(log), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("ending", ["json", "eval"])
+@pytest.mark.parametrize("status", ["error", "cancelled", "started"])
+def test_a_run_that_did_not_end_well_says_so_with_counts(
+    tmp_path: Path, convert: Convert, status: str, ending: str
+) -> None:
+    about = {**LOG["eval"], "dataset": {"samples": 900, "sample_ids": ["p", 2, 3]}, "config": {"epochs": 2}}
+    log = {**LOG, "eval": about, "status": status, "error": {"message": "server gone"}}
+    _, imported = convert(write_log(tmp_path / f"log.{ending}", log), "inspect")
+    first, second = imported.notes
+    assert first.startswith("warning: ")
+    assert f"'{status}', 'server gone'" in first
+    assert "3 of 6 samples" in first
+    assert second.startswith("1 samples were left out")
+    (tmp_path / "out.jsonl").unlink()
+    for samples in ([], LOG["samples"][2:]):
+        file = write_log(tmp_path / f"none.{ending}", {**log, "samples": samples})
+        with pytest.raises(
+            DataError, match=rf"none\.{ending}: .*'{status}', 'server gone'\): it holds {len(samples)} of 6"
+        ):
+            convert(file, "inspect")
+
+
+def test_an_archive_without_a_header_is_of_a_run_that_was_killed(tmp_path: Path, convert: Convert) -> None:
+    parts = parts_of({**LOG, "status": "success"})
+    del parts["header.json"]
+    rows, imported = convert(write_zip(tmp_path / "log.eval", parts), "inspect")
+    assert len(rows) == 2
+    assert "'started'" in imported.notes[0]
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"{}", "with samples"), (b'{"samples": []}', "which task"), (b"PK", "no .eval log"), (b"", "no .eval log")],
+    [(b"{}", "which task"), (b'{"eval": {}}', "without samples"), (b"PK", "no .eval log"), (b"", "no .eval log")],
 )
 def test_what_is_no_log_of_inspect_is_refused_by_name(
     tmp_path: Path, convert: Convert, content: bytes, words: str

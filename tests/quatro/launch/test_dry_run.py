@@ -212,7 +212,7 @@ def test_the_estimate_is_near_a_measured_peak(tiny_folder, more):
 
 def test_a_package_that_is_absent_is_named(tiny_config, monkeypatch):
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"quatro\[deepspeed\]"):
+    with pytest.raises(MissingError, match=r"pip install .*\[deepspeed\]"):
         describe(prepare(tiny_config("policy.kind=deepspeed")))
 
 

@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 import quatro  # noqa: E402
 from evals.benchmarks import characters  # noqa: E402

@@ -308,7 +308,7 @@ def test_without_peft_it_is_said_what_to_install(tiny_config, saved, monkeypatch
     from quatro.launch.prepare import prepare
 
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"pip install 'quatro\[lora\]'"):
+    with pytest.raises(MissingError, match=r"pip install -e '.*\[lora\]'"):
         describe(prepare(tiny_config(LORA)))
-    with pytest.raises(MissingError, match=r"is an adapter.*pip install 'quatro\[lora\]'"):
+    with pytest.raises(MissingError, match=r"is an adapter.*pip install -e '.*\[lora\]'"):
         load_model(str(saved), torch.float32, "cpu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks.loading import load_problems
 from evals.errors import DataError, UsageError

@@ -24,10 +24,10 @@ from quatro.runs.directory import RunDir
 from quatro.runs.trackers import Trackers, observers, plain_values, require_trackers
 
 needs_tensorboard = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None, reason="needs tensorboard: pip install 'quatro[tracking]'"
+    importlib.util.find_spec("tensorboard") is None, reason="needs tensorboard: pip install -e '.[tracking]'"
 )
 needs_wandb = pytest.mark.skipif(
-    importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install 'quatro[tracking]'"
+    importlib.util.find_spec("wandb") is None, reason="needs wandb: pip install -e '.[tracking]'"
 )
 
 Points = dict[str, dict[int, float]]  # tag -> step -> value
@@ -318,7 +318,7 @@ def test_a_run_that_failed_says_so_to_its_trackers(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("setting", ["tracking.tensorboard=true", "tracking.wandb=offline"])
 def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"pip install 'quatro\[tracking\]'") as caught:
+    with pytest.raises(MissingError, match=r"pip install -e '.*\[tracking\]'") as caught:
         require_trackers(load_config("quickstart", overrides=[setting]).tracking)
     assert setting.split("=")[0] in str(caught.value)
     require_trackers(load_config("quickstart").tracking)

@@ -57,7 +57,7 @@ def test_without_a_gpu_none_can_be_chosen(monkeypatch):
 def test_an_engine_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
     assert engines.engine_name("transformers") == "transformers"
-    with pytest.raises(MissingError, match=r"quatro\[vllm\]"):
+    with pytest.raises(MissingError, match=r"pip install .*\[vllm\]"):
         engines.engine_name("vllm")
     with pytest.raises(UsageError, match="transformers, vllm"):
         engines.engine_name("sglang")

@@ -387,5 +387,5 @@ def test_a_server_is_no_source_of_training_responses():
 
 def test_sending_token_ids_names_what_is_missing_in_the_base_install(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("quatro.config.packages.find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"quatro\[train\]'.*--chat or --text"):
+    with pytest.raises(MissingError, match=r"pip install .*\[train\]'.*--chat or --text"):
         draw_samples("small", toy, n=1, out=tmp_path / "out", base_url="http://h/v1")

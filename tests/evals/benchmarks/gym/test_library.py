@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks.catalogue import find_benchmark, kind_of, registry
 from evals.benchmarks.gym import library
@@ -183,7 +183,7 @@ def test_what_does_not_go_into_a_column_is_left_out():
 
 def test_without_the_library_the_error_names_the_command(monkeypatch):
     monkeypatch.setattr(library, "find_spec", lambda name: None)
-    with pytest.raises(MissingError, match=r"not installed; run pip install 'quatro\[gym\]'"):
+    with pytest.raises(MissingError, match=r"not installed; run pip install -e '.*\[gym\]'"):
         load_problems(f"{PREFIX}gcd")
     assert not is_here(registry()["palindrome"])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="needs pip install 'quatro[gym]'")
+pytest.importorskip("reasoning_gym", reason="needs pip install -e '.[gym]'")
 
 from evals.benchmarks.gym.items import items
 from evals.benchmarks.gym.library import Reference, entry, task_names
