@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from evals.errors import DataError, UsageError
+from evals.files.strict_json import shown
 from quatro.types import FinishReason
+
+LONGEST_TOKEN = 256  # characters; vocabularies have runs of 128 spaces
+MOST_NAME = 4096  # characters of a name that a server gives
 
 
 class Unanswered(Exception):
@@ -40,26 +44,27 @@ class Served:
 
 @dataclass(frozen=True)
 class Answer:
-    """A response as the server gives it. ``token_ids`` and ``num_tokens`` are None where it does not say.
+    """A response as the server gives it. Ids and numbers of tokens are None where it does not say.
 
-    ``system_fingerprint`` is the server's own word for what it runs.
+    ``num_prompt`` counts the prompt that it read. ``system_fingerprint`` is the server's own word for what it runs.
     """
 
     text: str
     finish_reason: FinishReason
     token_ids: tuple[int, ...] | None
     num_tokens: int | None
+    num_prompt: int | None
     system_fingerprint: str | None
 
 
-def read_document(body: bytes) -> dict[str, Any]:
-    """The JSON object of an answer with status 200.
+def read_document(body: bytes | bytearray, kept: Callable[[str], str] = str) -> dict[str, Any]:
+    """The JSON object of an answer with status 200, with what ``kept`` makes of each text in it.
 
     Raises:
         Unanswered: it is no JSON object, or one that holds an error.
     """
     try:
-        document = json.loads(body)
+        document = _changed(json.loads(body), kept)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -69,7 +74,15 @@ def read_document(body: bytes) -> dict[str, Any]:
     return document
 
 
-def words(body: bytes) -> str:
+def _changed(value: Any, kept: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return kept(value)
+    if isinstance(value, list):
+        return [_changed(one, kept) for one in value]
+    return {name: _changed(one, kept) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def words(body: bytes | bytearray) -> str:
     """What the server says of an error, on one line."""
     try:
         document = json.loads(body)
@@ -101,17 +114,28 @@ def find_served(models: Sequence[Served], names: Sequence[str], *, where: str) -
         for model in models:
             if name in (model.id, model.root):
                 return model
-    served = ", ".join(repr(model.id) for model in models[:5]) or "no model"
+    served = ", ".join(shown(model.id) for model in models[:5]) or "no model"
     more = f" and {len(models) - 5} more" if len(models) > 5 else ""
     raise UsageError(f"{where} serves {served}{more}, not {names[0]!r}; name one of them with --served-model")
 
 
-def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, context: int | None) -> Answer:
+def read_answer(
+    document: Mapping[str, Any],
+    *,
+    model: str,
+    max_tokens: int,
+    context: int | None,
+    is_chat: bool = False,
+    prompt_ids: Sequence[int] | None = None,
+) -> Answer:
     """The one response in an answer to a request for ``max_tokens`` of ``model``, whose context has ``context`` tokens.
+
+    ``prompt_ids`` is what the request sent, if it sent token ids.
 
     Raises:
         Unanswered: there is no whole response in it.
-        DataError: another model answered, or the response was cut shorter, or is longer, than was asked for.
+        DataError: another model or role answered, or to another prompt, or the response is of another length than was
+            asked for.
     """
     if (name := document.get("model")) not in (None, model):
         raise DataError(
@@ -120,36 +144,69 @@ def read_answer(document: Mapping[str, Any], *, model: str, max_tokens: int, con
         )
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
-    if not isinstance(choice, dict):
+    if not isinstance(choice, dict) or choice.get("index") not in (None, 0):
         raise Unanswered("answer", "status 200 without exactly one response")
-    message = choice.get("message")
-    text = choice.get("text") if message is None else _content(message)
+    text = _content(choice.get("message")) if is_chat else choice.get("text")
     if not isinstance(text, str):
         raise Unanswered("answer", "status 200 with a response that has no text")
     reason = choice.get("finish_reason")
     if reason not in ("stop", "length"):
         raise Unanswered("answer", f"a response that ended with {reason!r}, expected 'stop' or 'length'")
     usage = document.get("usage")
-    num_tokens, num_prompt = _count(usage, "completion_tokens"), _count(usage, "prompt_tokens")
+    num_prompt, num_tokens = _count(usage, "prompt_tokens") or None, _count(usage, "completion_tokens")
+    if text and num_tokens == 0:  # it does not count
+        num_tokens = None
+    if prompt_ids is not None:
+        _refuse_other_prompt(prompt_ids, num_prompt, choice.get("prompt_token_ids"))
+        num_prompt = len(prompt_ids)
     token_ids = _token_ids(choice)
     if token_ids is not None:
         if num_tokens not in (None, len(token_ids)):
             raise Unanswered("answer", f"{len(token_ids)} token ids in a response that is said to have {num_tokens}")
         num_tokens = len(token_ids)
-    if num_tokens is not None:
-        fills_context = context is not None and num_prompt is not None and num_prompt + num_tokens >= context
-        if num_tokens > max_tokens or (reason == "length" and num_tokens < max_tokens and not fills_context):
-            raise DataError(
-                f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {num_tokens}; "
-                "the server has a limit of its own: change it there, or sample with --max-tokens at or below it"
-            )
-    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, _text(document, "system_fingerprint"))
+    _refuse_other_length(text, reason, num_tokens, num_prompt, max_tokens=max_tokens, context=context, is_chat=is_chat)
+    fingerprint = _text(document, "system_fingerprint")
+    return Answer(text, cast(FinishReason, reason), token_ids, num_tokens, num_prompt, fingerprint)
+
+
+def _refuse_other_prompt(sent: Sequence[int], num_read: int | None, read: Any) -> None:
+    if num_read not in (None, len(sent)) or read not in (None, list(sent)):
+        found = f"{num_read} tokens" if num_read not in (None, len(sent)) else "other tokens"
+        raise DataError(
+            f"the prompt was sent as {len(sent)} token ids, and the server read {found}: it cuts prompts, or adds "
+            "tokens of its own; change that there, or let it make the tokens (--chat or --text)"
+        )
+
+
+def _refuse_other_length(
+    text: str,
+    reason: str,
+    num_tokens: int | None,
+    num_prompt: int | None,
+    *,
+    max_tokens: int,
+    context: int | None,
+    is_chat: bool,
+) -> None:
+    """A server that does not count cannot have drawn more tokens than its text has bytes, if all of it is there."""
+    num_bytes = len(text.encode("utf-8", "replace"))
+    most = num_bytes if num_tokens is None and not is_chat else num_tokens
+    may_fill_context = context is not None and (num_prompt is None or num_prompt + (most or 0) >= context)
+    is_short = reason == "length" and most is not None and most < max_tokens and not may_fill_context
+    if is_short or (num_tokens or 0) > max_tokens or len(text) > LONGEST_TOKEN * (num_tokens or max_tokens):
+        counted = f"{num_bytes} bytes" if num_tokens is None else f"{num_tokens} tokens and {num_bytes} bytes"
+        raise DataError(
+            f"at most {max_tokens} tokens were asked for, and a response ended with {reason!r} after {counted}; the "
+            "server has a limit of its own: change it there, or sample with --max-tokens at or below it"
+        )
 
 
 def _content(message: Any) -> Any:
     """Null where a server refused or only reasoned, which makes an empty response; a list of parts is no text."""
     if not isinstance(message, dict):
         return None
+    if (role := message.get("role")) not in (None, "assistant"):
+        raise DataError(f"a message of the role {role!r} came back, expected 'assistant'")
     content = message.get("content")
     return "" if content is None else content
 
@@ -166,7 +223,7 @@ def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
 def _text(block: Any, name: str) -> str | None:
     """A name that is recorded; half of a surrogate pair would have no place in a file."""
     value = block.get(name) if isinstance(block, dict) else None
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
+    return value[:MOST_NAME].encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
 def _count(block: Any, name: str) -> int | None:

@@ -25,6 +25,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
+from evals.files.strict_json import shown
 from quatro.rollout.answers import (
     Answer,
     Served,
@@ -35,10 +36,10 @@ from quatro.rollout.answers import (
     read_models,
     words,
 )
-from quatro.rollout.endpoint import KEYS, Endpoint
+from quatro.rollout.endpoint import KEYS, SECRET_LENGTH, Endpoint, without_key
 from quatro.rollout.engine import Arrival, Seeds
 from quatro.rollout.limits import response_limits
-from quatro.rollout.stops import before_stop
+from quatro.rollout.stops import REPLACEMENT, before_stop
 from quatro.types import Prompt, Rollout, Sampling
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ MOST_BYTES = 16 << 20  # in one answer
 ADDRESS_ADVICE = "--base-url mostly ends in /v1, as in http://localhost:8000/v1"
 MOST_SHOWN = 400  # characters of a server's own words
 MOST_FINGERPRINTS = 20  # some servers make up a new one for each connection
+MOST_PER_TOKEN = 16  # letters and digits, on average over a prompt: no vocabulary comes near
+OTHER_MODEL = "is the tokenizer of MODEL that of the model there? If not, name the right one, or send --chat or --text"
 SEED_BITS = 53  # the integers that every reader of JSON holds exactly
 
 T = TypeVar("T")
@@ -83,7 +86,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint, key: str | None) -> None:
         self.endpoint = endpoint
-        self.where = f"the server at {endpoint.base_url}{_by_way_of(endpoint.base_url)}"
+        self.where = without_key(f"the server at {endpoint.base_url}{_by_way_of(endpoint.base_url)}", key)
         self.retries: Counter[str] = Counter()
         self._key = key
 
@@ -99,7 +102,8 @@ class Server:
             assert httpx.URL(url).host  # only then is it looked at
             return httpx.AsyncClient(
                 base_url=url,
-                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                headers={"Accept-Encoding": "identity"}
+                | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
                 limits=httpx.Limits(max_connections=self.endpoint.concurrency),
                 timeout=httpx.Timeout(None, connect=CONNECT_LIMIT_S),
                 verify=_certificates(),
@@ -153,7 +157,7 @@ class Server:
         tries: Counter[str] = Counter()
         while True:
             try:
-                return read(read_document(await self._once(client, method, path, body, limit_s, about)))
+                return read(read_document(await self._once(client, method, path, body, limit_s, about), self.kept))
             except Unanswered as failure:
                 kind, said = failure.kind, self._shown(str(failure))
                 tries[kind] += 1
@@ -175,18 +179,21 @@ class Server:
         body: Mapping[str, Any] | None,
         limit_s: float,
         about: str,
-    ) -> bytes:
+    ) -> bytearray:
         """The body of the answer if its status is 200."""
         # httpx would not write half a surrogate pair, which a problem may hold.
         content = None if body is None else json.dumps(body).encode("ascii")
         headers = {"Content-Type": "application/json"} if body is not None else {}
-        answer = b""
+        answer = bytearray()
         try:
             async with (
                 asyncio.timeout(limit_s),
                 client.stream(method, path, content=content, headers=headers) as response,
             ):
-                async for piece in response.aiter_bytes(1 << 16):
+                encoding = response.headers.get("Content-Encoding", "identity")
+                if encoding.strip().lower() not in ("", "identity"):  # a few kB of it may unfold to all memory
+                    raise Unanswered("answer", f"an answer in the encoding {encoding!r}, expected 'identity'")
+                async for piece in response.aiter_raw(1 << 16):
                     answer += piece
                     if len(answer) > MOST_BYTES:
                         raise Unanswered("answer", f"an answer of more than {MOST_BYTES:,} bytes")
@@ -222,7 +229,15 @@ class Server:
 
     def _shown(self, said: str) -> str:
         """What a server says may be long and may repeat the key, which must not be cut in two before it is found."""
-        return (said.replace(self._key, "***") if self._key else said)[:MOST_SHOWN]
+        return self.hidden(said)[:MOST_SHOWN]
+
+    def hidden(self, said: str) -> str:
+        """``said`` for a message."""
+        return without_key(said, self._key)
+
+    def kept(self, text: str) -> str:
+        """``text`` for a file: without a key that is one, which the server may have put into it."""
+        return without_key(text, self._key) if len(self._key or "") >= SECRET_LENGTH else text
 
 
 def _by_way_of(base_url: str) -> str:
@@ -254,15 +269,19 @@ def retry_after(headers: Mapping[str, str]) -> float:
 class ServerSampler:
     """Draws from the model ``served`` of a server. ``tokenizer`` is that of MODEL, if prompts are sent as ids.
 
-    ``stop_ids`` end a response besides the model's own. Counts of what came back are in ``num_with_ids`` and
-    ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
+    ``stop_ids`` end a response besides the model's own. The model can draw ids below ``num_ids``. Counts of
+    what came back are in ``num_with_ids`` and ``num_as_text``; ``fingerprints`` are the server's words for what it ran.
     """
 
-    def __init__(self, server: Server, served: Served, *, tokenizer: Any = None, stop_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, server: Server, served: Served, *, tokenizer: Any = None, stop_ids: Sequence[int] = (), num_ids: int = 0
+    ) -> None:
         self._server = server
         self._served = served
         self._tokenizer = tokenizer
         self._stop_ids = list(stop_ids)
+        self._num_ids = num_ids
+        self._told: set[str] = set()
         self.num_with_ids = self.num_as_text = 0
         self.fingerprints: set[str] = set()
 
@@ -276,6 +295,7 @@ class ServerSampler:
             for number, row_seeds in enumerate(seeds)
             for row, seed in enumerate(row_seeds)
         )
+        texts: list[set[str]] = [set() for _ in prompts]
         arrivals: SimpleQueue[Arrival | None] = SimpleQueue()  # None: there is no more
         with start_blocking_portal() as portal:  # leaving it cancels what is under way
             drawing = portal.start_task_soon(self._draw, requests, sampling, arrivals.put)
@@ -287,8 +307,23 @@ class ServerSampler:
                     batch.append(arrivals.get())
                 is_over = batch[-1] is None
                 if came := [arrival for arrival in batch if arrival is not None]:
+                    for arrival in came:
+                        texts[arrival.number].add(arrival.rollout.text)
                     yield sorted(came, key=lambda arrival: (arrival.number, arrival.row))
             drawing.result()
+        repeated = [len(found) for found, row_seeds in zip(texts, seeds, strict=True) if len(row_seeds) > 1]
+        if 2 * (num_equal := repeated.count(1)) > len(repeated):
+            self._tell(
+                "equal",
+                f"all samples of {num_equal} of {len(repeated)} problems are equal at temperature "
+                f"{sampling.temperature:g}: does it take the temperature and the seed, or answer from a cache?",
+            )
+
+    def _tell(self, kind: str, said: str) -> None:
+        """Logs what is odd about the server, of each kind the first."""
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning("%s: %s", self._server.where, said)
 
     async def _draw(self, requests: Iterator[_Request], sampling: Sampling, arrive: Callable[[Arrival], None]) -> None:
         async with self._server.client() as client:
@@ -305,13 +340,19 @@ class ServerSampler:
                 raise errors.exceptions[0] from None
 
     async def _ask(self, client: httpx.AsyncClient, request: _Request, sampling: Sampling) -> Answer:
+        form = self._server.endpoint.form
+
         def read(document: Mapping[str, Any]) -> Answer:
-            return read_answer(
+            answer = read_answer(
                 document,
                 model=self._served.id,
                 max_tokens=request.max_tokens,
                 context=self._served.max_model_len,
+                is_chat=form == "chat",
+                prompt_ids=request.prompt.token_ids if form == "ids" else None,
             )
+            self._refuse_other_text(answer, sampling.stop)
+            return answer
 
         return await self._server.ask(
             client,
@@ -348,13 +389,31 @@ class ServerSampler:
             body["top_k"] = sampling.top_k
         return body
 
+    def _refuse_other_text(self, answer: Answer, stop: Sequence[str]) -> None:
+        """Raises DataError for ids that the model does not have, or that read otherwise here than the text there."""
+        if answer.token_ids is None or self._tokenizer is None:
+            return
+        ids = list(answer.token_ids)
+        if (largest := max(ids, default=0)) >= self._num_ids:
+            raise DataError(f"the token id {largest} came back, and the model has {self._num_ids} ids; {OTHER_MODEL}")
+        # The last token may be the stop token, which a server does not show.
+        readings = (before_stop(self._decode(some), stop) for some in (ids, ids[:-1]))
+        if _letters(before_stop(answer.text, stop)) not in map(_letters, readings):
+            here, there = (shown(self._server.hidden(text)) for text in (self._decode(ids), answer.text))
+            raise DataError(f"token ids came back that read {here} here, beside the text {there}; {OTHER_MODEL}")
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
     def _arrival(self, request: _Request, answer: Answer, sampling: Sampling) -> Arrival:
         if answer.system_fingerprint is not None and len(self.fingerprints) < MOST_FINGERPRINTS:
             self.fingerprints.add(answer.system_fingerprint[:MOST_SHOWN])
+        self._tell_odd(request.prompt, answer)
         whole = answer.text
         if answer.token_ids is not None and self._tokenizer is not None:
             self.num_with_ids += 1
-            whole = self._tokenizer.decode(list(answer.token_ids), skip_special_tokens=True)
+            whole = self._server.kept(self._decode(list(answer.token_ids)))
         else:
             self.num_as_text += 1
         text = before_stop(whole, sampling.stop)
@@ -362,3 +421,21 @@ class ServerSampler:
         return Arrival(
             request.number, request.row, Rollout(answer.token_ids or (), text, reason), answer.num_tokens or 0
         )
+
+    def _tell_odd(self, prompt: Prompt, answer: Answer) -> None:
+        if answer.num_tokens is None:
+            self._tell(
+                "uncounted", "it does not say how many tokens a response has, so one that it cuts may go unnoticed"
+            )
+        num_characters = sum(map(str.isalnum, prompt.problem))
+        if answer.num_prompt is not None and answer.num_prompt * MOST_PER_TOKEN < num_characters:
+            self._tell(
+                "prompt",
+                f"it read {answer.num_prompt} tokens of {prompt.id!a} of {prompt.benchmark}, which has "
+                f"{num_characters} letters and digits: does it cut prompts?",
+            )
+
+
+def _letters(text: str) -> str:
+    """What two ways of decoding agree on: not on white space, nor on half of a character."""
+    return "".join(text.split()).replace(REPLACEMENT, "")

@@ -16,9 +16,9 @@ from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
 from quatro.policy.facts import EXTRA_STOP_TOKENS
-from quatro.policy.loading import load_tokenizer
+from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
-from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name
+from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name, without_key
 from quatro.rollout.limits import check_temperature
 from quatro.rollout.prompts import make_prompt, to_prompts
 from quatro.sample.benchmark import refuse_long_prompts
@@ -75,8 +75,9 @@ def check_served(
 def request_note(plan: SamplePlan, endpoint: Endpoint) -> str:
     """What would be sent for each sample, and where."""
     key = key_name(os.environ)
+    address = without_key(endpoint.base_url, api_key(os.environ))
     return (
-        f"one request a sample, POST {endpoint.base_url}/{endpoint.path} for the model "
+        f"one request a sample, POST {address}/{endpoint.path} for the model "
         f"{endpoint.served_model or plan.model.name}: the prompt as {FORMS[endpoint.form]}, and a seed of its own; "
         f"at most {endpoint.concurrency} at once, {f'with the key in {key}' if key else 'without a key'}"
     )
@@ -110,7 +111,9 @@ def open_server(plan: SamplePlan, endpoint: Endpoint) -> Iterator[Opened]:
     prompts = [list(_prompts(one.problems, one.prompt_template, endpoint.form, tokenizer)) for one in plan.benchmarks]
     for rows in prompts:
         refuse_long_prompts(rows, served.max_model_len)
-    sampler = ServerSampler(server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer))
+    sampler = ServerSampler(
+        server, served, tokenizer=tokenizer, stop_ids=_stop_ids(tokenizer), num_ids=_num_ids(plan, tokenizer)
+    )
     try:
         yield Opened(
             sampler=sampler,
@@ -143,6 +146,16 @@ def _prompts(problems: Sequence[Problem], template: Template, form: PromptForm, 
         else:
             text = render(template, problem.problem, None)
         yield make_prompt(problem, text, ())
+
+
+def _num_ids(plan: SamplePlan, tokenizer: Any) -> int:
+    """How many ids the model has: mostly some more than its tokenizer, which may lie here without it."""
+    if tokenizer is None:
+        return 0
+    with contextlib.suppress(MissingError):
+        config = load_model_config(resolve_model(plan.model.name)).get_text_config()
+        return max(len(tokenizer), getattr(config, "vocab_size", 0))
+    return len(tokenizer)
 
 
 def _stop_ids(tokenizer: Any) -> list[int]:

@@ -26,6 +26,7 @@ class Stub:
         self.answer: Callable[[int, dict[str, Any]], Any] = lambda number, body: self.right(body)
         self.posts: list[tuple[str, dict[str, Any]]] = []
         self.keys: list[str | None] = []
+        self.encodings: list[str | None] = []
         self.num_open = self.most_open = 0
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -36,10 +37,11 @@ class Stub:
         """A right answer, whose text is the request's seed."""
         said = str(body["seed"]) if text is None else text
         content = {"message": {"role": "assistant", "content": said}} if "messages" in body else {"text": said}
+        prompt = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 5
         return {
             "model": body["model"],
             "choices": [{"index": 0, "finish_reason": "stop", **content, **choice}],
-            "usage": {"prompt_tokens": 5, "completion_tokens": len(choice.get("token_ids") or said.split())},
+            "usage": {"prompt_tokens": prompt, "completion_tokens": len(choice.get("token_ids") or said.split())},
             "system_fingerprint": "stub-1",
         }
 
@@ -76,6 +78,7 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             stub.keys.append(self.headers["Authorization"])
+            stub.encodings.append(self.headers["Accept-Encoding"])
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self._send(stub.post(self.path, body))
 

@@ -1,9 +1,14 @@
 """RELIABILITY fault 50: a server that dies, stalls or lies loses nothing, and is named."""
 
+import base64
+import gzip
+import html
 import json
 import os
+import re
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -162,8 +167,8 @@ def changed(**choice):
         ({**RIGHT, "choices": [{}, {}]}, r"without exactly one response"),
         ({**RIGHT, "choices": "ab"}, r"without exactly one response"),
         (changed(text=None), r"has no text"),
-        (changed(message="a b"), r"has no text"),
-        (changed(message={"content": [{"type": "text", "text": "a b"}]}), r"has no text"),
+        (changed(text=[{"type": "text", "text": "a b"}]), r"has no text"),
+        (changed(index=1), r"without exactly one response"),
         (changed(finish_reason="abort"), r"ended with 'abort', expected 'stop' or 'length'"),
         (changed(finish_reason=None), r"ended with None, expected"),
         (changed(token_ids=[1]), r"1 token ids in a response that is said to have 2"),
@@ -180,12 +185,136 @@ def test_fault_50_an_answer_without_a_whole_response_is_asked_for_again(answer, 
 
 @pytest.mark.parametrize("content", [{"content": None, "refusal": "no"}, {"reasoning_content": "let me see"}])
 def test_a_chat_that_only_refuses_or_reasons_is_an_empty_response(content):
-    assert read(changed(message=content)).text == ""
+    assert read(changed(message=content), is_chat=True).text == ""
 
 
-def read(answer, *, max_tokens=8, context=None):
+def read(answer, *, max_tokens=8, context=None, **more):
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return read_answer(read_document(body), model="small", max_tokens=max_tokens, context=context)
+    return read_answer(read_document(body), model="small", max_tokens=max_tokens, context=context, **more)
+
+
+@pytest.mark.parametrize("message", ["a b", None, {"content": [{"type": "text", "text": "a b"}]}])
+def test_fault_50_a_chat_without_a_message_is_asked_for_again(message):
+    with pytest.raises(Unanswered, match="has no text"):
+        read(changed(message=message), is_chat=True)
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool", "", 7])
+def test_fault_50_only_what_the_assistant_says_is_a_response(role):
+    with pytest.raises(DataError, match=rf"{role!r}.*'assistant'"):
+        read(changed(message={"role": role, "content": "a b"}), is_chat=True)
+    assert read(changed(message={"role": "assistant", "content": "a b"}), is_chat=True).text == "a b"
+
+
+@pytest.mark.parametrize(
+    ("usage", "choice", "found"),
+    [
+        ({"prompt_tokens": 4}, {}, "4"),  # one more at the beginning
+        ({"prompt_tokens": 2}, {}, "2"),
+        ({}, {"prompt_token_ids": [1, 5, 6]}, "other tokens"),
+        ({"prompt_tokens": 3}, {"prompt_token_ids": [5, 6]}, "other tokens"),
+    ],
+)
+def test_fault_50_a_prompt_that_the_server_changed_has_no_response(usage, choice, found):
+    answer = {**changed(**choice), "usage": {**RIGHT["usage"], **usage}}
+    with pytest.raises(DataError, match=rf"3 token ids.*{found}.*--chat or --text"):
+        read(answer, prompt_ids=[5, 6, 7])
+    assert read(answer).text == "a b"  # sent as text: its ids are the server's affair
+
+
+@pytest.mark.parametrize("usage", [{}, {"prompt_tokens": 3}, {"prompt_tokens": 0}])
+def test_a_prompt_that_was_read_as_it_was_sent_has_one(usage):
+    answer = {**changed(prompt_token_ids=[5, 6, 7]), "usage": {**RIGHT["usage"], **usage}}
+    assert read(answer, prompt_ids=[5, 6, 7]).text == "a b"
+
+
+def test_fault_50_a_text_of_other_length_than_its_tokens_is_no_response():
+    """A server that does not count, or counts wrongly, is judged by the text."""
+    uncounted = {**changed(text="ab", finish_reason="length"), "usage": None}
+    zero = {**uncounted, "usage": {"completion_tokens": 0}}
+    for answer in (uncounted, zero):
+        with pytest.raises(DataError, match="2 bytes"):
+            read(answer, max_tokens=8)
+        assert read(answer, max_tokens=2).num_tokens is None
+        assert read(answer, context=9).text == "ab"  # a long prompt may leave no more room
+        with pytest.raises(DataError, match="2 bytes"):
+            read(answer, context=9, prompt_ids=[1] * 5)
+    chat = {**changed(message={"content": "ab"}, finish_reason="length"), "usage": None}
+    assert read(chat, is_chat=True).text == "ab"  # what it thought is not there
+    for answer in (changed(text="ab" * 300), {**changed(text="ab" * 3000), "usage": None}):
+        with pytest.raises(DataError, match="--max-tokens"):
+            read(answer, max_tokens=8)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "identity, gzip", "x"])
+def test_fault_50_an_encoding_that_was_not_asked_for_is_not_unfolded(serve, toy, tmp_path, encoding):
+    """A few kB of it may fill all memory; even an honest one is refused."""
+    stub = serve()
+    stub.answer = lambda number, body: (
+        200,
+        gzip.compress(json.dumps(stub.right(body)).encode()),
+        {"Content-Encoding": encoding},
+    )
+    with pytest.raises(DataError, match=rf"{re.escape(repr(encoding))}.*'identity'"):
+        draw(stub, toy, tmp_path / "out", n=1, concurrency=1)
+    assert set(stub.encodings) == {"identity"}
+    assert (tmp_path / "out" / "toy.jsonl").read_bytes() == b""
+
+
+def ids_and_text(stub, body, ids, text, **more):
+    return {**stub.right(body, text, token_ids=ids, **more), "usage": None}
+
+
+@pytest.mark.parametrize(("is_right", "ids", "text"), [
+    (True, "12", "12"),
+    (True, "12", " 12\ufffd"),
+    (False, "12", "1"),
+    (False, "12", ""),
+    (False, "12", "something else"),
+    (False, [], "12"),
+    (False, [3, 10**6], "1"),
+])  # fmt: skip
+def test_fault_50_ids_are_those_of_the_text_and_of_the_model(serve, toy, tmp_path, tiny_folder, is_right, ids, text):
+    from quatro.policy.loading import load_tokenizer
+
+    tokenizer = load_tokenizer(str(tiny_folder))
+    stub, out = serve(model=str(tiny_folder), owned_by="vllm"), tmp_path / "out"
+    found = [*tokenizer(ids)["input_ids"], tokenizer.eos_token_id] if isinstance(ids, str) else ids
+    stub.answer = lambda number, body: ids_and_text(stub, body, found, text)
+    arguments = {"n": 1, "template": "plain", "max_tokens": 8, "concurrency": 1, "base_url": stub.url, "out": out}
+    if is_right:
+        draw_samples(str(tiny_folder), toy, **arguments)
+        assert set(kept(out).values()) == {"12"}
+        return
+    with pytest.raises(DataError, match="id 1000000 .* has 2.. ids" if 10**6 in found else "--chat or --text"):
+        draw_samples(str(tiny_folder), toy, **arguments)
+    assert (out / "toy.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize("num_alike", [2, 3])
+def test_fault_50_equal_samples_of_most_problems_are_told(serve, toy, tmp_path, caplog, num_alike):
+    """Of four problems; of one sample each there is nothing to tell."""
+    stub = serve()
+    alike = [f"{i} 2 7 6 2 8 -> 67" for i in range(1, num_alike + 1)]
+    stub.answer = lambda number, body: stub.right(body, "7" if body["prompt"] in alike else None)
+    draw(stub, toy, tmp_path / "one", n=1)
+    assert "equal" not in caplog.text
+    draw(stub, toy, tmp_path / "out", n=3, temperature=0.7)
+    assert ("3 of 4 problems" in caplog.text and "0.7" in caplog.text) == (num_alike == 3)
+
+
+def test_fault_50_a_server_that_may_cut_prompts_or_responses_is_told_once(serve, tmp_path, caplog):
+    rows = [{"id": str(i), "problem": "word " * 100, "answer": "1"} for i in range(3)]
+    toy = str(tmp_path / "toy.jsonl")
+    (tmp_path / "toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stub = serve()
+    draw(stub, toy, tmp_path / "counted", n=1)
+    assert caplog.text.count("5 tokens") == 1
+    assert "400" in caplog.text
+    stub.answer = lambda number, body: {**stub.right(body), "usage": None}
+    caplog.clear()
+    draw(stub, toy, tmp_path / "uncounted", n=1)
+    assert caplog.text.count("how many tokens") == 1
 
 
 def test_fault_50_fewer_or_more_tokens_than_asked_for_are_no_response():
@@ -259,6 +388,46 @@ def test_no_part_of_a_key_is_left_where_a_long_message_is_cut(serve, toy, tmp_pa
         draw(stub, toy, tmp_path / "out", n=1, concurrency=1)
     assert "sk" not in str(caught.value)
     assert len(str(caught.value)) < 900
+
+
+def spellings(key):
+    """As a server, or what lies before it, may write it."""
+    basic = base64.b64encode(f"Bearer {key}".encode()).decode()
+    return [key, quote(key, safe=""), json.dumps(key), html.escape(key), basic, base64.b64encode(key.encode()).decode()]
+
+
+@pytest.mark.parametrize("end", ["0123456789", '"<\\+/?&', "-" * 99])
+def test_the_key_is_written_nowhere_however_a_server_spells_it(serve, toy, tmp_path, monkeypatch, caplog, end):
+    key = f"sk-do-not-tell-{end}"
+    monkeypatch.setenv("QUATRO_API_KEY", key)
+    echo = " | ".join(spellings(key))
+    stub, out = serve(owned_by=key, root=f"/{key}/"), tmp_path / "out"
+    stub.answer = lambda number, body: {**stub.right(body, echo), "system_fingerprint": echo, "usage": None}
+    draw(stub, toy, out, max_tokens=400, n=1)
+    assert kept(out)["p1", 0].count("***") == len(spellings(key))
+    written = caplog.text + "".join(path.read_text(encoding="utf-8") for path in out.iterdir())
+    wrong = [
+        lambda body: {**stub.right(body), "model": echo},
+        lambda body: (500, {"error": {"message": echo}}, {}),
+        lambda body: (301, b"", {"Location": f"http://h/{quote(key, safe='')}"}),
+        lambda body: stub.right(body, finish_reason=echo),
+    ]
+    for one in wrong:
+        stub.answer = lambda number, body, one=one: one(body)
+        with pytest.raises(QuatroError) as caught:
+            draw(stub, toy, tmp_path / "refused", n=1, concurrency=1)
+        assert "***" in str(caught.value)
+        written += str(caught.value)
+    secret = {one[5:25] for one in spellings(key)}
+    assert not [part for part in secret if part in written]
+
+
+def test_a_word_that_serves_as_key_stays_a_word(serve, toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("QUATRO_API_KEY", "EMPTY")
+    stub, out = serve(), tmp_path / "out"
+    stub.answer = lambda number, body: stub.right(body, "the set is EMPTY")
+    draw(stub, toy, out, n=1)
+    assert kept(out)["p1", 0] == "the set is EMPTY"
 
 
 @pytest.mark.parametrize("end", ["/", "//"])
