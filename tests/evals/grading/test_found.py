@@ -1,0 +1,74 @@
+"""Answers that were misread when the grader was attacked: their grades, and the list of nouns that a unit is one of."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from evals import grading
+from evals.grading import close_workers, grade_many
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "found.jsonl").read_text(encoding="utf-8").splitlines()]
+NOUNS = Path(grading.__file__).parent / "nouns.txt"
+NO_NOUNS = ("multiplier words", "words that are no nouns", "multipliers of other languages")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_worker_outlives_this_file():
+    yield
+    close_workers()
+
+
+def check(rows: list[dict]) -> None:
+    """As labelled, but for known failures; one that is mended must lose its flag."""
+    grades = grade_many((f"The answer is $\\boxed{{{row['answer']}}}$.", row["reference"]) for row in rows)
+    is_as_labelled = [grade.correct == row["right"] for row, grade in zip(rows, grades, strict=True)]
+    results = list(zip(rows, is_as_labelled, strict=True))
+    assert [row for row, is_good in results if not is_good and not row["known_failure"]] == []
+    assert [row for row, is_good in results if is_good and row["known_failure"]] == [], "set known_failure to false"
+
+
+def test_units_shares_and_aligned_equations_are_graded_as_labelled() -> None:
+    check([row for row in ROWS if row["kind"] in (*NO_NOUNS, "per cent of one", "aligned equations")])
+
+
+@pytest.mark.slow
+def test_everything_that_was_found_is_graded_as_labelled() -> None:
+    check(ROWS)
+
+
+def test_every_kind_has_right_and_wrong_answers_and_each_pair_stands_once() -> None:
+    assert len({(row["reference"], row["answer"]) for row in ROWS}) == len(ROWS)
+    kinds = {row["kind"] for row in ROWS}
+    assert {(row["kind"], row["right"]) for row in ROWS} == {(kind, right) for kind in kinds for right in (True, False)}
+
+
+def nouns() -> list[str]:
+    return [line for line in NOUNS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+
+
+def test_the_nouns_are_lower_case_sorted_and_few_and_say_whose_they_are() -> None:
+    words = nouns()
+    assert words == sorted(set(words))
+    assert all(re.fullmatch("[a-z]{3,}", word) for word in words)
+    assert NOUNS.stat().st_size < 200_000
+    head = NOUNS.read_text(encoding="utf-8").partition("\naardvark")[0]
+    assert "WordNet 3.0 Copyright 2006 by Princeton University" in head
+    assert "Copyright 2000-2011 by Kevin Atkinson" in head
+
+
+def test_no_noun_is_a_number_or_a_multiplier() -> None:
+    numbers = "zero one two twelve twenty hundred thousand million quadrillion googol dozen score gross pair couple half"
+    numbers += " quarter third double triple twice percent mille mil lakh crore grand giga mega myriad second root base"
+    assert not set(numbers.split()) & set(nouns())
+
+
+def test_the_words_of_wrong_answers_are_no_nouns_and_those_of_right_answers_are() -> None:
+    known = set(nouns())
+    for row in ROWS:
+        tail = re.fullmatch(r"5\\text\{ ([a-z]+)\}", row["answer"])
+        if tail and row["kind"] in NO_NOUNS and row["reference"] == "5":
+            word = tail[1]
+            forms = {word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word)}
+            assert bool(forms & known) == row["right"], word
