@@ -32,7 +32,7 @@ from evals.estimators import Floats
 from evals.files.own_code import also_from
 from evals.results.document import Result, read_result
 from quatro.config import Config, diff_configs, load_config, with_absolute_paths
-from quatro.launch.second_stage import begin_with_weights
+from quatro.launch.second_stage import as_begun, begin_with_weights
 from quatro.methods import METHODS
 from quatro.runs.metrics import metrics_frame
 from quatro.runs.status import read_environment
@@ -85,6 +85,7 @@ def fine_tune(
         overrides: values for keys of ``config`` by dotted name; `quatro config schema` lists the keys.
         resume: if ``out`` holds a run of this configuration, continue it; if it is done, only return it. Overrides of
             `steps`, `checkpoint`, `early_stop`, `save_rollouts` and `tracking` may differ: `{"steps": 200}` trains on.
+            If `model` names a run, ``out`` goes on with the weights that it began with.
         observer: called with the metrics of each iteration.
 
     Raises:
@@ -114,6 +115,9 @@ def fine_tune(
         if why_finished(path, wanted):
             return describe_run(path)
     else:
+        wanted, notes = begin_with_weights(wanted)
+        for note in notes:
+            logger.info(note)
         check_processes(wanted, 1, source="CONFIG" if isinstance(config, Config) else os.fspath(config))
         refuse_occupied(path)
     with closing(prepare(wanted)) as prepared:
@@ -136,10 +140,7 @@ def _config(config: Config | PathLike, overrides: Mapping[str, Any] | None) -> C
         wanted = config
     else:
         wanted = load_config(os.fspath(config), overrides=_texts(overrides or {}))
-    begun, notes = begin_with_weights(with_absolute_paths(wanted))
-    for note in notes:
-        logger.info(note)
-    return begun
+    return with_absolute_paths(wanted)
 
 
 def _texts(overrides: Mapping[str, Any]) -> list[str]:
@@ -155,7 +156,7 @@ def _as_there(path: Path, wanted: Config, overrides: Mapping[str, Any]) -> Confi
 
     changed = {key: value for key, value in overrides.items() if key.split(".")[0] in MAY_CHANGE}
     own = load_config(path, overrides=_texts(changed))
-    pairs = diff_configs(own.with_sizes(own.sizes), wanted.with_sizes(own.sizes))
+    pairs = diff_configs(own.with_sizes(own.sizes), as_begun(wanted, own).with_sizes(own.sizes))
     differing = [f"{key} is {there} there, not {here}" for key, there, here in pairs]
     if differing:
         raise UsageError(f"{path} holds a run of other settings: {', '.join(differing)}; choose another folder")

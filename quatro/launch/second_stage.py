@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from pathlib import Path
 
+from evals.errors import QuatroError
 from quatro.config import Config, load_config
 from quatro.runs.checkpoint import find_checkpoint, load, run_and_step
+from quatro.runs.directory import step_number
 from quatro.runs.lock import is_locked
 from quatro.runs.manifest import MANIFEST
+
+logger = logging.getLogger(__name__)
 
 HOW = "to train on from its weights with other settings, name it (or RUN@best, RUN@STEP) as the model of a new run"
 
@@ -46,6 +52,36 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
                 f"seed {config.seed} is that of {run}: the same prompts come in the same order; -s seed=N draws others"
             )
     return config.model_copy(update={"model": name}), notes
+
+
+def as_begun(config: Config, own: Config) -> Config:
+    """``config`` with the model folders that ``own``, a run begun with it before, took from the runs that it names.
+
+    A run that is named may have been trained on since, or be gone: the run that began with its weights goes on with
+    its own, and a warning says so where the two differ.
+
+    Raises: as `begin_with_weights`, where a name means something else than before.
+    """
+    reference = config.kl.reference
+    if reference is not None and _meant(reference, own.kl.reference):
+        reference = own.kl.reference
+    model = own.model if _meant(config.model, own.model) else config.model
+    kl = config.kl.model_copy(update={"reference": reference})
+    return begin_with_weights(config.model_copy(update={"model": model, "kl": kl}))[0]
+
+
+def _meant(name: str, folder: str | None) -> bool:
+    """Whether ``folder`` is the model of a checkpoint that ``name`` means, or meant when it was the newest or best."""
+    checkpoint = Path(folder or "").parent
+    run, _, step = name.rpartition("@")
+    is_any = checkpoint.parent == Path(name).resolve() / "checkpoints"
+    is_of_run = bool(run) and checkpoint.parent == Path(run).resolve() / "checkpoints"
+    if not is_any and not (is_of_run and step in ("best", str(step_number(checkpoint.name)))):
+        return False
+    with contextlib.suppress(QuatroError):  # the run is gone, or has no such checkpoint any more
+        if (now := _weights_of(name)[0]) not in (name, folder):
+            logger.warning("the run began with %s and goes on with it; %s is %s by now", folder, name, now)
+    return True
 
 
 def _weights_of(name: str) -> tuple[str, Path | None]:

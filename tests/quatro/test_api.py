@@ -140,6 +140,36 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(here, contents):
     assert (longer.status, longer.step, longer.config.steps) == ("done", 3, 3)
 
 
+def test_cells_of_a_notebook_can_be_run_again(here, contents, caplog):
+    names = ("runs/base", "runs/base@1", "runs/base@best")
+    small = {"prompts_per_step": 2, "minibatch_prompts": 2, "rollouts_per_prompt": 2, "checkpoint.every": 1}
+
+    def first_cell(steps):
+        overrides = {**small, "checkpoint.keep.best": "reward/mean", "steps": steps}
+        quatro.fine_tune("quickstart", "runs/base", overrides=overrides, resume=True)
+
+    def second_cell(names=names):
+        return [
+            quatro.fine_tune("quickstart", f"{name}-2", overrides={**small, "steps": 1, "model": name}, resume=True)
+            for name in names
+        ]
+
+    first_cell(steps=1)
+    begun = second_cell()
+    before = [contents(run.path) for run in begun]
+    first_cell(steps=1)
+    assert second_cell() == begun
+    assert "by now" not in caplog.text
+    first_cell(steps=2)
+    assert second_cell() == begun
+    assert "runs/base/checkpoints/step-000002/model by now" in caplog.text
+    with pytest.raises(UsageError, match="other settings: model"):
+        quatro.fine_tune("quickstart", begun[1].path, overrides={**small, "model": "runs/base@2"}, resume=True)
+    shutil.rmtree("runs/base")
+    assert second_cell() == begun
+    assert [contents(run.path) for run in begun] == before
+
+
 def test_a_signal_saves_and_ends_the_program(here):
     def interrupt(metrics):
         os.kill(os.getpid(), signal.SIGINT)
