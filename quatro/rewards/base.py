@@ -131,6 +131,11 @@ def verdict(is_correct: bool | None) -> Grade:
     return Grade(float(bool(is_correct)), is_correct)
 
 
+def too_many_failed(num_failed: int, num_rollouts: int) -> bool:
+    """Whether so many rollouts of an iteration have no grade that the run would learn nothing: then it is to end."""
+    return num_failed >= max(16, 0.5 * num_rollouts)
+
+
 def failure(kind: str, detail: str) -> str:
     """`timeout: it ran longer than 10 s`: a `Grade.error`, one line of at most 200 characters."""
     return f"{kind}: {detail}".partition("\n")[0][:200]

@@ -11,13 +11,9 @@ from pydantic import Field
 from evals.code.grading import MEMORY_MB, TIMEOUT_S, Answer, CodeGrade, CodeGrader, isolation
 from evals.code.tests import sandbox_tests
 from evals.errors import DataError, QuatroError
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, too_many_failed
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
-
-# With more failures of the sandbox a run would learn nothing: it stops.
-MAX_FAILED_SHARE = 0.5
-MIN_FAILED = 16
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +66,7 @@ class CodeReward(Reward):
         grades = self._grader.grade(answers)
         statuses = [grade.failed[1].status for grade in grades if grade.failed is not None]
         num_errors = statuses.count("infra_error")
-        if num_errors >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
+        if too_many_failed(num_errors, len(grades)):
             raise QuatroError(
                 f"the sandbox failed on {num_errors} of {len(grades)} programs; has the machine run out of memory? "
                 "`quatro doctor` tests the sandbox"

@@ -16,14 +16,11 @@ from evals.files.own_code import folders
 from evals.files.strict_json import shown
 from evals.text import visible
 from evals.worker_pool import CannotStartError, Failure, Message, WorkerPool
-from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable
+from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, failure, require_usable, too_many_failed
 from quatro.rewards.calls import VERDICT, arguments
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
-# With more failures a run would learn nothing and wait for deadlines: it stops even under the policy `zero`.
-MAX_FAILED_SHARE = 0.5
-MIN_FAILED = 16
 TIMEOUT_S = 10.0
 MAX_WORKERS = 4
 # Importing a user's module may pull in anything.
@@ -135,7 +132,7 @@ class FunctionReward(RegisteredReward):
         num_timeouts = sum(outcome.kind == "timeout" for outcome in flat)
         if num_errors + num_timeouts:
             self._tell_failures(prompts, completions, by_prompt)
-        if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(flat)):
+        if too_many_failed(num_errors + num_timeouts, len(flat)):  # under every policy of `on_error`
             texts = [rollout.text for group in completions for rollout in group]
             failed = [(outcome, text) for outcome, text in zip(flat, texts, strict=True) if outcome.kind != "reward"]
             first, text = min(failed, key=lambda one: one[0].kind == "timeout")

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from evals.benchmarks.gym.library import COLUMN, Reference, entry, reference_of
 from evals.benchmarks.gym.scoring import Asked, GymGrader, Score
-from evals.errors import DataError
+from evals.errors import DataError, QuatroError
 from evals.files.strict_json import shown
-from quatro.rewards.base import Grade, Groups, Reward, Scored, failure
+from quatro.rewards.base import Grade, Groups, Reward, Scored, failure, too_many_failed
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt
 
@@ -55,6 +55,13 @@ class GymReward(Reward):
         scores = self._grader.score(asked)
         found = iter(map(self._grade, scores))
         outcomes = [one.outcome for one in scores]
+        # A checker that raises, or never ends, may have been made to by what the model wrote: such an answer is wrong.
+        if too_many_failed(outcomes.count("infra_error"), len(outcomes)):
+            first = next(one for one in scores if one.outcome == "infra_error")
+            raise QuatroError(
+                f"the checkers of reasoning-gym could not be run on {outcomes.count('infra_error')} of {len(outcomes)} "
+                f"rollouts ({first.detail}); has the machine run out of memory? `quatro doctor` tests the sandbox"
+            )
         return Scored(
             [[next(found) for _ in rollouts] for rollouts in completions],
             outcomes.count("error") + outcomes.count("infra_error"),

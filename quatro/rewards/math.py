@@ -15,13 +15,10 @@ from evals.errors import DataError, QuatroError
 from evals.grading import close_workers, grade_many
 from evals.grading.extraction import extract
 from evals.grading.pool import MATH_VERIFY, Pair, SymbolicGrade, SymbolicGrader
-from quatro.rewards.base import Groups, Reward, Scored, failure, verdict
+from quatro.rewards.base import Groups, Reward, Scored, failure, too_many_failed, verdict
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Prompt
 
-# With more failures a run would learn nothing: it stops.
-MAX_FAILED_SHARE = 0.5
-MIN_FAILED = 16
 FAILED = ("error", "infra_error", "timeout")
 
 MAX_PAIRS = 64
@@ -62,7 +59,7 @@ class MathReward(Reward):
         )
         outcomes = Counter(grade.outcome for grade in grades)
         num_errors, num_timeouts = outcomes["error"] + outcomes["infra_error"], outcomes["timeout"]
-        if num_errors + num_timeouts >= max(MIN_FAILED, MAX_FAILED_SHARE * len(grades)):
+        if too_many_failed(num_errors + num_timeouts, len(grades)):
             raise QuatroError(
                 f"the grader failed on {num_errors + num_timeouts} of {len(grades)} rollouts "
                 f"({', '.join(f'{name} {count}' for name, count in sorted(outcomes.items()))}); "

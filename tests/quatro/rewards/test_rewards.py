@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from evals.benchmarks.gym.library import Reference
+from evals.benchmarks.gym.scoring import Score
 from evals.errors import DataError, DivergedError, QuatroError, UsageError
 from quatro.rewards import Grade, Reward, make_reward
 from quatro.rewards import math as math_reward
@@ -310,3 +312,19 @@ def test_math_stops_when_its_grader_mostly_fails(outcomes: Callable[..., None]) 
     outcomes(*["infra_error"] * 10, *["timeout"] * 6, *["correct"] * 4)
     with pytest.raises(QuatroError, match=r"failed on 16 of 20 rollouts .*infra_error 10"):
         make_reward("math").score([prompt("?", "x")], [[rollout("")] * 20])
+
+
+def test_reasoning_gym_stops_when_its_checkers_mostly_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(*names: str) -> None:
+        scores = [Score(float(name == "correct"), name, "x", "killed") for name in names]  # type: ignore[arg-type]
+        monkeypatch.setattr("quatro.rewards.gym.GymGrader.score", lambda self, asked: scores)
+
+    column = Reference("gcd", "{}", seed=1, index=0, digest="0").column()
+    item = Prompt("mine", "p1", "p", "1", "p", (1,), {"reasoning_gym": column})
+    reward = make_reward("reasoning-gym")
+    # What a model wrote may make every checker raise or wait: it earns 0, and the run goes on.
+    answer(*["error"] * 8, *["timeout"] * 9, *["infra_error"] * 15)
+    assert reward.score([item], [[rollout("")] * 32]).num_errors == 23
+    answer(*["infra_error"] * 16, *["correct"] * 16)
+    with pytest.raises(QuatroError, match=r"16 of 32 rollouts \(killed\)"):
+        reward.score([item], [[rollout("")] * 32])
