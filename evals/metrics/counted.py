@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
-from evals.benchmarks.catalogue import Kind, kind_of
+from evals.benchmarks.catalogue import Kind
 from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
 from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters, hash_of
-from evals.metrics.kept import Kept, KeptClusters, KeptProblems, Shelf, runs_of, shelf_of, sizes_of
+from evals.metrics.kept import Shelf, shelf_of
 from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, grade_planned, plan_reading
 from evals.samples.types import GradedProblem, Samples
@@ -22,7 +24,8 @@ class Counted:
     """Problems as counts. The samples are read only when something is asked for that is not known yet.
 
     ``files`` are those that hold the samples, ``warnings`` are about them, ``grader`` is who graded them, and ``kinds``
-    say of each benchmark how its answers are judged.
+    say of each benchmark how its answers are judged. What is counted is kept on ``shelf``, if there is one and if it
+    would come out the same again. ``asked`` is how to grade, and ``jobs`` how many processes do it.
     """
 
     files: Sequence[Path]
@@ -31,14 +34,20 @@ class Counted:
     problems: list[Counts]
     kinds: dict[str, Kind]
 
-    def __init__(self, read: Callable[[], Graded], shelf: Shelf | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Graded],
+        shelf: Shelf | None = None,
+        *,
+        asked: Asked | None = None,
+        jobs: int | None = None,
+    ) -> None:
         self._read = read
         self._shelf = shelf
-        self._clusters: dict[tuple[str, Setting], list[Counts]] = {}
-        self._has_news = False
-        kept = shelf.read() if shelf is not None else None
-        # Kept counts of a benchmark that is graded in another way by now are those of other solutions.
-        if kept is None or any(one.kind != (one.recorded or kind_of(one.benchmark)) for one in kept.problems):
+        self._asked = asked or Asked()
+        self._jobs = jobs
+        self._clusters: dict[tuple[str, Setting, bool], list[Counts]] = {}
+        if not self._take_kept():
             self.files, self.warnings, self.grader = self._samples.files, self._samples.warnings, self._graded.grader
             self.problems = [
                 Counts(
@@ -47,24 +56,14 @@ class Counted:
                 for one in self._problems
             ]
             self.kinds = {one.benchmark: one.kind for one in self._problems}
-            self._recorded = {one.benchmark: one.recorded for one in self._problems}
-            self._has_news = True
-        else:
-            assert shelf is not None  # where it was kept
-            self.files = [shelf.reading.files[place] for place in kept.files]
-            self.warnings = kept.warnings
-            self.grader = kept.grader
-            self.problems = [problem for one in kept.problems for problem in _problems_of(one)]
-            self.kinds = {one.benchmark: one.kind for one in kept.problems}
-            self._recorded = {one.benchmark: one.recorded for one in kept.problems}
-            self._clusters.update(found for one in kept.problems for found in _clusters_of(one))
+            self._keep_problems()
 
     @classmethod
-    def of(cls, samples: Samples | Counted) -> Counted:
-        """The counts of ``samples``; raises DataError if one has no grade."""
+    def of(cls, samples: Samples | Counted, grader: GraderInfo | None = None) -> Counted:
+        """The counts of ``samples``, which ``grader`` graded; raises DataError if one has no grade."""
         if isinstance(samples, Counted):
             return samples
-        graded = Graded(samples, GraderInfo())
+        graded = Graded(samples, grader or GraderInfo())
         return cls(lambda: graded)
 
     @cached_property
@@ -84,12 +83,23 @@ class Counted:
         return {(problem.benchmark, problem.id): problem for problem in self._problems}
 
     def with_votes(self) -> list[Counts]:
-        """The problems with the votes for wrong answers; raises UsageError as `wrong_votes`."""
+        """The problems with the votes for wrong answers; raises as `wrong_votes`.
+
+        Answers are taken from completions and compared as the samples were graded, or as was asked.
+        """
         if any(problem.wrong is None for problem in self.problems):
-            pairs = zip(self._samples.problems(), self._problems, strict=True)
-            votes = [wrong_votes(*pair) for pair in pairs]
-            self.problems = [one._replace(wrong=wrong) for one, wrong in zip(self.problems, votes, strict=True)]
-            self._has_news = True
+            votes = self._kept("votes")
+            if votes is None:
+                told = self.grader.model_extra or {}
+                votes = wrong_votes(
+                    list(zip(self._samples.problems(), self._problems, strict=True)),
+                    policy=self._asked.policy or self.grader.policy or "strict",
+                    extraction=self._asked.extraction or told.get("extraction") or "boxed",
+                    jobs=self._jobs,
+                )
+                self._keep(votes, "votes")
+            pairs = zip(self.problems, votes, strict=True)
+            self.problems = [problem._replace(wrong=tuple(wrong)) for problem, wrong in pairs]
         return self.problems
 
     def with_clusters(
@@ -106,10 +116,17 @@ class Counted:
         `FAST` counts are kept, but for those by a similarity of the user's own.
         """
         known = self._clusters if backend is FAST else {}
+        vendi_of = {one: with_vendi and has_vendi_score(one.similarity) for one in chain(*settings_of.values())}
 
         def is_missing(name: str, setting: Setting) -> bool:
-            needs_vendi = with_vendi and has_vendi_score(setting.similarity)
-            return (name, setting) not in known or (needs_vendi and known[name, setting][0].vendi is None)
+            place = (name, setting, vendi_of[setting])
+            if place not in known and backend is FAST and (columns := self._kept("clusters", *place)) is not None:
+                group = [problem for problem in self.problems if problem.benchmark == name]
+                known[place] = [
+                    Counts(name, one.id, one.n, one.correct, _sizes_of(runs), share, vendi=vendi)
+                    for one, (runs, share, vendi) in zip(group, columns, strict=True)
+                ]
+            return place not in known
 
         missing_of = {
             name: [one for one in settings if is_missing(name, one)] for name, settings in settings_of.items()
@@ -120,36 +137,61 @@ class Counted:
                 problems, missing_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi, backend=backend
             )
             for setting, found in counts.items():
-                known.update(((name, setting), group) for name, group in by_benchmark(found).items())
-            self._has_news |= backend is FAST and any(not is_own(setting.similarity) for setting in counts)
+                for name, group in by_benchmark(found).items():
+                    place = (name, setting, vendi_of[setting])
+                    known[place] = group
+                    # A similarity of the user's own may change with whatever its function reads.
+                    if backend is FAST and not is_own(setting.similarity):
+                        self._keep(
+                            [(_runs_of(one.sizes or ()), one.found_share, one.vendi) for one in group],
+                            "clusters",
+                            *place,
+                        )
         clusters: dict[Setting, list[Counts]] = {}
         for name, settings in settings_of.items():
             for setting in settings:
-                clusters.setdefault(setting, []).extend(known[name, setting])
+                clusters.setdefault(setting, []).extend(known[name, setting, vendi_of[setting]])
         return clusters
 
-    def keep(self) -> None:
-        """Keeps beside the files what was counted, if that is worth a file and would come out the same again."""
-        if self._shelf is None or not self._has_news:
-            return
-        if "_graded" in self.__dict__ and not self._graded.is_lasting:
-            return
-        places = [place for place, file in enumerate(self._shelf.reading.files) if file in self.files]
-        names = list(map(str, self._shelf.reading.files))
-        problems = [
-            _kept_problems(group, self._clusters, self.kinds[name], self._recorded[name])
-            for name, group in by_benchmark(self.problems).items()
-        ]
-        self._shelf.write(
-            Kept(
-                key=dict(self._shelf.key),
-                names=names,
-                files=places,
-                grader=self.grader,
-                warnings=list(self.warnings),
-                problems=problems,
-            )
+    def _take_kept(self) -> bool:
+        """Whether the problems are kept; takes them then, but for warnings that call the files by other names."""
+        kept = self._kept("problems")
+        if kept is None or self._shelf is None:
+            return False
+        files = self._shelf.reading.files
+        if kept["warnings"] and kept["names"] != list(map(str, files)):
+            return False
+        self.files, self.warnings = [files[place] for place in kept["files"]], kept["warnings"]
+        self.grader, self.kinds = (
+            GraderInfo(**kept["grader"]),
+            {name: Kind(*one) for name, one in kept["kinds"].items()},
         )
+        self.problems = [
+            Counts(name, id, n, correct, reference=reference, prompt=prompt)
+            for name, id, n, correct, reference, prompt in kept["problems"]
+        ]
+        return True
+
+    def _keep_problems(self) -> None:
+        files = self._shelf.reading.files if self._shelf is not None else []
+        kept = {
+            "names": list(map(str, files)),
+            "files": [place for place, file in enumerate(files) if file in self.files],
+            "warnings": list(self.warnings),
+            "grader": self.grader.model_dump(),
+            "kinds": self.kinds,
+            "problems": [
+                (one.benchmark, one.id, one.n, one.correct, one.reference, one.prompt) for one in self.problems
+            ],
+        }
+        self._keep(kept, "problems")
+
+    def _kept(self, *what: object) -> Any:
+        return self._shelf.read(*what) if self._shelf is not None else None
+
+    def _keep(self, value: object, *what: object) -> None:
+        if self._shelf is not None and self._graded.is_lasting:
+            self._shelf.write(value, *what)
 
 
 def count_samples(
@@ -160,81 +202,28 @@ def count_samples(
     jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Counted:
-    """`read_graded` as counts. Those of large files are looked up where `Counted.keep` left them, unless graded again.
+    """`read_graded` as counts. Those of large files are kept, and looked up next time unless they are graded again.
 
     Raises:
         UsageError, DataError: as `read_graded`.
     """
     asked = asked or Asked()
     plan = plan_reading(paths, asked)
-    shelf = None if asked.regrade else shelf_of(plan, benchmarks, {**asked.given(), "first": str(asked.first)})
+    how = {**asked.given(), "first": str(asked.first), "votes": str(asked.votes and asked.given() != {})}
+    shelf = None if asked.regrade else shelf_of(plan, benchmarks, how)
     return Counted(
-        lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress), shelf
+        lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress),
+        shelf,
+        asked=asked,
+        jobs=jobs,
     )
 
 
-def _problems_of(kept: KeptProblems) -> list[Counts]:
-    votes = kept.wrong if kept.wrong is not None else [None] * len(kept.id)
-    columns = zip(kept.id, kept.n, kept.correct, votes, kept.reference, kept.prompt, strict=True)
-    return [
-        Counts(
-            *(kept.benchmark, id, n, correct),
-            wrong=None if wrong is None else tuple(wrong),
-            reference=reference,
-            prompt=prompt,
-        )
-        for id, n, correct, wrong, reference, prompt in columns
-    ]
+def _runs_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Descending ``sizes`` as runs of (size, how often)."""
+    return [(size, len(list(group))) for size, group in groupby(sizes)]
 
 
-def _clusters_of(kept: KeptProblems) -> list[tuple[tuple[str, Setting], list[Counts]]]:
-    nothing = [None] * len(kept.id)
-    found = []
-    for one in kept.clusters:
-        shares, vendis = one.found_share or nothing, one.vendi or nothing
-        counts = [
-            Counts(kept.benchmark, id, n, correct, sizes_of(runs), share, vendi=vendi)
-            for id, n, correct, runs, share, vendi in zip(
-                kept.id, kept.n, kept.correct, one.sizes, shares, vendis, strict=True
-            )
-        ]
-        found.append(((kept.benchmark, Setting(*one.setting)), counts))
-    return found
-
-
-def _kept_problems(
-    problems: Sequence[Counts],
-    clusters: Mapping[tuple[str, Setting], Sequence[Counts]],
-    kind: Kind,
-    recorded: Kind | None,
-) -> KeptProblems:
-    name = problems[0].benchmark
-    wrong = [list(problem.wrong) for problem in problems if problem.wrong is not None]
-    return KeptProblems(
-        benchmark=name,
-        kind=kind,
-        recorded=recorded,
-        id=[problem.id for problem in problems],
-        n=[problem.n for problem in problems],
-        correct=[problem.correct for problem in problems],
-        reference=[problem.reference for problem in problems],
-        prompt=[problem.prompt for problem in problems],
-        wrong=wrong if len(wrong) == len(problems) else None,
-        clusters=[
-            _kept_clusters(setting, found)
-            for (place, setting), found in clusters.items()
-            # A similarity of the user's own may change with whatever its function reads.
-            if place == name and not is_own(setting.similarity)
-        ],
-    )
-
-
-def _kept_clusters(setting: Setting, counts: Sequence[Counts]) -> KeptClusters:
-    vendi = [one.vendi for one in counts if one.vendi is not None]
-    shares = [one.found_share for one in counts if one.found_share is not None]
-    return KeptClusters(
-        setting=setting,
-        sizes=[runs_of(one.sizes or ()) for one in counts],
-        vendi=vendi if len(vendi) == len(counts) else None,
-        found_share=shares if len(shares) == len(counts) else None,
-    )
+def _sizes_of(runs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The sizes that `_runs_of` was given."""
+    return tuple(chain.from_iterable([size] * times for size, times in runs))

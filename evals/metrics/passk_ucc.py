@@ -22,7 +22,7 @@ import numpy as np
 from evals import estimators
 from evals.estimators import Floats
 from evals.intervals import average_intervals, interval_without_spread
-from evals.metrics.beside import check_beside_pass
+from evals.metrics.beside import check_beside_pass, check_beside_ucc
 from evals.metrics.counted import Counted
 from evals.metrics.counting import (
     Counts,
@@ -60,7 +60,7 @@ def passk_result(
         DataError: a sample has no grade.
     """
     check_beside_pass(also, taus)
-    counted = Counted.of(samples)
+    counted = Counted.of(samples, about.get("grader"))
     ks = resolve_ks(counted.problems, ks)
     counts = counted.with_votes() if "maj" in also else counted.problems
     estimates = passk_estimates(counts, ks, also=also, taus=taus)
@@ -97,9 +97,11 @@ def ucc_result(
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`.
+        UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`; vendi
+            without a similarity that has a Vendi score.
         DataError: a sample has no grade.
     """
+    check_beside_ucc(also, similarities)
     counted = Counted.of(samples)
     settings_of = {
         name: clustering_settings(name, similarities, thresholds, linkage, tokens, kind)

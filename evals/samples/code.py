@@ -10,10 +10,11 @@ from typing import Any
 from evals.benchmarks.catalogue import registry
 from evals.benchmarks.code import row_of
 from evals.benchmarks.loading import local_problems
+from evals.benchmarks.problems import content_hash
 from evals.code.grading import Answer, CodeGrade
 from evals.errors import DataError
 from evals.files.strict_json import read_document, refuse, shown
-from evals.files.whole import file_stem, write_whole
+from evals.files.whole import file_digest, file_stem, write_whole
 from evals.grading import Grade, Outcome
 from evals.grading.thinking import THOUGHT
 from evals.samples.places import problems_beside, problems_file
@@ -120,6 +121,26 @@ def long_values(files: Sequence[Path]) -> dict[tuple[str, str], Extra]:
             if found.setdefault((path.name, id), values) != values:
                 refuse(str(path), f"has other tests of {shown(id)} than another {path.name}; grade the files apart")
     return found
+
+
+BESIDE = "beside"  # the key of the file beside samples in `tests_digests`; the others are names of benchmarks
+
+
+def tests_digests(file: Path, benchmarks: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the tests that do not stand in the rows of ``file``, as far as they are here.
+
+    They are those beside it, and those of this machine's copies of ``benchmarks``.
+    """
+    beside = problems_beside(file)
+    found = {BESIDE: file_digest(beside).hexdigest()} if beside is not None else {}
+    return found | {name: content_hash(problems) for name in benchmarks if (problems := local_problems(name))}
+
+
+def looked_up(rows: Sequence[Sample], file: Path) -> list[str]:
+    """The benchmarks whose copies on this machine hold tests of ``rows``: neither these nor a file beside them do."""
+    beside = long_values([file])
+    open_rows = [row for row in rows if "tests" not in row.extra]
+    return sorted({row.benchmark for row in open_rows if (values_file(row.benchmark), row.id) not in beside})
 
 
 def answer_of(row: Sample, problem: Extra) -> Answer:

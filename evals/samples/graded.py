@@ -42,6 +42,7 @@ class Asked:
     """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades.
 
     Where ``may_grade`` is false, a row without a grade is refused. ``first`` takes this many samples of each problem.
+    ``votes`` says that the answers of graded rows are compared, too, by ``policy`` and ``extraction`` (maj@k).
     """
 
     policy: Policy | None = None
@@ -51,6 +52,7 @@ class Asked:
     may_grade: bool = True
     thinking: str | None = None
     first: int | None = None
+    votes: bool = False
 
     def given(self) -> dict[str, str]:
         """The settings that were asked for by name."""
@@ -69,13 +71,19 @@ class Asked:
         copy = graded_copy(file)
         note = note_of(file) or (copy if copy is not None and not copy.stale else None)
         known = {field.name: note.grader.get(field.name) for field in fields(GradingSettings)} if note else {}
+        self.refuse_forgotten(note)
         chosen: dict[str, Any] = {name: value for name, value in (known | self.given()).items() if value is not None}
-        grader = chosen.get("grader")
-        if grader is not None and grader != self.grader and is_own(grader):
-            raise UsageError(
-                f"{file} was graded by {grader}. This is code, run only if you name it: add --grader {grader}"
-            )
         return GradingSettings(**chosen)
+
+    def refuse_forgotten(self, *notes: Note | None) -> None:
+        """Raises UsageError if a user's own function graded a file that is graded again, and no grader was named."""
+        for note in notes:
+            grader = note.grader.get("grader") if note is not None and self.grader is None else None
+            if note is not None and isinstance(grader, str) and is_own(grader):
+                raise UsageError(
+                    f"{note.file} was graded by {grader}. This is code, run only if you name it: add --grader {grader} "
+                    "to grade again by it, or name another grader, such as --grader math"
+                )
 
     def differs_from(self, grader: Mapping[str, Any]) -> str:
         """The first setting in which ``grader`` differs from what was asked for, in words; empty if there is none."""
@@ -153,6 +161,8 @@ def grade_planned(
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
     samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies, first=asked.first)
+    for file in samples.files if asked.regrade else ():
+        asked.refuse_forgotten(note_of(file), graded_copy(file))
     samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
     said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
@@ -253,6 +263,7 @@ def _graded_copies(sources: Sequence[Path], asked: Asked) -> tuple[dict[Path, Pa
             continue
         difference = asked.differs_from(copy.grader)
         if copy.stale or difference:
+            asked.refuse_forgotten(copy)
             reason = copy.stale or f"was graded with {difference}"
             warnings.append(f"{copy.file} {reason}: it is ignored, and {file} is graded anew")
         else:
@@ -269,7 +280,7 @@ def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) 
     for note in notes:
         if difference := asked.differs_from(note.grader):
             raise UsageError(f"{options}: {note.file} was graded with {difference}; add --regrade to grade it again")
-    if ungraded:
+    if ungraded and not (asked.votes and asked.given().keys() <= {"policy", "extraction"}):
         raise UsageError(f"{options}: every row of {ungraded[0]} says `correct`; add --regrade to grade it again")
 
 

@@ -19,9 +19,11 @@ from evals.files.strict_json import read_document
 from evals.files.whole import write_whole
 from evals.grading import GRADER_VERSION, OUTCOMES
 from evals.samples.agreement import Agreement, agreements
+from evals.samples.code import BESIDE, looked_up, tests_digests
 from evals.samples.graders import GradingSettings, grade_rows, own_sources, with_grade
 from evals.samples.own_grader import changed_since
 from evals.samples.reading import read_samples, sample_files
+from evals.sandbox import VERSION
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,15 @@ def grade_file(
     }
     note = _note_path(target)
     done = _read_note(note) if target.is_file() else {}
-    if done and _is_same(done, made_by) and done.get("graded_sha256") == _sha256(target):
+    if done and _is_same(done, made_by, source) and done.get("graded_sha256") == _sha256(target):
         known = [Agreement(**one) for one in done.get("agreements", ())]
         return GradedFile(source, target, done["outcomes"], was_done=True, agreements=known)
     samples = read_samples([source])
     rows = settings.without_thoughts(samples.rows)
     grades = grade_rows(rows, **settings.of_rows(), files=[source], jobs=jobs, on_progress=on_progress)
-    made_by["sandbox"] = isolation() if any(grade.verdicts for grade in grades) else None
+    made_by["sandbox"] = None
+    if any(grade.verdicts for grade in grades):
+        made_by |= {"sandbox": isolation(), "tests": tests_digests(source, looked_up(rows, source))}
     if (sources := own_sources(rows, grades, settings.grader)) is not None:
         made_by["own_graders"] = sources
     counts = Counter(grade.outcome for grade in grades)
@@ -110,17 +114,30 @@ def grade_file(
     return GradedFile(source, target, outcomes, was_done=False, warnings=samples.warnings, agreements=found)
 
 
-def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any]) -> bool:
-    """Whether a graded file is what grading it now would make.
+def _is_same(done: Mapping[str, Any], made_by: Mapping[str, Any], source: Path) -> bool:
+    """Whether a graded file is what grading ``source`` now would make.
 
-    Code is graded again in another sandbox, and what an own grader judged if that was changed.
+    Code is graded again in another sandbox or with other tests, and what an own grader judged if that was changed.
     """
-    sandbox = done.get("sandbox")
     return (
-        not changed_since(done.get("own_graders"))
+        not _changed(done, source)
         and {key: done.get(key) for key in made_by} == made_by
-        and (sandbox is None or sandbox == isolation())
+        and (done.get("sandbox") in (None, isolation()))
     )
+
+
+def _changed(done: Mapping[str, Any], file: Path) -> str:
+    """What decided about the grades of ``file`` and is another one now, in words; empty if nothing is.
+
+    What is not here has not changed: whoever only reads grades need have neither tests nor own graders.
+    """
+    if changed := changed_since(done.get("own_graders")):
+        return f"was graded by {changed}, which was changed since"
+    if done.get("sandbox") is None:
+        return ""
+    tests = done.get("tests") if isinstance(done.get("tests"), dict) else {}
+    here = tests_digests(file, [name for name in tests if name != BESIDE])
+    return "was graded with other tests" if any(tests.get(name) != digest for name, digest in here.items()) else ""
 
 
 class FileState(NamedTuple):
@@ -167,9 +184,7 @@ def note_of(graded: Path) -> Note | None:
     grader = {**grader, "sandbox": found.get("sandbox"), "own_graders": found.get("own_graders")}
     state = file_state(graded)
     is_same = found.get("graded_sha256") == state.sha256
-    changed = changed_since(found.get("own_graders"))
-    stale = f"was graded by {changed}, which was changed since" if changed else ""
-    return Note(graded, grader, stale if is_same else "was changed after it was graded", state)
+    return Note(graded, grader, _changed(found, graded) if is_same else "was changed after it was graded", state)
 
 
 def graded_copy(source: Path) -> Note | None:
@@ -181,8 +196,19 @@ def graded_copy(source: Path) -> Note | None:
     note = note_of(target)
     if note is None:
         return Note(target, {}, "has no note that says how it was made")
-    if not note.stale and _read_note(_note_path(target)).get("samples_sha256") != _sha256(source):
+    if note.stale:
+        return note
+    if _read_note(_note_path(target)).get("samples_sha256") != _sha256(source):
         return note._replace(stale="was made of other samples")
+    # Only versions: who reads what was run in a sandbox elsewhere may have none here.
+    version, (_, _, sandbox) = note.grader["version"], str(note.grader["sandbox"] or "").partition(", version ")
+    if version != GRADER_VERSION or sandbox not in ("", str(VERSION)):
+        what = (
+            f"grader {version}, not {GRADER_VERSION}"
+            if version != GRADER_VERSION
+            else f"sandbox {sandbox}, not {VERSION}"
+        )
+        return note._replace(stale=f"was made by another version of quatro ({what})")
     return note
 
 

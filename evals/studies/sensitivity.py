@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from evals.metrics.counting import count_clusters, resolve_ks
+from evals.metrics.counted import Counted
+from evals.metrics.counting import resolve_ks
 from evals.metrics.passk_ucc import rows_of, ucc_estimates
 from evals.results.document import Result, Row
 from evals.results.paper import paper
@@ -25,7 +26,7 @@ TOKENS = ("sklearn", "math")
 
 
 def sensitivity_rows(
-    samples: Samples,
+    samples: Samples | Counted,
     *,
     ks: Sequence[int] | None = None,
     jobs: int | None = 1,
@@ -39,18 +40,17 @@ def sensitivity_rows(
         UsageError: a k is larger than some problem's n.
         DataError: a sample has no grade.
     """
-    graded = samples.graded()
-    k = max(resolve_ks(graded, ks))
+    counted = Counted.of(samples)
+    k = max(resolve_ks(counted.problems, ks))
     rows = []
     for round, tokens in enumerate(TOKENS):
         settings = [Setting(PAPER.similarity, t, linkage, tokens) for linkage, t in product(LINKAGES, THRESHOLDS)]
-        settings_of = {problem.benchmark: settings for problem in graded}
 
         def tell(done: int, total: int, round: int = round) -> None:
             if on_progress is not None:
                 on_progress(round * total + done, len(TOKENS) * total)
 
-        counts = count_clusters(graded, settings_of, jobs=jobs, on_progress=tell)
+        counts = counted.with_clusters(dict.fromkeys(counted.kinds, settings), jobs=jobs, on_progress=tell)
         estimates = [one for one in ucc_estimates(counts, [k]) if one.metric == "ucc@k"]
         rows += [row for estimate in estimates for row in rows_of(estimate, ci_seed=None)]
     return rows

@@ -183,7 +183,6 @@ def _compared_samples(paths: Sequence[Path]) -> tuple[list[Comparison], list[str
     def count(folder: Path) -> Counted:
         if folder not in counted:
             counted[folder] = count_samples([folder], asked=Asked(may_grade=False))
-            counted[folder].keep()
         return counted[folder]
 
     sampled = {path: sorted(folder for folder in path.glob("samples/*") if folder.is_dir()) for path in paths}

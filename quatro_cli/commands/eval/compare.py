@@ -97,7 +97,7 @@ def compare(
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first, votes="maj" in metrics)
     check_out(out, [a, b])
     counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))
@@ -106,8 +106,6 @@ def compare(
     else:
         with progress("clustering") as tell:
             found = compare_ucc(counted_a, counted_b, names=sides, **how, ks=ks, seed=seed, jobs=jobs, on_progress=tell)
-    for counted in (counted_a, counted_b):
-        counted.keep()
     if not json:
         show_comparison(found)
     say_and_write(found, json=json, out=out)  # below the table, where a warning is not passed over

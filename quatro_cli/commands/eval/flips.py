@@ -65,8 +65,6 @@ def flips(
     before, after, about = two_counted((base, tuned), benchmarks, asked=asked, label=label)
     names = (str(base), str(tuned))
     result = flips_result(before, after, names=names, ks=ks, ci=ci, seed=seed, per_problem=per_problem, **about)
-    for counted in (before, after):
-        counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         _show(result)

@@ -81,19 +81,22 @@ def grade(
             raise usage_error("explaining writes nothing: leave out -o and --dry-run")
         _explain(files, asked, id, names(outcome, "--outcome"), disagree=disagree, jobs=jobs, json=json)
         return
-    _grade(files, out, asked.settings(), jobs=jobs, dry_run=dry_run, json=json)
+    _grade(files, out, asked, jobs=jobs, dry_run=dry_run, json=json)
 
 
-def _grade(
-    files: list[Path], out: Path | None, settings: GradingSettings, *, jobs: int | None, dry_run: bool, json: bool
-) -> None:
-    from evals.samples.graded_copies import grade_file, plan
+def _grade(files: list[Path], out: Path | None, asked: Asked, *, jobs: int | None, dry_run: bool, json: bool) -> None:
+    from evals.samples.graded_copies import grade_file, note_of, plan
     from evals.samples.graders import missing_box_hint
 
-    planned = plan(files, out)
+    settings, planned = asked.settings(), plan(files, out)
+    for source, target in planned:
+        asked.refuse_forgotten(note_of(source), note_of(target))
     if dry_run:
         for source, target in planned:
             output.info(f"{source} -> {target}")
+        if json:
+            entries = [{"source": str(source), "graded": str(target)} for source, target in planned]
+            output.json({"schema": 1, "grader": _grader(settings), "files": entries})
         return
     done: list[GradedFile] = []
     for source, target in planned:
@@ -111,8 +114,14 @@ def _grade(
     _show_files(done, settings, json=json)
 
 
+def _grader(settings: GradingSettings) -> dict[str, str]:
+    from evals.grading import GRADER_VERSION
+
+    return {"version": GRADER_VERSION, "policy": settings.policy, "extraction": settings.extraction}
+
+
 def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool) -> None:
-    from evals.grading import GRADER_VERSION, OUTCOMES
+    from evals.grading import OUTCOMES
 
     if json:
         entries = [
@@ -125,8 +134,7 @@ def _show_files(done: list[GradedFile], settings: GradingSettings, *, json: bool
             }
             for file in done
         ]
-        grader = {"version": GRADER_VERSION, "policy": settings.policy, "extraction": settings.extraction}
-        output.json({"schema": 1, "grader": grader, "files": entries})
+        output.json({"schema": 1, "grader": _grader(settings), "files": entries})
     else:
         # What hardly ever occurs takes no room where it did not.
         shown = [name for name in OUTCOMES if name in USUAL or any(file.outcomes.get(name) for file in done)]

@@ -158,8 +158,9 @@ def asked_for(
     *,
     regrade: bool,
     first: int | None = None,
+    votes: bool = False,
 ) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown name."""
+    """How to grade, as the options say; raises UsageError for an unknown name. ``votes`` is that of `Asked`."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
@@ -174,7 +175,7 @@ def asked_for(
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if thinking is not None:
         check_markers(thinking)
-    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking, first=first)
+    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking, first=first, votes=votes)
 
 
 def require(files: list[Path]) -> None:
@@ -211,7 +212,7 @@ def counted_samples(
     label: str | None = None,
     jobs: int | None = None,
 ) -> tuple[Counted, About]:
-    """`graded_samples` as counts, which may be known; `Counted.keep` keeps them for the next command."""
+    """`graded_samples` as counts, which may be known from an earlier command."""
     from evals.metrics.counted import count_samples
     from evals.samples.about import about_samples
 

@@ -90,13 +90,12 @@ def passk(
         return
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
+    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first, votes="maj" in metrics)
     check_out(out, files)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)
     say_whose_grades(about)
     result = passk_result(counted, ks=ks, also=metrics, taus=taus, ci=ci, seed=seed, per_problem=per_problem, **about)
-    counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         show_rows(result.rows)

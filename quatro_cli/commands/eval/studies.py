@@ -162,8 +162,6 @@ def side_by_side(
     warn_of_foreign_grades({path: about for path, (_, about) in zip(files, found, strict=True)})
     with progress("clustering") as tell:
         result = temperature_result(sides, **how, ks=ks, ci=ci, seed=seed, jobs=jobs, on_progress=tell)
-    for counted, _ in found:
-        counted.keep()
     say_and_write(result, json=json, out=out)
     if not json:
         _show_sides(result)

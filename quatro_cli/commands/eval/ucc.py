@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +33,6 @@ from quatro_cli.commands.eval.options import (
     check_per_problem,
     clustering,
     counted_samples,
-    graded_samples,
     progress,
     refuse_beside,
     say_and_write,
@@ -41,10 +40,6 @@ from quatro_cli.commands.eval.options import (
 )
 from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
-
-if TYPE_CHECKING:
-    from evals.results.document import Row
-    from evals.samples.graded import Asked
 
 AlsoClustered = Annotated[
     str | None, typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")
@@ -95,7 +90,7 @@ def ucc(
     from evals.metrics.beside import check_beside_ucc
     from evals.metrics.counting import backend_named
     from evals.metrics.passk_ucc import ucc_result
-    from evals.studies.sensitivity import sampling_warnings
+    from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
     from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
@@ -138,10 +133,10 @@ def ucc(
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
     with progress("clustering") as tell:
         result = ucc_result(counted, **how, **counting, backend=backend, jobs=jobs, on_progress=tell, **about)
-    counted.keep()
     others = None
     if preset is not None:
-        others = _clustered_otherwise(files, benchmarks, asked, ks=ks, jobs=jobs)
+        with progress("clustering otherwise") as tell:
+            others = sensitivity_rows(counted, ks=ks, jobs=jobs, on_progress=tell)
         result = result.model_copy(update={"preset": preset, "sensitivity": others})
         output.warn(*sampling_warnings(result))
     say_and_write(result, json=json, out=out)
@@ -149,17 +144,6 @@ def ucc(
         show_rows(result.rows)
     if others is not None and not json:
         show_sensitivity(others)
-
-
-def _clustered_otherwise(
-    files: list[Path], benchmarks: list[str], asked: Asked, *, ks: list[int] | None, jobs: int | None
-) -> list[Row]:
-    """What other thresholds, linkages and tokens make of the same samples."""
-    from evals.studies.sensitivity import sensitivity_rows
-
-    samples, _ = graded_samples(files, benchmarks, asked=asked)
-    with progress("clustering otherwise") as tell:
-        return sensitivity_rows(samples, ks=ks, jobs=jobs, on_progress=tell)
 
 
 def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,12 @@ from math import comb
 import pytest
 
 from evals.errors import UsageError
+from evals.grading import Grade, grade
+from evals.grading.compare import Equality
+from evals.metrics import beside
 from evals.metrics.beside import wrong_votes
 from evals.metrics.passk_ucc import passk_result
+from evals.results.document import GraderInfo
 from evals.samples.graders import grade_rows
 from evals.samples.types import Sample, Samples
 
@@ -19,33 +23,81 @@ def samples(texts, *, answer="7", benchmark="a", correct=None):
     return Samples([replace(row, correct=is_right) for row, is_right in zip(rows, right, strict=True)], [])
 
 
-def votes(drawn):
-    [problem], [graded] = drawn.problems(), drawn.graded()
-    return wrong_votes(problem, graded)
+def votes(drawn, **how):
+    (found,) = wrong_votes(list(zip(drawn.problems(), drawn.graded(), strict=True)), **how)
+    return found
+
+
+def boxed(answers):
+    return [f"so \\boxed{{{answer}}}" for answer in answers]
 
 
 def rows(result, metric):
     return {(row.k, row.tau): row.value for row in result.rows if row.metric == metric and row.benchmark == "a"}
 
 
-def test_wrong_answers_are_one_vote_where_their_normal_forms_agree():
-    boxes = [
-        "\\frac12",
-        "1/2",
-        "0.5",
-        "\\dfrac{1}{2}",
-        "50",
-        "50\\%",
-        "7",
-        "7.0",
-        "3",
-        "(1,2)",
-        "(1, 2)",
-        "x+1",
-        "x + 1",
-    ]
-    texts = [f"so \\boxed{{{box}}}" for box in boxes] + ["no answer", "an open \\boxed{8"]
-    assert votes(samples(texts)) == (4, 2, 2, 1, 1, 1)
+def test_wrong_answers_are_one_vote_however_they_are_spelled():
+    boxes = ["\\frac12", "1/2", "0.5", "\\dfrac{1}{2}", "7", "7.0", "3", "(1,2)", "(1, 2)", "x+1", "x + 1", "1 + x"]
+    texts = [*boxed(boxes), "no answer", "an open \\boxed{8"]
+    assert votes(samples(texts)) == (4, 3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["1,234", "1234", "1,234", "1234"],
+        ["\\$5", "5", "5\\text{ dollars}", "5.00"],
+        ["2\\sqrt3", "\\sqrt{12}", "2\\sqrt{3}", "\\sqrt{12}"],
+        ["50\\%", "0.5", "\\frac{1}{2}", "50\\%"],
+        ["x=4", "4", "4.", "x = 4"],
+    ],
+)
+def test_a_wrong_majority_wins_whatever_its_spellings_and_their_order(wrong):
+    for order in (wrong, wrong[::-1], sorted(wrong)):
+        drawn = samples(boxed([*order, "7", "7", "7"]))
+        assert votes(drawn) == (4,)
+        assert rows(passk_result(drawn, ks=[7], also=["maj"]), "maj@k") == {(7, None): 0.0}
+
+
+def test_votes_agree_with_the_grader_on_every_pair_where_it_is_transitive():
+    values = {"1": ["1", "1.0", "\\frac{2}{2}"], "r": ["\\sqrt{8}", "2\\sqrt2"], "p": ["(x+1)^2", "x^2+2x+1"]}
+    values |= {"n": ["-3", "- 3"], "s": ["\\{1,2\\}", "\\{2,1\\}"], "t": ["(2,1)"], "u": ["x=2", "2"], "v": ["y-2"]}
+    answers = [(value, text) for value, texts in values.items() for text in texts]
+    for (value, one), (other, two) in combinations(answers, 2):
+        is_called_right = any(grade(f"\\boxed{{{a}}}", b).correct for a, b in ((one, two), (two, one)))
+        assert is_called_right == (value == other), (one, two)
+    expected = sorted((len(texts) for texts in values.values()), reverse=True)
+    assert votes(samples(boxed(text for _, text in answers))) == tuple(expected)
+
+
+def test_names_and_units_that_differ_are_different_votes():
+    assert votes(samples(boxed(["x=2", "y=2", "x=2"]))) == (2, 1)
+    assert votes(samples(boxed(["5\\text{ cm}", "5\\text{ kg}"]))) == (1, 1)
+
+
+def test_many_different_answers_cost_a_bounded_number_of_comparisons(monkeypatch):
+    asked, compared = [], []
+    wrong = Grade(False, "incorrect", "", "symbolic")
+    monkeypatch.setattr(beside, "grade_many", lambda pairs, **how: asked.extend(pairs) or [wrong] * len(pairs))
+    monkeypatch.setattr(beside, "compare", lambda *pair: compared.append(pair) or Equality(None, "undecided"))
+    assert votes(samples(boxed(f"x^{{{i}}}+1" for i in range(256)), correct=["none"])) == (1,) * 256
+    assert len(asked) == comb(beside.MOST_PROVED, 2)
+    assert len(compared) <= 2 * (256 * beside.MOST_COMPARED + len(asked))
+
+
+def test_integers_need_no_grader(monkeypatch):
+    monkeypatch.setattr(beside, "compare", lambda *pair: pytest.fail("compared"))
+    assert votes(samples(boxed(map(str, range(100, 356))), correct=["none"])) == (1,) * 256
+
+
+def test_votes_are_found_and_compared_as_was_asked():
+    texts = ["it is 5"] * 3 + ["it is 5.0001"] * 2
+    drawn = samples(texts, correct=["none"])
+    assert votes(drawn) == ()
+    assert votes(drawn, extraction="last-number") == (3, 2)
+    assert votes(drawn, extraction="last-number", policy="simko") == (5,)
+    told = GraderInfo(version="1", policy="simko", extraction="last-number")
+    assert rows(passk_result(drawn, ks=[5], also=["maj"], grader=told), "maj@k") == {(5, None): 0.0}
 
 
 def test_equal_texts_may_be_judged_differently_row_by_row():

@@ -1,14 +1,14 @@
-"""Counts kept beside samples files: the same documents without reading, and never the counts of anything else."""
+"""Counts kept in the user's cache: the same documents without reading, and never the counts of anything else."""
 
 import errno
 import json
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from evals.benchmarks.catalogue import Kind
 from evals.errors import DataError
 from evals.metrics import counted, counting, kept
 from evals.metrics.counted import Counted, count_samples
@@ -23,8 +23,11 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
 
 
 @pytest.fixture(autouse=True)
-def keeps_small_files(monkeypatch):
+def cache(monkeypatch, tmp_path) -> Path:
+    """Where counts are kept, also of small files."""
     monkeypatch.setattr(kept, "LEAST_BYTES", 1)
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "counts"
 
 
 @pytest.fixture
@@ -48,14 +51,12 @@ def ucc(*files: Path, asked: Asked | None = None, benchmarks=None, **options) ->
     options = {"similarities": FOUR, "per_problem": True, **options}
     found = count_samples(files, asked=asked, benchmarks=benchmarks)
     result = ucc_result(found, grader=found.grader, **options)
-    found.keep()
     return result.to_json() + json.dumps(result.warnings)
 
 
 def passk(*files: Path, asked: Asked | None = None, **options) -> str:
     found = count_samples(files, asked=asked)
     result = passk_result(found, grader=found.grader, **options)
-    found.keep()
     return result.to_json() + json.dumps(result.warnings)
 
 
@@ -73,18 +74,19 @@ def reads(monkeypatch) -> list:
     return told
 
 
-def counts_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.counts"))
+def held(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
-def test_the_second_command_reads_no_samples_and_says_the_same(samples, reads):
+def test_the_second_command_reads_no_samples_and_says_the_same(samples, reads, cache):
     cases = [(ucc, {}), (ucc, {"also": ["vendi", "distinct"], "ks": [2, 4], "ci": True}), (passk, {"also": ["maj"]})]
     first = [command(samples, **options) for command, options in cases]
     num_reads = len(reads)
     assert [command(samples, **options) for command, options in cases] == first
     assert ucc(samples, similarities=["edit", "tfidf"]) == ucc_without_keeping(samples, similarities=["edit", "tfidf"])
     assert (num_reads, len(reads)) == (3, 3 + 1)  # the last is that without keeping
-    assert len(counts_files(samples.parent)) == 1
+    assert sorted(path.name for path in samples.parent.iterdir()) == ["cache", samples.name]  # nothing beside them
+    assert cache.is_dir()
 
 
 def ucc_without_keeping(samples: Path, **options) -> str:
@@ -138,7 +140,7 @@ def test_the_content_decides_whatever_size_and_time_say(samples, reads):
     samples.write_text(content, encoding="utf-8")  # another time: the same content
     assert passk(samples) == before
     assert passk(samples) == before
-    assert len(reads) == 3  # one document for one set of files: the flipped content took the place of the first
+    assert len(reads) == 2  # once for each content
 
 
 def test_code_graders_and_benchmarks_are_part_of_the_key(tmp_path, reads, monkeypatch):
@@ -150,14 +152,16 @@ def test_code_graders_and_benchmarks_are_part_of_the_key(tmp_path, reads, monkey
     monkeypatch.setattr(kept, "_code", lambda: "another version")
     assert passk(path) == whole
     assert len(reads) == 3
-    monkeypatch.setattr(counted, "kind_of", lambda name: Kind("countdown", False))
+    table = tmp_path / "quatro-benchmarks.toml"
+    (tmp_path / "toy-problems.jsonl").write_text('{"id": "p0", "problem": "?", "answer": "7"}\n', encoding="utf-8")
+    table.write_text('[toy]\nfile = "toy-problems.jsonl"\nhas_short_answers = true\n', encoding="utf-8")
+    monkeypatch.setenv("QUATRO_BENCHMARKS", str(table))
     assert passk(path) == whole
     assert len(reads) == 4
 
 
 def passk_of(path: Path, benchmarks: list[str]) -> str:
     found = count_samples([path], benchmarks=benchmarks)
-    found.keep()
     return passk_result(found).to_json()
 
 
@@ -188,11 +192,11 @@ def test_grades_made_here_are_kept_with_how_they_were_made(tmp_path, reads):
     assert len(reads) == 2
 
 
-def test_grades_that_may_differ_next_time_are_not_kept(samples, monkeypatch):
+def test_grades_that_may_differ_next_time_are_not_kept(samples, monkeypatch, cache):
     real = counted.grade_planned
     monkeypatch.setattr(counted, "grade_planned", lambda plan, **how: real(plan, **how)._replace(is_lasting=False))
     passk(samples)
-    assert not counts_files(samples.parent)
+    assert not held(cache)
 
 
 def test_a_graded_file_graded_anew_is_counted_anew(tmp_path, reads):
@@ -216,17 +220,25 @@ def test_warnings_name_the_files_as_they_are_called_now(samples, monkeypatch):
     assert f'["{samples.name}:49' in passk(Path(samples.name))
 
 
-def test_counts_move_along_with_their_samples(samples, reads, tmp_path):
+def test_samples_that_moved_have_the_counts_that_they_had(samples, reads, tmp_path):
     before = passk(samples)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    for file in (samples, *counts_files(tmp_path)):
-        file.rename(folder / file.name)
-    assert passk(folder / samples.name) == before
+    assert passk(samples.rename(folder / "other.jsonl")) == before
     assert len(reads) == 1
 
 
-def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch):
+def test_a_forged_file_beside_the_samples_means_nothing(samples, cache):
+    expected = ucc(samples)
+    for name, content in held(cache).items():
+        for forged in (f"toy.{name[:8]}.counts", name, "toy.counts"):
+            (samples.parent / forged).write_bytes(content.replace(b"1", b"2"))
+    assert ucc(samples) == expected
+    shutil.rmtree(cache)
+    assert ucc(samples) == expected
+
+
+def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch, cache):
     real = counted.grade_planned
 
     def grade_planned(plan, **options):
@@ -236,7 +248,15 @@ def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch
 
     monkeypatch.setattr(counted, "grade_planned", grade_planned)
     passk(samples)
-    assert not counts_files(samples.parent)
+    assert not held(cache)
+
+
+def test_votes_are_kept_by_how_answers_are_found_and_compared(tmp_path, reads):
+    path = write(tmp_path / "raw.jsonl")
+    for extraction in (None, "last-number"):
+        asked = Asked(extraction=extraction, votes=True)
+        assert passk(path, asked=asked, also=["maj"]) == passk(path, asked=asked, also=["maj"])
+    assert len(reads) == 2
 
 
 def test_the_reference_neither_uses_nor_keeps_counts(samples, monkeypatch):
@@ -254,88 +274,41 @@ def test_the_reference_neither_uses_nor_keeps_counts(samples, monkeypatch):
     assert backends == [REFERENCE, REFERENCE]
 
 
-def test_nothing_is_kept_of_small_files(samples, monkeypatch):
+def test_nothing_is_kept_of_small_files(samples, monkeypatch, cache):
     monkeypatch.setattr(kept, "LEAST_BYTES", samples.stat().st_size + 1)
     assert ucc(samples, similarities=["edit"]) == ucc(samples, similarities=["edit"])
-    assert not counts_files(samples.parent)
+    assert not held(cache)
 
 
-def signed(body: object) -> bytes:
-    """A kept file with a sound checksum."""
-    line = json.dumps(body).encode("utf-8") + b"\n"
-    return kept._head(line) + b"\n" + line
-
-
-def hostile(content: bytes) -> dict[str, bytes]:
-    """What may stand in place of ``content``."""
-    body = json.loads(content.split(b"\n", 1)[1])
-    (problems,) = body["problems"]
-    clusters = problems["clusters"][0]
-
-    def with_problems(**changes: object) -> bytes:
-        return signed({**body, "problems": [{**problems, **changes}]})
-
-    def with_clusters(**changes: object) -> bytes:
-        return with_problems(clusters=[{**clusters, **changes}])
-
-    deep = b'{"key":' + b"[" * 100_000 + b"\n"
-    return {
-        "empty": b"",
-        "torn": content[: len(content) // 2],
-        "torn in its first line": content[:20],
-        "another digit": content.replace(b'"correct":[', b'"correct":[1', 1),
-        "too deep": kept._head(deep) + b"\n" + deep,
-        "no object": signed([]),
-        "no UTF-8": kept._head(b"\xff\n") + b"\n\xff\n",
-        "more correct than samples": with_problems(correct=[9] * 6),
-        "no samples": with_problems(n=[0] * 6),
-        "fewer problems": with_problems(id=["p0"]),
-        "more memory than there is": with_problems(n=[10**15] * 6, correct=[10**15] * 6, clusters=[]),
-        "more clusters than correct samples": with_clusters(sizes=[[[1, 10**15]]] * 6),
-        "sizes that are no numbers": with_clusters(sizes=[[["1", 1]]] * 6),
-        "NaN": with_clusters(vendi=[float("nan")] * 6),
-        "unknown keys": with_problems(more=1),
-        "no problems": signed({**body, "problems": []}),
-        "a benchmark twice": signed({**body, "problems": [problems, problems]}),
-        "a file that is not there": signed({**body, "files": [7]}),
-    }
-
-
-def test_hostile_and_damaged_counts_are_counted_again_and_replaced(samples, reads):
+def test_damaged_and_swapped_entries_are_counted_again_and_replaced(samples, reads, cache):
     expected = ucc(samples)
-    (file,) = counts_files(samples.parent)
-    content = file.read_bytes()
-    cases = hostile(content)
-    for number, (name, damaged) in enumerate(cases.items(), start=1):
-        file.write_bytes(damaged)
+    content = held(cache)
+    one, other = sorted(content)[:2]
+    damages = {
+        "empty": b"",
+        "torn": content[one][:-5],
+        "torn in its first line": content[one][:20],
+        "another digit": content[one].replace(b"1", b"2"),
+        "that of something else": content[other],
+        "no JSON": b"[[[",
+        "no UTF-8": b"\xff\n\xff",
+    }
+    for number, (name, damaged) in enumerate(damages.items(), start=1):
+        (cache / one).write_bytes(damaged)
         assert ucc(samples) == expected, name
         assert len(reads) == number + 1, name
-        assert file.read_bytes() == content, name
+        assert held(cache) == content, name
     assert ucc(samples) == expected
-    assert len(reads) == len(cases) + 1
+    assert len(reads) == len(damages) + 1
 
 
-@pytest.mark.parametrize("kind", ["text", "link", "folder", "pipe"])
-def test_what_is_not_ours_is_left_alone(samples, kind, caplog):
+def test_a_folder_in_the_place_of_an_entry_keeps_nothing_and_changes_no_number(samples, cache, caplog):
     expected = passk(samples)
-    (file,) = counts_files(samples.parent)
-    ours = file.read_bytes()
-    file.unlink()
-    elsewhere = samples.parent / "elsewhere"
-    elsewhere.write_bytes(ours)
-    if kind == "text":
-        file.write_text("my own counts\n", encoding="utf-8")
-    elif kind == "link":
-        file.symlink_to(elsewhere)
-    elif kind == "folder":
-        file.mkdir()
-    else:
-        os.mkfifo(file)
+    (name,) = held(cache)
+    (cache / name).unlink()
+    (cache / name).mkdir()
     assert passk(samples) == expected
-    assert f"{file} is no file of ours" in caplog.text
-    assert kind != "text" or file.read_text(encoding="utf-8") == "my own counts\n"
-    assert kind != "link" or file.is_symlink()
-    assert elsewhere.read_bytes() == ours
+    assert "counts are not kept" in caplog.text
 
 
 @pytest.mark.parametrize(("number", "is_said"), [(errno.EROFS, False), (errno.EACCES, False), (errno.ENOSPC, True)])

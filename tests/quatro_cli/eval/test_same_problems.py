@@ -39,6 +39,7 @@ def test_one_id_for_two_problems_is_refused_with_both_texts(
     tmp_path, monkeypatch, command, least_bytes, mine, theirs, said
 ):
     monkeypatch.setattr("evals.metrics.kept.LEAST_BYTES", least_bytes)
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
     files = [str(write(tmp_path / name / "s.jsonl", *rows)) for name, rows in (("a", mine), ("b", theirs))]
     for file in files:
         assert runner.invoke(app, ["eval", "passk", file]).exit_code == 0  # which may keep the counts
