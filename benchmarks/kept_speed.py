@@ -15,6 +15,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,9 +43,10 @@ def write_graded(path: Path, problems: int, n: int, seed: int) -> None:
 def run(tree: Path, command: list[str], samples: Path) -> tuple[float, bytes]:
     """CPU seconds of `quatro eval` in ``tree``, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cache = samples.with_name("cache")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "quatro_cli", "eval", command[0], str(samples), *command[1:]],
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": str(tree), "QUATRO_CACHE": str(cache)},
         cwd=samples.parent,
         check=True,
         stdout=subprocess.PIPE,
@@ -72,8 +74,7 @@ def main() -> None:
         for block in range(options.blocks):
             for name, words in commands.items():
                 write_graded(samples, options.problems, options.n, block)
-                for file in samples.parent.glob("*.counts"):
-                    file.unlink()
+                shutil.rmtree(samples.with_name("cache"), ignore_errors=True)
                 first, document = run(ROOT, words, samples)
                 second, again = run(ROOT, words, samples)
                 assert again == document, f"{name}: the second document is another one"

@@ -53,7 +53,7 @@ def _split_lines(file: Path, stream: BufferedIOBase) -> Iterator[tuple[int, byte
 
 def _check_first_bytes(line: bytes, at: str) -> bytes:
     if line.startswith(WIDE_MARKS):
-        refuse(at, "the file is UTF-16 or UTF-32; samples files are UTF-8")
+        refuse(at, "the file is UTF-16 or UTF-32; expected UTF-8")
     if line.startswith(b"\x1f\x8b"):
         refuse(at, "the content is gzip; give the file a name that ends in .jsonl.gz")
     return line.removeprefix(b"\xef\xbb\xbf")

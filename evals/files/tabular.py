@@ -35,14 +35,13 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     said = _SEPARATOR_LINE.fullmatch(head)
     if said is None:
         stream.seek(0)
-    csv.field_size_limit(MAX_LINE_BYTES)
     delimiter = said[1] if said is not None else max(DELIMITERS, key=head.count)
     reader = csv.reader(stream, delimiter=delimiter, strict=True)
     columns: list[str] | None = None
     num_skipped = 0 if said is None else 1
     line = 1 + num_skipped
     try:
-        for cells in reader:
+        for cells in _with_long_cells(reader):
             begins, line = line, reader.line_num + 1 + num_skipped
             if not any(cell.strip() for cell in cells):
                 continue
@@ -58,6 +57,19 @@ def csv_rows(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
             yield begins, {name: cell for name, cell in zip(columns, cells, strict=True) if name}
     except csv.Error as error:
         refuse(f"{file}:{line}", f"not CSV: {error}; a double quote inside a quoted cell is written twice")
+
+
+def _with_long_cells(reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The rows of ``reader``, with cells of up to `MAX_LINE_BYTES`: the limit is one of the whole process."""
+    while True:
+        before = csv.field_size_limit(MAX_LINE_BYTES)
+        try:
+            cells = next(reader, None)
+        finally:
+            csv.field_size_limit(before)
+        if cells is None:
+            return
+        yield cells
 
 
 def _csv_text(file: Path) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from multiprocessing.pool import Pool
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from evals.benchmarks.catalogue import Kind, kind_of
@@ -250,11 +251,13 @@ def count_clusters(
     jobs = min(jobs or (1 if has_own else _useful_jobs(problems)), len(problems))
     count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
     counts: dict[Setting, list[Counts]] = {}
+    others = set(multiprocessing.active_children())
     with ExitStack() as stack:
         counted: Iterator[dict[Setting, Counts]] = map(count, problems)
         if jobs > 1:
             # A fork would copy the samples into every worker as soon as it counts its references to them.
-            counted = _counted_by(stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs)), count, problems)
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs))
+            counted = _counted_by(pool, set(multiprocessing.active_children()) - others, count, problems)
         for done, by_setting in enumerate(counted, start=1):
             for setting, one in by_setting.items():
                 counts.setdefault(setting, []).append(one)
@@ -264,10 +267,16 @@ def count_clusters(
 
 
 def _counted_by(
-    pool: Pool, count: Callable[[GradedProblem], dict[Setting, Counts]], problems: Sequence[GradedProblem]
+    pool: Pool,
+    workers: Set[BaseProcess],
+    count: Callable[[GradedProblem], dict[Setting, Counts]],
+    problems: Sequence[GradedProblem],
 ) -> Iterator[dict[Setting, Counts]]:
-    """``count`` of each problem; raises QuatroError if a process ends: the pool would wait for its answer for ever."""
-    workers = set(multiprocessing.active_children())
+    """``count`` of each problem by the ``workers`` of ``pool``.
+
+    Raises:
+        QuatroError: a process ended, for whose answer the pool would wait for ever.
+    """
     answers = pool.imap(count, problems)
     for _ in problems:
         while True:

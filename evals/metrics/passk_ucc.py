@@ -66,7 +66,10 @@ def passk_result(
     estimates = passk_estimates(counts, ks, also=also, taus=taus)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
     problems = [_entry(problem, {}) for problem in counts] if per_problem else None
-    return _result("pass@k", counted, rows, problems, about)
+    result = _result("pass@k", counted, rows, problems, about)
+    if "maj" in also and counted.grader.version is None:  # else the grader has said it
+        result.warnings.extend(_without_votes(counts))
+    return result
 
 
 def ucc_result(
@@ -240,6 +243,18 @@ def _of_each(
     groups: Mapping[str, Sequence[Counts]], ks: Sequence[int], value: Callable[[Counts, int], float]
 ) -> dict[str, Floats]:
     return {name: np.array([[value(problem, k) for k in ks] for problem in group]) for name, group in groups.items()}
+
+
+def _without_votes(counts: Sequence[Counts]) -> list[str]:
+    warnings = []
+    for name, group in by_benchmark(counts).items():
+        num_silent, num_all = (sum(p.n - p.correct - sum(p.wrong or ()) for p in group), sum(p.n for p in group))
+        if 10 * num_silent > num_all:
+            warnings.append(
+                f"{name}: {num_silent} of {num_all} samples are wrong and hold no answer that could be found, so they "
+                "do not vote and maj@k is too high; look for answers with `--extraction last-number` or `answer-is`"
+            )
+    return warnings
 
 
 def _left_out(counts: Sequence[Counts], ks: Sequence[int]) -> list[str]:

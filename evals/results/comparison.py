@@ -63,7 +63,7 @@ def read_comparison(path: Path) -> Comparison | None:
     """The comparison in ``path``; None if the file holds something else.
 
     Raises:
-        DataError: it is one, and a key is wrong.
+        DataError: it is one, and a key is wrong or it has no rows.
     """
     try:
         document = read_document(path)
@@ -72,6 +72,9 @@ def read_comparison(path: Path) -> Comparison | None:
     if "bootstrap_seed" not in document:
         return None
     try:
-        return Comparison.model_validate(document)
+        comparison = Comparison.model_validate(document)
     except ValidationError as error:
         raise DataError(f"{path}: {first_error(error)}") from None
+    if not comparison.rows:
+        raise DataError(f"{path}: it has no rows, so nothing was compared; make it again: `quatro eval compare A B`")
+    return comparison

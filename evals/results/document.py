@@ -234,7 +234,7 @@ def read_result(path: str | Path) -> Result:
         [1, 2]
 
     Raises:
-        DataError: names the file and the first key that is wrong.
+        DataError: names the file and the first key that is wrong, or says that it has no rows.
     """
     try:
         document = read_document(Path(path))
@@ -247,9 +247,12 @@ def read_result(path: str | Path) -> Result:
         _refuse_samples(Path(path))
         raise DataError(f"{path}: not a result document (no `rows`); make one with `quatro eval passk FILES -o {path}`")
     try:
-        return Result.model_validate(document)
+        result = Result.model_validate(document)
     except ValidationError as error:
         raise DataError(f"{path}: {first_error(error)}") from None
+    if not result.rows:
+        raise DataError(f"{path}: it has no rows, so nothing was measured; make it again: `quatro eval ... -o {path}`")
+    return result
 
 
 def _refuse_samples(path: Path) -> None:

@@ -25,6 +25,7 @@ from evals.similarity.setting import Setting
 from evals.text import visible
 
 ENTROPY = "entropy"
+DISTINCT = "distinct@k"
 ENTROPY_METRIC = "entropy/token_mean"
 MOST_ENTROPY = 100  # nats per token: that of more tokens than there are
 FEWEST_SEEDS = 3  # with an interval: the one of two seeds is 13 times as wide as they are apart
@@ -109,9 +110,7 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
             other = (
                 f", or draw it by itself: `quatro plot {command} {one.path}`" if metric in _CURVES and command else ""
             )
-            raise DataError(
-                f"{one.path}: it holds no {metric}, only {held or 'no row at all'}; leave it out here{other}"
-            )
+            raise DataError(f"{one.path}: it holds no {metric}, only {held}; leave it out here{other}")
     names = _model_names([*(model for _, model in groups), *(head.model for head in sources.heads.values())])
     entries = [_merged(label, names[model], group, metric) for (label, model), group in groups.items()]
     short = []
@@ -122,7 +121,35 @@ def own_entries(sources: Sources, metric: str) -> tuple[list[Entry], list[str]]:
         numbers = {Key(ENTROPY, None, None): number}
         entries.append(Entry(label, names[head.model], numbers, is_ours=_is_ours(label, head.method)))
         short += [f"{label} ({number.n})"] if (number.n or 0) < LAST_ITERATIONS else []
-    return entries, [f"fewer than {LAST_ITERATIONS} iterations to average: {', '.join(short)}"] if short else []
+    warnings = [f"fewer than {LAST_ITERATIONS} iterations to average: {', '.join(short)}"] if short else []
+    return entries, warnings + (_of_different_problems(sources.results) if metric == DISTINCT else [])
+
+
+def _of_different_problems(results: Sequence[Labelled]) -> list[str]:
+    """A warning for each benchmark whose distinct@k is over other problems in one result than in another one."""
+    found: dict[tuple[str, int | None], list[tuple[str, int, int]]] = {}
+    for one in results:
+        num_all = {row.benchmark: row.num_problems for row in one.result.rows if row.metric == "ucc@k"}
+        for row in one.result.rows:
+            if row.metric == DISTINCT and row.benchmark != AVERAGE:
+                told = one.label, row.num_problems, num_all.get(row.benchmark, row.num_problems)
+                found.setdefault((row.benchmark, row.k), []).append(told)
+    # Of each benchmark the largest k, where the problems that are left differ most.
+    largest = {
+        name: k
+        for (name, k), told in sorted(found.items(), key=lambda of: of[0][1] or 0)
+        if len({label for label, *_ in told}) > 1
+    }
+    warnings = []
+    for name, k in largest.items():
+        told = dict.fromkeys(found[name, k])
+        if len({num for _, *nums in told for num in nums}) > 1:
+            words = ", ".join(f"{visible(label)} {num} of {num_all}" for label, num, num_all in told)
+            warnings.append(
+                f"{visible(name)}: distinct@k is over the problems with k correct answers, which differ between these "
+                f"results, so that they do not compare; at k = {k}: {words}"
+            )
+    return warnings
 
 
 def renamed(entries: Sequence[Entry], labels: Sequence[str] | None, models: Sequence[str] | None) -> list[Entry]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.results.comparison import Comparison, DifferenceRow
-from evals.results.document import AVERAGE
 from evals.results.entries import Entry, setting_of
 from evals.results.labels import labels_of
 from evals.tables.parts import (
@@ -22,7 +21,7 @@ from evals.tables.parts import (
     ks_of,
     method_table,
 )
-from evals.tables.titles import rows_in_order, title_of, without_lone_average
+from evals.tables.titles import on_benchmark, rows_in_order, title_of, without_lone_average
 from evals.text import visible
 
 TITLES = {
@@ -63,8 +62,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
         lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
         place = title_of(name)
-        over = "average over benchmarks" if name == AVERAGE else f"on {place}"
-        title = f"flip@k (%) {over}, by the base's share of correct samples"
+        title = f"flip@k (%) {on_benchmark(name)}, by the base's share of correct samples"
         tables.append(Table(title, place, "Method", "", "percent", (Section("", columns, lines),)))
     return tables
 
@@ -85,9 +83,10 @@ def metric_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[T
 
 
 def _over_k(entries: Sequence[Entry], metric: str, name: str, setting: str, style: Style) -> Table:
-    place = title_of(name) + (f" ({setting})" if setting else "")
+    shown_setting = f" ({setting})" if setting else ""
+    place = title_of(name) + shown_setting
     return method_table(
-        f"{_title(metric)} on {place}",
+        f"{_title(metric)} {on_benchmark(name)}{shown_setting}",
         place,
         [entry for entry in entries if any((key.benchmark, key.setting) == (name, setting) for key in entry.numbers)],
         ks_of(entries, metric, style),

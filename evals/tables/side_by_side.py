@@ -17,6 +17,7 @@ from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import About, Result, Row, SamplingInfo
 from evals.samples.graded import agreed_grader
 from evals.samples.types import Samples
+from evals.similarity.setting import Setting
 
 METRIC = "ucr"
 SHOWN = ("pass@k", "ucr", "num_clusters", "effective_number")
@@ -77,8 +78,9 @@ def temperature_result(
         drawn = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
         for row in found.rows:
             if row.metric == "ucc@k":
-                numbers = passed[row.benchmark, row.k].model_dump(include={"metric", "value", "ci_low", "ci_high"})
-                rows.append(row.model_copy(update={**numbers, "label": side.label, **drawn}))
+                setting = row.model_dump(include=set(Setting._fields))
+                update = {**setting, "label": side.label, **drawn}
+                rows.append(passed[row.benchmark, row.k].model_copy(update=update))
             if (row.metric, row.k) != ("ucc@k", 1):  # which is pass@1
                 rows.append(row.model_copy(update={"label": side.label, **drawn}))
         warnings += found.warnings

@@ -20,6 +20,11 @@ def title_of(benchmark: str) -> str:
     return known.title if known is not None else benchmark
 
 
+def on_benchmark(name: str) -> str:
+    """Where numbers are from, for a title: `on MATH`, or `average over benchmarks`."""
+    return "average over benchmarks" if name == AVERAGE else f"on {title_of(name)}"
+
+
 def in_order(benchmarks: Iterable[str]) -> list[str]:
     """Each name once, in the registry's order; then those that it does not know, as they came; the average last."""
     known = {name: place for place, name in enumerate(registry())}

@@ -145,3 +145,41 @@ def test_an_unknown_metric_names_those_in_the_file(documents):
     result = runner.invoke(app, ["table", str(documents["ucc"]), "--metric", "ucrr"])
     assert result.exit_code == 4
     assert "only ucc@k, ucr, num_clusters" in " ".join(result.stderr.split())
+
+
+def test_distinct_over_other_problems_for_each_model_says_how_many(documents, tmp_path):
+    few = tmp_path / "few.json"
+    text = (documents["ucc"].parent / "base.jsonl").read_text(encoding="utf-8").replace('"id": "2"', '"id": "two"')
+    (tmp_path / "few.jsonl").write_text(text.replace('"correct": true', '"correct": false', 5), encoding="utf-8")
+    made = ["eval", "ucc", str(tmp_path / "few.jsonl"), "--also", "distinct", "--threshold", ".5", "--k", "1,2"]
+    assert runner.invoke(app, [*made, "-o", str(few)]).exit_code == 0
+    whole = json.loads(documents["ucc"].read_text(encoding="utf-8"))["rows"]
+    counts = [json.loads(few.read_text(encoding="utf-8"))["rows"], whole]
+    found = [
+        {row["benchmark"]: row["num_problems"] for row in rows if row["metric"] == "distinct@k"} for rows in counts
+    ]
+    assert found[0] != found[1]
+    told = runner.invoke(app, ["table", str(few), str(documents["ucc"]), "--metric", "distinct@k"])
+    assert told.exit_code == 0, told.output
+    line = next(line for line in told.stderr.splitlines() if line.startswith("warning: toy_a"))
+    assert f"few {found[0]['toy_a']} of 3" in line
+    assert f"ucc {found[1]['toy_a']} of 3" in line
+    alone = runner.invoke(app, ["table", str(few), "--metric", "distinct@k"])
+    assert "of 3" not in alone.stderr
+
+
+@pytest.mark.parametrize("name", ["passk", "ucc", "flips", "compare_passk"])
+@pytest.mark.parametrize("options", [[], ["--layout", "tidy"], ["--format", "json"]])
+def test_a_result_without_rows_is_refused_by_its_name(documents, tmp_path, name, options):
+    file = tmp_path / "none.json"
+    document = json.loads(documents[name].read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**document, "rows": []}), encoding="utf-8")
+    found = runner.invoke(app, ["table", str(file), *options])
+    assert (found.exit_code, found.stdout) == (4, "")
+    assert f"{file}: it has no rows" in found.stderr
+
+
+def test_titles_name_a_mean_as_such(documents):
+    said = runner.invoke(app, ["table", str(documents["ucc"]), "--metric", "distinct@k"]).stdout
+    assert "average over benchmarks" in said
+    assert "on Average" not in said

@@ -115,3 +115,9 @@ def test_unknown_metrics_and_measures_without_a_vendi_score_are_refused():
     with pytest.raises(UsageError, match="semi-definite"):
         check_beside_ucc(["vendi"], ["edit", "jaccard"])
     check_beside_ucc(["vendi"], None)
+
+
+@pytest.mark.parametrize("also", ["maj", "nothing"])
+def test_ucc_refuses_names_that_it_does_not_know(also):
+    with pytest.raises(UsageError, match=f"unknown metric '{also}'"):
+        ucc_result(samples({"a": ["one"]}), also=[also])

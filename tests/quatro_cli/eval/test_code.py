@@ -190,3 +190,40 @@ def test_samples_that_were_graded_as_they_were_drawn_name_their_sandbox(tmp_path
     done = quatro("eval", "passk", file, "--k", "1", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["grader"] == {"version": None, "policy": None, "sandbox": "full, version 1"}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("place", ["beside", "copy of the benchmark"])
+def test_graded_copies_of_code_are_left_aside_once_the_tests_changed(tmp_path, monkeypatch, place):
+    run = tmp_path / "run"
+    file = write(run / "samples" / "T1", benchmark="mine")
+    (run / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    tests = problems_file(file)
+    if place != "beside":
+        tests = tmp_path / "mine-problems.jsonl"
+        problems_file(file).unlink()
+        row = {"id": "a", "problem": "Write f.", "entry_point": "f", "tests": EXTRA["tests"]}
+        tests.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        (table := tmp_path / "quatro-benchmarks.toml").write_text(
+            '[mine]\nfile = "mine-problems.jsonl"\ngrader = "code"\n', encoding="utf-8"
+        )
+        monkeypatch.setenv("QUATRO_BENCHMARKS", str(table))
+
+    def share():
+        done = quatro("eval", "passk", run, "--k", "1", "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)["rows"][0]["value"], "graded with other tests" in done.stderr
+
+    assert "written" in quatro("eval", "grade", run).stderr
+    assert "done already" in quatro("eval", "grade", run).stderr
+    assert share() == (pytest.approx(0.6), False)
+    tests.write_text(tests.read_text(encoding="utf-8").replace("f(1) == 1", "f(1) == 9"), encoding="utf-8")
+    assert share() == (0.0, True)
+    assert "written" in quatro("eval", "grade", run).stderr
+    assert share() == (0.0, False)
+    note = run / "graded" / "T1" / "mine.grading.json"
+    said = json.loads(note.read_text(encoding="utf-8"))
+    note.write_text(json.dumps({**said, "sandbox": "full, version 0"}), encoding="utf-8")
+    assert "sandbox 0" in quatro("eval", "passk", run, "--k", "1").stderr
+    note.write_text(json.dumps({**said, "grader": {**said["grader"], "version": "1"}}), encoding="utf-8")
+    assert "grader 1" in quatro("eval", "passk", run, "--k", "1").stderr

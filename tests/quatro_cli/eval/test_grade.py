@@ -212,6 +212,13 @@ def test_code_is_refused_by_name(tmp_path):
 def test_a_dry_run_names_the_files_and_writes_none(run):
     result = grade(run, "--dry-run")
     assert str(run / "graded" / "T1" / "toy.jsonl") in result.stderr
+    planned = json.loads(grade(run, "--dry-run", "--json").stdout)
+    assert planned["grader"]["policy"] == "strict"
+    (entry,) = planned["files"]
+    assert entry == {
+        "source": str(run / "samples" / "T1" / "toy.jsonl"),
+        "graded": str(run / "graded" / "T1" / "toy.jsonl"),
+    }
     assert not (run / "graded").exists()
 
 

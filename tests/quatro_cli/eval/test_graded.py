@@ -245,3 +245,39 @@ def test_only_the_problem_shown_is_graded(tmp_path, monkeypatch):
     monkeypatch.setattr("evals.samples.graded.grade_rows", spy)
     assert document("ucc", file, "--show", "b")["problems"][0]["correct"] == 1
     assert graded == ["b"]
+
+
+MAJORITY = ["it is 7", "it is 7", *["it is 5"] * 6]
+
+
+def maj_at_8(*arguments: object) -> float:
+    """maj@8 of the first benchmark, or that of the second side of a comparison."""
+    found = document(*arguments, "--also", "maj", "--k", "8")
+    row = next(row for row in found["rows"] if row["metric"] == "maj@k")
+    return row.get("value", row.get("b"))
+
+
+@pytest.mark.parametrize("origin", ["raw", "imported", "graded", "graded copy"])
+@pytest.mark.parametrize("least_bytes", [1, 1 << 20])
+def test_votes_are_found_as_answers_are(tmp_path, monkeypatch, origin, least_bytes):
+    monkeypatch.setattr("evals.metrics.kept.LEAST_BYTES", least_bytes)
+    monkeypatch.setenv("QUATRO_CACHE", str(tmp_path / "cache"))
+    file = write_rows(tmp_path / "run" / "samples" / "T1" / "t.jsonl", MAJORITY, answer="7")
+    options = ["--extraction", "last-number"]
+    if origin == "imported":
+        rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        judged = [json.dumps({**row, "correct": "7" in row["completion"]}) for row in rows]
+        file.write_text("\n".join(judged), encoding="utf-8")
+        told = document("passk", file, "--k", "8")
+        refused = invoke("eval", "passk", file, *options, code=2)
+        assert "--regrade" in refused.stderr  # without maj@k nothing would look at the answers
+        assert told["rows"][0]["value"] == 1
+        assert "6 of 8 samples" in invoke("eval", "passk", file, "--also", "maj").stderr  # none of them has a box
+    elif origin != "raw":
+        (tmp_path / "run" / "config.yaml").write_text("model: m\n", encoding="utf-8")
+        invoke("eval", "grade", file, *options, *([] if origin == "graded copy" else ["-o", tmp_path / "graded"]))
+        file = file if origin == "graded copy" else tmp_path / "graded" / "T1" / "t.jsonl"
+        options = []
+    for _ in range(2):
+        assert maj_at_8("passk", file, *options) == 0
+        assert maj_at_8("compare", file, file, *options) == 0

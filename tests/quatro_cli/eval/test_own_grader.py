@@ -104,3 +104,25 @@ def test_an_evaluation_during_training_asks_the_same_function(write_samples):
     prompt = Prompt("rulers", "p", "How long?", "5", text="How long?", token_ids=(1,))
     rollouts = [Rollout(token_ids=(1,), text=text, finish_reason="stop") for text in COMPLETIONS]
     assert make_grader("mine:near").score([prompt], [rollouts]).correct == [[True, True, False]]
+
+
+def test_a_grader_of_ones_own_is_not_forgotten_when_samples_are_graded_again(write_samples, tmp_path):
+    run, graded = tmp_path / "run", tmp_path / "graded" / "T1" / "samples.jsonl"
+    (run / "samples" / "T1").mkdir(parents=True)
+    (run / "config.yaml").write_text("model: m\n", encoding="utf-8")
+    source = write_samples().rename(run / "samples" / "T1" / "samples.jsonl")
+    for arguments in ((run,), (source, "-o", tmp_path / "graded")):
+        eval_("grade", *arguments, "--grader", "mine:near")
+    again = [("passk", place, "--regrade") for place in (run, source, graded)]
+    again += [("ucc", run, "--regrade"), ("compare", run, run, "--regrade"), ("passk", run, "--policy", "simko")]
+    again += [("grade", run), ("grade", source, "-o", tmp_path / "graded"), ("grade", graded, "-o", tmp_path / "more")]
+    for arguments in again:
+        said = eval_(*arguments, code=2).stderr
+        assert "was graded by mine:near" in said
+        assert "--grader mine:near" in said
+    for place in (run, source, graded):
+        assert share(place, "--regrade", "--grader", "mine:near") == share(place) == pytest.approx(2 / 3)
+        assert share(place, "--regrade", "--grader", "math") == 0
+    (tmp_path / "mine.py").write_text(f"LIMIT = 5.0\n{SOURCE}", encoding="utf-8")
+    assert "--grader mine:near" in eval_("passk", run, code=2).stderr  # not: graded anew as maths
+    assert share(run, "--grader", "mine:near") == 1

@@ -58,3 +58,20 @@ def test_k_adds_pass_and_ucc(sides):
 def test_the_bar_of_each_side_ends_at_its_own_number_of_problems(sides):
     told = [line for line in invoke(sides[0], sides[2]).stderr.splitlines() if line.startswith("clustering")]
     assert told == ["clustering: 1/1", "clustering: 2/2"]
+
+
+def test_rows_of_pass_say_nothing_that_only_clusters_have(tmp_path):
+    from evals.benchmarks.countdown import problems, solutions
+
+    problem = problems("test")[0]
+    chain = next(iter(solutions(problem.digits, problem.target)))
+    rows = [
+        {"benchmark": "countdown", "id": problem.id, "sample_index": i, "completion": text, "answer": problem.prompt}
+        for i, text in enumerate([chain, "no"])
+    ]
+    file = tmp_path / "c.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = json.loads(invoke(file, "--k", "2", "--json").stdout)["rows"]
+    with_share = {row["metric"] for row in found if "share_of_all_solutions" in row}
+    assert "ucc@k" in with_share
+    assert "pass@k" not in with_share

@@ -5,6 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from evals.samples import graded as samples_graded
+from evals.studies.sensitivity import LINKAGES, THRESHOLDS, TOKENS
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -210,3 +212,25 @@ def test_members_of_clusters_are_shown_with_their_samples_and_the_nearest_text(t
     assert "UCC@1 0.833, UCC@2 1.267" in shown
     refused = runner.invoke(app, ["eval", "clusters", str(path), "--random", "1", "--members"])
     assert (refused.exit_code, "add --id" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("regrade", [[], ["--regrade"]])
+def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch, regrade):
+    texts = ["one \\boxed{1}", "two \\boxed{1}", "\\boxed{2}"]
+    rows = [
+        {"benchmark": "b", "id": "p", "sample_index": i, "completion": t, "answer": "1"} for i, t in enumerate(texts)
+    ]
+    file = tmp_path / "s.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    graded, read = [], []
+    grade_rows, read_samples = samples_graded.grade_rows, samples_graded.read_samples
+    monkeypatch.setattr(
+        "evals.samples.graded.grade_rows", lambda rows, **how: graded.append(len(rows)) or grade_rows(rows, **how)
+    )
+    monkeypatch.setattr(
+        "evals.samples.graded.read_samples", lambda paths, **how: read.append(paths) or read_samples(paths, **how)
+    )
+    done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json", *regrade])
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)["sensitivity"]) == 2 * len(TOKENS) * len(LINKAGES) * len(THRESHOLDS)
+    assert (graded, len(read)) == ([3], 1)
