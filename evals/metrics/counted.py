@@ -93,7 +93,7 @@ class Counted:
                 told = self.grader.model_extra or {}
                 votes = wrong_votes(
                     list(zip(self._samples.problems(), self._problems, strict=True)),
-                    policy=self._asked.policy or self.grader.policy or "strict",
+                    policy=self._asked.policy or ("simko" if self.grader.policy == "simko" else "strict"),
                     extraction=self._asked.extraction or told.get("extraction") or "boxed",
                     jobs=self._jobs,
                 )

@@ -142,9 +142,9 @@ def _of_different_problems(results: Sequence[Labelled]) -> list[str]:
     }
     warnings = []
     for name, k in largest.items():
-        told = dict.fromkeys(found[name, k])
-        if len({num for _, *nums in told for num in nums}) > 1:
-            words = ", ".join(f"{visible(label)} {num} of {num_all}" for label, num, num_all in told)
+        counts = dict.fromkeys(found[name, k])
+        if len({num for _, *nums in counts for num in nums}) > 1:
+            words = ", ".join(f"{visible(label)} {num} of {num_all}" for label, num, num_all in counts)
             warnings.append(
                 f"{visible(name)}: distinct@k is over the problems with k correct answers, which differ between these "
                 f"results, so that they do not compare; at k = {k}: {words}"

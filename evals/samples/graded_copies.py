@@ -135,7 +135,8 @@ def _changed(done: Mapping[str, Any], file: Path) -> str:
         return f"was graded by {changed}, which was changed since"
     if done.get("sandbox") is None:
         return ""
-    tests = done.get("tests") if isinstance(done.get("tests"), dict) else {}
+    said = done.get("tests")
+    tests = said if isinstance(said, dict) else {}
     here = tests_digests(file, [name for name in tests if name != BESIDE])
     return "was graded with other tests" if any(tests.get(name) != digest for name, digest in here.items()) else ""
 
