@@ -24,19 +24,23 @@ FOLDER = Path(os.environ.get("QUATRO_METHOD_VECTORS") or OWN_FOLDER)
 KL_NAMES = {"low_var_kl": "k3", "low_var_kl+": "k3+", "kl": "k1", "mse": "k2"}  # verl's other names
 
 
+def batches_in(folder: Path) -> dict[str, dict[str, Any]]:
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("batches*.json"))]
+    return {name: batch for file in files for name, batch in file["batches"].items()}
+
+
 def read(pattern: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """Every case of some files, with the batch of its name that lies beside its file: folders share names."""
     files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(pattern))]
-    return [case for file in files for case in file["cases"]]
+    batches = batches_in(folder)
+    cases = [case for file in files for case in file["cases"]]
+    return [{**case, "batch": batches[case["batch"]]} if "batch" in case else case for case in cases]
 
 
 DUALS = read("dual*.json")
 RELATIVES = read("relatives*.json") or read("relatives*.json", OWN_FOLDER)
 CASES = read("quatro*.json") + read("baselines*.json") + RELATIVES
-BATCHES = {
-    name: batch
-    for path in sorted(FOLDER.glob("batches*.json"))
-    for name, batch in json.loads(path.read_text(encoding="utf-8"))["batches"].items()
-}
+BATCHES = batches_in(FOLDER)
 
 
 def method_of(case: dict[str, Any]) -> Any:
@@ -64,8 +68,7 @@ def method_of(case: dict[str, Any]) -> Any:
     return chosen(**{name: value for name, value in block.items() if name in chosen.model_fields})
 
 
-def tensors_of(name: str) -> dict[str, torch.Tensor]:
-    batch = BATCHES[name]
+def tensors_of(batch: dict[str, Any]) -> dict[str, torch.Tensor]:
     return {
         "logp": torch.tensor(batch["log_probs"], dtype=torch.float64, requires_grad=True),
         "old": torch.tensor(batch["old_log_probs"], dtype=torch.float64),
@@ -179,6 +182,18 @@ def test_the_generator_names_a_vector_that_is_not_its_own(generate, capsys, tmp_
         "dual.json: binary N=2 c=1/0.001: differs in lam",
         "batches, dual, quatro: cases that differ: 1",
     ]
+
+
+def test_a_vector_is_of_the_batch_beside_it_where_another_folder_has_one_of_that_name(tmp_path):
+    for file in (*OWN_FOLDER.glob("relatives*.json"), *OWN_FOLDER.glob("batches*.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for batch in content.get("batches", {}).values():
+            batch["rewards"] = [2.0 * reward for reward in batch["rewards"]]
+        (tmp_path / file.name).write_text(json.dumps(content), encoding="utf-8")
+    ours, theirs = (read("relatives*.json", folder) for folder in (OWN_FOLDER, tmp_path))
+    assert len(ours) == len(theirs) > 0
+    for our, their in zip(ours, theirs, strict=True):
+        assert torch.equal(tensors_of(their["batch"])["reward"], 2 * tensors_of(our["batch"])["reward"])
 
 
 def test_the_vectors_are_there():
