@@ -183,16 +183,16 @@ def residual_mean_square(value_SP: Floats) -> float:
     return float((rest_SP**2).sum()) / ((len(value_SP) - 1) * (value_SP.shape[1] - 1))
 
 
-def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0) -> SeedSpread | None:
+def pooled_spread(tables: Iterable[Floats], *, freedom: float = 4.0, least: int = _LEAST_POOLED) -> SeedSpread | None:
     """The spread over seeds that (S, P) tables of one measure have in common, as a prior worth ``freedom`` degrees.
 
-    None if the tables have fewer than 10 degrees of freedom together: each would mostly be averaged with itself.
+    None if the tables have fewer than ``least`` degrees of freedom together: each would mostly be averaged with itself.
     """
     spreads = [
         (float(np.var(value_SP.mean(axis=1), ddof=1)), len(value_SP) - 1) for value_SP in tables if len(value_SP) > 1
     ]
     known = sum(df for _, df in spreads)
-    if known < _LEAST_POOLED:
+    if known < least:
         return None
     return SeedSpread(sum(df * variance for variance, df in spreads) / known, freedom)
 

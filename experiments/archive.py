@@ -6,7 +6,9 @@
 A file holds, of every finished and measured run of a cell, what the pages of docs/ are made from: its configuration,
 the metrics in `METRICS` to six digits, and the counts of every problem. It is JSON, compressed with xz. Checkpoints,
 samples and rollouts are not kept. The command that began a sweep goes on with an unpacked one: it trains what is
-missing.
+missing. But `pack` takes new runs into kept ones only where both began with the same weights of the model. An embedded
+model differs between types of processors, and runs before digests were recorded, as all kept ones of paper-small, take
+no others: make such a sweep anew as a whole.
 """
 
 from __future__ import annotations
@@ -87,8 +89,9 @@ def _refuse_other_weights(archive: Iterable[Files], out: Path) -> None:
     for model, found in digests.items():
         if len(found) > 1:
             raise DataError(
-                f"runs of {model} in {out} began with other weights than those of this sweep: another machine teaches "
-                "an embedded model otherwise. Name another folder with --out, or train other seeds of the model"
+                f"runs of {model} in {out} began with other weights than those of this sweep, or did not record "
+                "theirs: another machine teaches an embedded model otherwise. Name another folder with --out, train "
+                "other seeds of the model, or all runs of the sweep anew"
             )
 
 

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from evals.intervals import pooled_spread
 from experiments.replication import delta_claims, sample_claims, small_n, stability_claims
-from experiments.replication.cells import CELLS, DELTAS, KINDS, OTHERS, REALISED_KL, ours
+from experiments.replication.cells import (
+    CELLS,
+    COUNT,
+    DELTAS,
+    KINDS,
+    MIDDLE,
+    OTHERS,
+    POINTS,
+    REALISED_KL,
+    K,
+    compare,
+    ours,
+    theirs,
+    within,
+)
 from experiments.replication.markdown import NOTE, TIMES, claim_entry, claims_table, number, summary
-from experiments.replication.results import Results, commits, json_text, table, training_seconds
+from experiments.replication.results import (
+    ALL,
+    NUCLEUS,
+    Measure,
+    Results,
+    commits,
+    json_text,
+    passed,
+    table,
+    training_seconds,
+    unique,
+)
 from experiments.replication.rules import (
     Finding,
     Unit,
+    Verdict,
     estimate_of,
+    known,
+    sister_tables,
     spreads,
     with_common_spread,
 )
@@ -51,6 +81,16 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
 }
 
 
+# Claims with little chance in them: computed exactly, from many samples of the base, or of what hardly varies.
+_SURE = ("d", "e", "h1", "h2", "h3", "h4", "i4")
+_AT_THEIR_BEST: Mapping[str, tuple[Measure, Unit]] = {
+    "Pass@1, top_p 0.7": (passed(1, NUCLEUS), POINTS),
+    "Pass@1, top_p 1": (passed(1, ALL), POINTS),
+    f"Pass@{K}, top_p 0.7": (passed(K, NUCLEUS), POINTS),
+    f"UCC@{K}, top_p 1": (unique(K, ALL), COUNT),
+}
+
+
 @dataclass(frozen=True)
 class Replication:
     """All findings, and what the page says besides."""
@@ -82,6 +122,7 @@ def replicate(results: Results) -> Replication:
 def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
     """The whole page as Markdown; ``figures`` are in the folder ``images`` beside it."""
     parts = ["# Replication\n", NOTE, "", *_head(found), "", "## Summary", "", *summary(_by_origin(found.findings))]
+    parts += _without_the_sure(found.findings)
     parts += ["## How a verdict is reached", "", *_rule(), "## Claims", "", *claims_table(found.findings), ""]
     for letter, title in TITLES.items():
         findings = [finding for finding in found.findings if finding.name.startswith(letter)]
@@ -89,6 +130,7 @@ def page(found: Replication, figures: Sequence[str], *, images: str) -> str:
         body = [line for finding in findings if finding.note for line in (f"{finding.name}: {finding.note}", "")]
         body += small_n.section(found.results, found.errors) if letter == "h" and found.errors else []
         body += _realised(found.results) if letter == "i" else []
+        body += [*_beside_the_base(found.findings), *_at_their_best(found)] if letter == "k" else []
         for name, words in drawn.items():
             body += [f"![{words}]({images}/{name}.png)", "", f"*{words}*", ""]
         parts += [f"## {title}", "", *body] if body else []
@@ -110,7 +152,12 @@ def document(found: Replication) -> str:
 def _head(found: Replication) -> list[str]:
     results = found.results
     missing = results.num_points - len(results.runs)
-    not_run = f" {missing} planned runs are not done: claims that need them are undecided." if missing else ""
+    unknown = (
+        " Nor can they be added: the runs that are kept did not record which weights they began with."
+        if any(run.digest is None for run in results.runs)
+        else ""
+    )
+    not_run = f" {missing} planned runs are not done: claims that need them are undecided.{unknown}" if missing else ""
     return [
         "This page tests the paper's claims on the embedded task: digit countdown, a policy of 122k "
         "parameters, 32 prompts x 8 rollouts per iteration, 100 iterations, 600 test problems x 256 "
@@ -153,6 +200,7 @@ def _rule() -> list[str]:
         "no further apart in entropy than others, and seeds at 1e-3 lie seven times as far apart. With that one kind "
         "k4 was undecided and b6 did not hold. S9, in which every δ is above the optimiser's noise, was added to a1 to "
         "a7, and the margins of h5 and j1 became those of the other claims, half as wide or less. "
+        "Also after the results, k3 got DAPO and CISPO. "
         "On 2026-11-24 k4 became a claim about δ 0.001, which has the highest entropy in the paper's table, in place "
         "of 0.01, and i2, e3, k5 and the gradient norm of j1 got margins; all kept their verdicts. The runs of this "
         "page were made before the rules were committed, and three of the commits named above are not in this "
@@ -175,6 +223,75 @@ def _by_origin(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
         ],
     }
     return {whose: some for whose, some in found.items() if some}
+
+
+def _without_the_sure(findings: Sequence[Finding]) -> list[str]:
+    """How many comparisons are decided of those that seeds of training could leave open."""
+    counted = {
+        name: [one for finding in findings for one in finding.comparisons if finding.name.startswith(_SURE) == is_sure]
+        for name, is_sure in (("sure", True), ("open", False))
+    }
+    decided = sum(one.verdict is not Verdict.undecided for one in counted["open"])
+    return [
+        f"{len(counted['sure'])} of them hardly depend on the seed: they are exact (e1, e2), from samples of the base "
+        "(h1 to h4), or of times (d), λ (e3, e4) and the realised KL over δ (i4). Of the other "
+        f"{len(counted['open'])} comparisons {decided} are decided.",
+        "",
+    ]
+
+
+def _beside_the_base(findings: Sequence[Finding]) -> list[str]:
+    """That the common spread of k5 is also one of other comparisons, and whether it decides anything."""
+    of_base = [finding for finding in findings if finding.name == "k5"]
+    of_runs = [finding for finding in findings if finding.name != "k5"]
+    sisters = next((one.sisters for one in of_base[0].comparisons if one.sisters and one.estimate), None)
+    spreads_of = [
+        pooled_spread(sister_tables(some).get(sisters, ()), least=1) if sisters else None for some in (of_base, of_runs)
+    ]
+    if None in spreads_of:
+        return []
+    base, runs = (math.sqrt(one.variance) for one in spreads_of if one is not None)
+    measured = [one for one in of_base[0].comparisons if one.estimate is not None]
+    own = [
+        replace(one.estimate, low=one.estimate.own_low, high=one.estimate.own_high) for one in measured if one.estimate
+    ]
+    changed = sum(one.verdict is not replace(one, estimate=it).verdict for one, it in zip(measured, own, strict=True))
+    return [
+        "k5: Differences from the base and differences between runs share one spread over seeds, though it is "
+        f"{base:.2f} solutions for the former and {runs:.2f} for the latter. So the intervals of a5 are somewhat too "
+        "wide and those of k5 somewhat too narrow. With each comparison's own spread "
+        f"{changed or 'none'} of k5 would be decided otherwise.",
+        "",
+    ]
+
+
+def _at_their_best(found: Replication) -> list[str]:
+    """QUATRO beside GSPO in the cell where GSPO has its highest Pass@1: chosen after the results, so no claim."""
+    cells = {cell: (ours(found.results, cell, MIDDLE), theirs(found.results, cell)) for cell in CELLS}
+
+    def passed_1(cell: str) -> float:
+        return known(estimate_of(table(cells[cell][1], _AT_THEIR_BEST["Pass@1, top_p 0.7"][0]))).mean
+
+    best = max((cell for cell, pair in cells.items() if all(pair)), key=passed_1, default=None)
+    if best is None:
+        return []
+    comparisons = [
+        compare(f"{best}, {name}", *cells[best], measure, within(0.0), unit)
+        for name, (measure, unit) in _AT_THEIR_BEST.items()
+    ]
+    extra = with_common_spread([*found.findings, Finding("", "", "", tuple(comparisons))])[-1]
+    lines = [
+        f"In {best} GSPO has its highest Pass@1 of all cells. It was chosen after the results were known, so that this "
+        "is no claim:",
+        "",
+        f"| {best}: {CELLS[best]} | GSPO | QUATRO, δ {MIDDLE} | difference |",
+        "|---|---|---|---|",
+    ]
+    for (name, (measure, unit)), one in zip(_AT_THEIR_BEST.items(), extra.comparisons, strict=True):
+        plain = replace(unit, is_signed=False)
+        gspo, quatro = (plain.text(known(estimate_of(table(group, measure))).mean) for group in reversed(cells[best]))
+        lines.append(f"| {name} | {gspo} | {quatro} | {number(one.estimate, unit)} |")
+    return [*lines, ""]
 
 
 def _realised(results: Results) -> list[str]:

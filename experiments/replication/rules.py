@@ -177,7 +177,7 @@ def estimate_of(value_SP: Floats | None, prior: SeedSpread | None = None) -> Est
 
 def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
     """The findings with intervals that know how far seeds lie apart in all comparisons of one task and measure."""
-    prior_of = {sisters: pooled_spread(tables) for sisters, tables in _tables(findings).items()}
+    prior_of = {sisters: pooled_spread(tables) for sisters, tables in sister_tables(findings).items()}
 
     def judged_anew(one: Comparison) -> Comparison:
         if one.value_SP is None or one.sisters is None:
@@ -185,6 +185,40 @@ def with_common_spread(findings: Sequence[Finding]) -> list[Finding]:
         return replace(one, estimate=estimate_of(one.value_SP, prior_of[one.sisters]))
 
     return [replace(finding, comparisons=tuple(map(judged_anew, finding.comparisons))) for finding in findings]
+
+
+@dataclass(frozen=True)
+class TooAlike:
+    """A comparison whose few seeds lie far closer together than those of its sisters do.
+
+    The sisters have too few degrees of freedom for a common spread, so that the verdict is from ``own`` seeds alone;
+    ``wider`` is the estimate with the spread ``of_all``.
+    """
+
+    name: str
+    comparison: Comparison
+    own: float
+    of_all: float
+    freedom: int
+    wider: Estimate
+
+
+def too_alike(findings: Sequence[Finding]) -> list[TooAlike]:
+    """Every comparison whose spread over seeds is less than a third of the common one, which its verdict ignores."""
+    found = []
+    tables_of = sister_tables(findings)
+    for finding in findings:
+        for one in finding.comparisons:
+            tables = tables_of[one.sisters] if one.sisters is not None and one.value_SP is not None else []
+            common = pooled_spread(tables, least=1)
+            if one.value_SP is None or len(one.value_SP) < 2 or common is None or pooled_spread(tables) is not None:
+                continue
+            own, of_all = float(np.std(one.value_SP.mean(axis=1), ddof=1)), math.sqrt(common.variance)
+            if own < of_all / 3:
+                freedom = sum(len(value_SP) - 1 for value_SP in tables)
+                wider = known(estimate_of(one.value_SP, common))
+                found.append(TooAlike(finding.name, one, own, of_all, freedom, wider))
+    return found
 
 
 @dataclass(frozen=True)
@@ -202,7 +236,7 @@ def spreads(findings: Sequence[Finding]) -> list[Spread]:
     task = known[0][0].task
     units = {sisters.measure: unit for sisters, unit in known if sisters.task == task}
     found = {measure: Spread(measure, unit, {}) for measure, unit in units.items()}
-    for sisters, tables in _tables(findings).items():
+    for sisters, tables in sister_tables(findings).items():
         freedom = sum(len(value_SP) - 1 for value_SP in tables)
         if sisters.task == task and freedom:
             squares = sum(float(np.var(value_SP.mean(axis=1))) * len(value_SP) for value_SP in tables)
@@ -210,7 +244,7 @@ def spreads(findings: Sequence[Finding]) -> list[Spread]:
     return list(found.values())
 
 
-def _tables(findings: Sequence[Finding]) -> dict[Sisters, list[Floats]]:
+def sister_tables(findings: Sequence[Finding]) -> dict[Sisters, list[Floats]]:
     """The tables of all comparisons with sisters, each once: several claims may state the same comparison."""
     found = defaultdict[Sisters, dict[bytes, Floats]](dict)
     for finding in findings:

@@ -134,9 +134,9 @@ class QuatroTrainer(GRPOTrainer):  # type: ignore[misc]
             self.add_callback(_AuditAfterUpdate(self))
         if args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) == 0:
             logger.warning(
-                "kl_radius cannot act: every optimiser step is strictly on-policy, the log-ratio is 0, and Adam "
-                "ignores the scale of the advantages; set num_iterations above 1, or steps_per_generation above "
-                "gradient_accumulation_steps"
+                "kl_radius hardly acts: every optimiser step is strictly on-policy, the log-ratio is 0, and Adam "
+                "ignores the scale of the advantages, whose shape depends on kl_radius only a little; set "
+                "num_iterations above 1, or steps_per_generation above gradient_accumulation_steps"
             )
 
     # ---- advantages, from the rewards of all processes

@@ -43,9 +43,9 @@ def startup_warnings(config: Config) -> list[str]:
     num_minibatches = config.prompts_per_step // config.minibatch_prompts
     if config.method.kl_radius is not None and config.most_inner_updates * num_minibatches == 1:
         found.append(
-            "delta cannot act: with inner_updates 1 and a single minibatch every optimiser step is strictly on-policy, "
-            "the log-ratio is 0, and Adam ignores the scale of the advantages; set inner_updates above 1 or "
-            "minibatch_prompts below prompts_per_step"
+            "delta hardly acts: with inner_updates 1 and a single minibatch every optimiser step is strictly "
+            "on-policy, the log-ratio is 0, and Adam ignores the scale of the advantages, whose shape depends on delta "
+            "only a little; set inner_updates above 1 or minibatch_prompts below prompts_per_step"
         )
     if config.policy.lora is not None and config.optimizer.lr <= LORA_LR:
         found.append(

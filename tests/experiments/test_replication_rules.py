@@ -22,6 +22,7 @@ from experiments.replication.rules import (
     exact,
     seeds_to_decide,
     spreads,
+    too_alike,
     with_common_spread,
 )
 
@@ -202,6 +203,22 @@ def test_a_prior_is_averaged_by_degrees_of_freedom():
     assert found.high - found.mean == pytest.approx(2.44691 * found.error, rel=1e-5)  # t(.975, 6)
     assert pooled_spread([column] * 4) is None  # 8 degrees of freedom are too few
     assert pooled_spread([column, 2 * column] * 3) == SeedSpread(pytest.approx((7 + 28) / 2), 4.0)
+
+
+def test_seeds_that_agree_by_chance_are_named_where_the_rule_has_no_common_spread():
+    sisters = Sisters("task", "measure", "")
+    apart, alike = np.array([[0.0], [1.0], [5.0]]), np.array([[2.0], [2.0], [2.01]])
+
+    def findings(*tables):
+        compared = [Comparison("x", estimate_of(one), GREATER, UNIT, 0.0, one, sisters) for one in tables]
+        return with_common_spread([Finding("t", "", "", tuple(compared))])
+
+    (found,) = too_alike(findings(apart, alike))
+    assert found.comparison.value_SP is alike
+    assert (found.freedom, found.of_all) == (4, pytest.approx(math.sqrt(3.5), rel=1e-4))  # variances of 7 and about 0
+    assert found.wider.low < 0.0 < found.comparison.estimate.low
+    assert not too_alike(findings(apart, 2 * apart))
+    assert not too_alike(findings(alike, *(apart + shift for shift in range(5))))  # 12 degrees of freedom: pooled
 
 
 @pytest.mark.parametrize("num_seeds", [3, 8])
