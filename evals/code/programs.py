@@ -21,11 +21,11 @@ _MOST_BLOCKS = 32
 _MOST_STARTS = 8
 
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<language>[^`]*)")
+_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,}+)(?P<language>[^`]*)")
 _FENCE_AFTER_PROSE = re.compile(
-    r"(?P<indent>)[^`]*(?P<fence>`{3,})(?P<language>[ \t]*(?:py[\w.]*)?[ \t]*)", re.IGNORECASE
+    r"(?P<indent>)[^`]*(?P<fence>`{3,})(?P<language>[ \t]*(?:py[\w.]*[ \t]*)?)", re.IGNORECASE
 )
-_PYTHON = re.compile(r"[\s{.]*(py(thon)?[\d.]*\b.*)?", re.IGNORECASE)
+_PYTHON = re.compile(r"[\s{.]*(py(thon)?\d*\b.*)?", re.IGNORECASE)
 _START = re.compile(r"(import|from|def|class|async def)\s+\w|@\w")
 _KNOWN_NAMES = frozenset([*dir(builtins), "__file__"])
 

@@ -44,7 +44,7 @@ PALETTE = tuple(look.color for look in METHOD_LOOKS.values())
 
 # Blues of QUATRO's deltas. A delta between two of them has a shade between theirs.
 DELTA_SHADES = {0.1: "#08306B", 0.01: "#1F77C9", 0.001: "#74B9F0"}
-_DELTA = re.compile(r"(?:δ|delta)\s*[= ]?\s*(\d+(?:\.\d+)?(?:e-?\d+)?)", re.IGNORECASE)
+_DELTA = re.compile(r"(?:δ|delta)\s*(?:=\s*)?(\d+(?:\.\d+)?(?:e-?\d+)?)", re.IGNORECASE)
 
 _LIGHTEST = 0.72  # luma of the palest curve
 

@@ -7,7 +7,7 @@ import unicodedata
 # U+2212 is what NFKC makes of the superscript and subscript minus.
 _SIGNS = ("=", "+", "-", "\u2212", "@")
 _UNSEEN = re.compile("[\\s\x00-\x1f\x7f-\xa0\u200b-\u200f\u2060\ufeff]+")
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
 def csv_text(text: str) -> str:

@@ -17,13 +17,13 @@ from evals.grading.words import is_closed
 # A macro has all of its letters: if they could also be read alone, backtracking would try all ways.
 _NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z'(){}\[\]:|,]|\\[A-Za-z]+(?![A-Za-z]) ?|_\{[^{}]*\}|_\d)+")
 _SIMPLE_NAME = re.compile(r"(?:\(-?\d+\)|[A-Za-z]|\\[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?'*(?:\([A-Za-z,]+\))?")
-_NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{)?\s*(?:not|never)(?![A-Za-z])", re.IGNORECASE)
+_NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{\s*)?(?:not|never)(?![A-Za-z])", re.IGNORECASE)
 # What no quantity is named: constants, functions that an unknown would have to be solved out of, and the size of a
 # number. `\sin A`, `|AB|` and `\frac{AB}{CD}` are names.
 _NO_NAME = re.compile(
     r"[ei]|[({]*\\(?:pi|infty|emptyset)[)}]*|\|\(?[a-z]\)?(?:_\w)?\|"
-    r"|.*\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
-    r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?[ ({]*[a-z]).*"
+    r"|(?>.*?\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
+    r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?[ ({]*[a-z])).*"
 )
 # `m+n = 3+4 = 7`: behind a sum of letters, what is computed.
 _SUM_OF_LETTERS = re.compile(r"[A-Za-z](?:_\w)?(?:[-+][A-Za-z](?:_\w)?)+")
@@ -32,7 +32,7 @@ _STATEMENT = re.compile(r"\\(?:not|neg|lnot|implies|Rightarrow|iff|Leftrightarro
 _CHOICE_LETTER = re.compile(r"\(?[A-Z]\)?|\(?[a-h]\)?")
 # What remains are the variables of an expression.
 _CONSTANTS = re.compile(r"\\[A-Za-z]+|(?<![A-Za-z])[ei](?![A-Za-z])")
-_LAST_WORD = re.compile(r"([A-Za-z]+)[^A-Za-z]*$")
+_LAST_WORD = re.compile(r"(?<![A-Za-z])([A-Za-z]++)[^A-Za-z]*$")
 
 # `\\frac{1}{3} \\approx 0.33`: one part in so many may be lost.
 ROUNDING = 20

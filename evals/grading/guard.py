@@ -19,8 +19,9 @@ MAX_FACTORS = 30
 _CODE = re.compile(r"__|\*\*|lambda(?=\s*[\w:(,*]*:)|\bimport\b|\\(?:input|include|write|def|catcode|csname|special)\b")
 _ENDLESS = re.compile(r"\\(?:i*int|oint|sum|prod|lim|limsup|liminf|bigcup|bigcap)(?![A-Za-z])")
 _DERIVATIVE = re.compile(r"\\frac\{\\?(?:d|partial)\^\{?(\d+)\}?")
-_FACTORIAL = re.compile(r"(\d*)\s*([)}]?)\s*(!+)")
-_NESTED_FACTORIAL = re.compile(r"!\s*[)}\]\s]*!")
+_FACTORIAL = re.compile(r"(?<!\d)(\d+)\s*(?:[)}]\s*)?!")
+_FACTORIAL_OF_BRACKETS = re.compile(r"[)}]\s*!")
+_NESTED_FACTORIAL = re.compile(r"![)}\]\s]*!")
 _BINOMIAL = re.compile(r"\\(?:d|t)?binom|\\choose")
 _NUMBER = re.compile(r"\d+")
 _NUMBER_POWER = re.compile(r"\d[)}\s]*\^[({\s]*\d")
@@ -77,12 +78,12 @@ def _max_depth(text: str) -> int:
 def _factorial_refusal(text: str) -> str | None:
     if _NESTED_FACTORIAL.search(text):
         return "factorial of a factorial"
-    for digits, closing, _ in _FACTORIAL.findall(text):
-        if digits and int(digits) > MAX_FACTORIAL:
-            return "big factorial"
-        # (10^9)! hides its size: only a plain sum of letters and small numbers may stand in the brackets.
-        if closing and ("^" in text or any(int(number) > MAX_FACTORIAL for number in _NUMBER.findall(text))):
-            return "big factorial"
+    if any(int(digits) > MAX_FACTORIAL for digits in _FACTORIAL.findall(text)):
+        return "big factorial"
+    # (10^9)! hides its size: only a plain sum of letters and small numbers may stand in the brackets.
+    has_power_or_big = "^" in text or any(int(number) > MAX_FACTORIAL for number in _NUMBER.findall(text))
+    if has_power_or_big and _FACTORIAL_OF_BRACKETS.search(text):
+        return "big factorial"
     if text.count("!") > 6:
         return "many factorials"
     if _BINOMIAL.search(text) and any(int(number) > MAX_FACTORIAL for number in _NUMBER.findall(text)):

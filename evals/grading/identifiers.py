@@ -33,7 +33,7 @@ _CONSTANTS = {"e": "e", "i": "I", "π": "\\pi "}
 _ARGUMENT = re.compile(r"\s*(?:\{|-?(?:\d+(?:\.\d+)?|\\[A-Za-z]+|[^\W_]))")
 
 _TOKEN = re.compile(
-    r"(?P<number>\d+\.?\d*|\.\d+)(?P<exponent>[eE][-+]?\d{1,3}(?![\d.]))?"
+    r"(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<exponent>[eE][-+]?\d{1,3}(?![\d.]))?"
     r"|(?P<environment>\\(?:begin|end)\{[a-z]+\})"
     r"|(?P<accent>\\[a-z]+\s*(?:\{[A-Za-z]+\}|[A-Za-z](?![A-Za-z])))"
     r"|(?P<command>\\[A-Za-z]+)"
@@ -48,7 +48,7 @@ _SUFFIX = re.compile(
 )
 _DIFFERENTIALS = re.compile(r"\\frac\{d[^{}]*\}\{d[^{}]*\}")
 TRIGONOMETRY = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\\circ\}?")
+_DEGREES = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s*\^\s*\{?\\circ\}?")
 _BRACED_DIGITS = re.compile(r"(\d+)\}")
 _MIXED = re.compile(r"\\frac\{(\d+)\}\{(\d+)\}")
 _PLAIN_EXPONENT = re.compile(r"\^\s*\(([^()]*)\)")

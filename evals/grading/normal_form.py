@@ -59,7 +59,7 @@ class Item:
 
 
 _THOUSANDS_WHOLE = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
-_MIXED_NUMBER = re.compile(r"(-?\d+) (\d+)/(\d+)", re.ASCII)
+_MIXED_NUMBER = re.compile(r"(-?(?<!\d)\d+) (\d+)/(\d+)", re.ASCII)
 _WORDS_OF_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{([^{}]*)\}")
 _PROSE = re.compile(rf"{_WORDS_OF_TEXT.pattern}|\\mathrm\s*\{{[A-Za-z]{{3,}}\}}")
 # What is said in words, and the formula that says the same.
@@ -68,14 +68,14 @@ _PHRASES = {
     **dict.fromkeys(["no solution", "no solutions", "no real solutions", "empty set", "the empty set"], "\\emptyset"),
     "infinity": "\\infty",
 }
-_BASE = re.compile(r"\(?([\dA-F]*\d[\dA-F]*)\)?_(?:\{\(?(\w+)\)?\}|(\w))", re.ASCII)
+_BASE = re.compile(r"\(?(?=[A-F]*\d)([\dA-F]+)\)?_(?:\{\(?(\w+)\)?\}|(\w))", re.ASCII)
 # The letter of a choice and what it stands for. Unmarked, `(C) -5` could be a difference.
 _MARKED_CHOICE = re.compile(
-    r"\\(?:text|textbf|mathrm|textrm)\s*\{\s*\(?([A-H])\)?[.:]?\s*\}[\s:.]*(?=\S)(.+)", re.DOTALL
+    r"\\(?:text|textbf|mathrm|textrm)\s*\{\s*\(?([A-H])\)?[.:]?\s*\}[\s:.]*+(.+)", re.DOTALL
 )
 _CHOICE = re.compile(r"(?:\(([A-H])\)|([A-H])[.):]) (?![-+*/^=,_(])(.+)", re.DOTALL)
 _CHOICE_IN_TEXT = re.compile(
-    r"(\\(?:text|textbf|mathrm|textrm|mbox)\s*\{)\s*(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:[).:]+\s*([^{}]*)|\s*)\}"
+    r"(\\(?:text|textbf|mathrm|textrm|mbox)\s*\{)\s*(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:[).:]++\s*+([^{}]*)|\s*)\}"
 )
 # A choice's own text does not begin so: `(A) or (C)`, `(A) is wrong`.
 _CONTINUING = frozenset(["is", "isn", "are", "was", "or", "and", "but", "nor", "xor"])
@@ -89,7 +89,7 @@ _UNREADABLE = re.compile(
 )
 # The primes of a name: y', f'(x), x_1''.
 _PRIMED = re.compile(
-    r"(?:\\[A-Za-z]+\s*\{[A-Za-z]+\}|\\?[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?\s*(?:'|\^\s*(?:\\prime|\{(?:\s|'|\\prime)+\}))+"
+    r"(?:\\[A-Za-z]+\s*\{[A-Za-z]+\}|(?:\\|(?<![A-Za-z]))[A-Za-z]+)(?:_\{[^{}]*\}|_\w)?\s*(?:'|\^\s*(?:\\prime|\{(?:\s|'|\\prime)+\}))+"
 )
 # One wrapper around a value and the words behind it.
 _MEASURED_TEXT = re.compile(

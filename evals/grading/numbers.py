@@ -18,7 +18,7 @@ MAX_BITS = 20_000
 PRINTED_FLOAT_DIGITS = 15
 
 _NUMERIC = re.compile(r"(?:[\d.+\-*/^(){}eE]|\\frac)+", re.ASCII)
-_TOKEN = re.compile(r"(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<symbol>\\frac|[-+*/^(){}])", re.ASCII)
+_TOKEN = re.compile(r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)|(?P<symbol>\\frac|[-+*/^(){}])", re.ASCII)
 _PLAIN_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"-?(\d*)\.(\d+)", re.ASCII)
 
@@ -28,7 +28,7 @@ _REPEATING = re.compile(r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\{(\d{1,20
 
 
 # 0.1666\ldots: digits before the point and after it, the last of which repeat at least once.
-_CONTINUED = re.compile(r"(\d{0,20})\.(\d*?)(\d{1,20}?)\3+\\ldots", re.ASCII)
+_CONTINUED = re.compile(r"(\d{0,20})\.(\d{0,20}?)(\d{1,20}?)\3+\\ldots", re.ASCII)
 
 
 def _as_fraction(match: re.Match[str]) -> str:

@@ -45,7 +45,7 @@ _CHARACTERS: dict[int, str] = {
 }
 # Letters and digits of mathematical alphabets, and vulgar fractions, by what Unicode says that they are made of.
 _ALPHABETS = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)}
-_VULGAR = re.compile("[¼½¾⅐-⅞]|[⁰¹²³⁴-⁹]+[⁄∕/][₀-₉]+")
+_VULGAR = re.compile("[¼½¾⅐-⅞]|(?<![⁰¹²³⁴-⁹])[⁰¹²³⁴-⁹]+[⁄∕/][₀-₉]+")
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿⁱ]{2,}|[¹²³⁴-⁹ⁿ]")
 _LOWERED = re.compile("[₀-₉₊₋ₙ]+")
 _ROOT = re.compile(r"([√∛∜])\s*(?:(\d+(?:\.\d+)?|[A-Za-z])|\(([^()]*)\))", re.ASCII)
@@ -113,7 +113,7 @@ _TEXT = re.compile(
 )
 # Space and a visible colour take an argument that is not part of the answer; a phantom sign only aligns.
 _INVISIBLE = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?)\s*\.|^\s*\\h?phantom\s*\{[-+\d\s]*\}(?=[^}]*\d)|\\[hv]space\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*(?:\{\s*[-+=]?\s*\}|[-+=])"
+    r"\\(?:left|right|[bB]igg?[lr]?)\s*\.|^\s*\\h?phantom\s*\{[-+\d\s]*\}(?=[^}]*\d)|\\[hv]space\*?\s*\{[^{}]*\}|\\[hv]?phantom\s*(?:\{\s*(?:[-+=]\s*)?\}|[-+=])"
     r"|\\(?:color|textcolor|mathcolor)\s*\{\s*(?!white|transparent|none)[A-Za-z]+\s*\}"
 )
 _STRUCK_OUT = re.compile(r"~~([^~]+)~~")
@@ -130,7 +130,7 @@ _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}\]])\{\s*([-+=])\s*\}")
 _WIDE_ACCENT = re.compile(r"\\(overline|widehat|widetilde|overrightarrow)\{([A-Za-z])\}")
 _NARROW_ACCENTS = {"overline": "bar", "widehat": "hat", "widetilde": "tilde", "overrightarrow": "vec"}
 _BARE_ACCENT = re.compile(r"\\(bar|hat|tilde|vec|dot|ddot) ([A-Za-z])(?![A-Za-z])")
-_OVER = re.compile(r"\{([^{}]*?)\\over(?![A-Za-z])([^{}]*)\}|^([^{}]*?)\\over(?![A-Za-z])([^{}]*)$")
+_OVER = re.compile(r"\{(?>([^{}]*?)\\over(?![A-Za-z]))([^{}]*)\}|^(?>([^{}]*?)\\over(?![A-Za-z]))([^{}]*)$")
 _FRAC = re.compile(r"\\frac\s*(\{[^{}]*\}|[A-Za-z0-9])\s*([A-Za-z0-9]|\{)")
 _SQRT = re.compile(r"\\sqrt\s*([A-Za-z0-9])")
 _BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])")
@@ -138,19 +138,19 @@ _NUMPY = re.compile(r"\bnp\.([a-z]+)")
 _THOUSANDS = re.compile(
     r"(?<=\d)(?:(?:\\!)+,(?:\\!)*|,(?:\\!)+|(?:\\!)*\{,\}(?:\\!)*|\\!|\\,(?=\d{3}(?!\d)))\s*(?=\d{3})", re.ASCII
 )
-_SPACED_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d ])", re.ASCII)
+_SPACED_NUMBERS = re.compile(r"(?<![\d.])\d++(?: \d++)++", re.ASCII)
 _MAGNITUDE = re.compile(
-    rf"(?<=[\d}}])\s*({_WORD_MACRO})?\s*(hundred|thousand|million|billion|trillion)(?![a-z])", re.IGNORECASE
+    rf"(?<=[\d}}])\s*(?:({_WORD_MACRO})\s*)?(hundred|thousand|million|billion|trillion)(?![a-z])", re.IGNORECASE
 )
 _POWERS_OF_TEN = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _ORDINAL = re.compile(
-    r"(?<=\d)\s*(?:\^\s*\{?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\^\s*\{\s*(?:st|nd|rd|th)\s*\}"
+    r"(?<=\d)\s*(?:\^\s*(?:\{\s*)?\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|\^\s*\{\s*(?:st|nd|rd|th)\s*\}"
     r"|\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}|th(?![A-Za-z]))"
 )
 _TIMES_TEN = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)", re.ASCII)
 # ]2,5[ is the open interval; a bracket behind its comma or before it is one of a list of intervals.
 _OUTWARD_INTERVAL = re.compile(r"([\[\]])([^\[\],;]+[,;][^\[\],;]+)([\[\]])")
-_VECTOR = re.compile(r"^<([^<>]*,[^<>]*)>$")
+_VECTOR = re.compile(r"^<(?=[^<>]*,)([^<>]*)>$")
 RELATION = re.compile(r"[<>]|\\(?:le|ge|ne|lt|gt|equiv|sim)(?![A-Za-z])")
 
 OPENING = frozenset(["(", "[", "{", "\\{", "\\begin", "\\langle"])
@@ -186,7 +186,7 @@ def clean(text: str) -> str:
         text = _MATRIX_NAME.sub("{pmatrix}", _ARRAY.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text))
     text = " ".join(text.split())
     text = _MAGNITUDE.sub(_power_of_ten, _ORDINAL.sub("", _TIMES_TEN.sub("*", text)))
-    text = _SPACED_THOUSANDS.sub(lambda number: number[0].replace(" ", ""), text)
+    text = _SPACED_NUMBERS.sub(_joined_thousands, text)
     text = " ".join(text.split())
     if text.startswith("]") or text.endswith("[") or "[\\cup" in text or "\\cup]" in text:
         text = _OUTWARD_INTERVAL.sub(_inward_interval, text)
@@ -260,6 +260,17 @@ def _plain_escape(escape: re.Match[str]) -> str:
 def _fraction_of_over(over: re.Match[str]) -> str:
     numerator, denominator = (over[1], over[2]) if over[1] is not None else (over[3], over[4])
     return f"\\frac{{{numerator.strip()}}}{{{denominator.strip()}}}"
+
+
+def _joined_thousands(numbers: re.Match[str]) -> str:
+    """`1 234 567` as one number, and of `12345 678 901` the last two; none before a space."""
+    parts = numbers[0].split(" ")
+    if numbers.string.startswith(" ", numbers.end()):
+        return numbers[0]
+    start = len(parts) - 1
+    while start > 0 and len(parts[start]) == 3 and len(parts[start - 1]) <= 3:
+        start -= 1
+    return " ".join([*parts[:start], "".join(parts[start:])])
 
 
 def _power_of_ten(magnitude: re.Match[str]) -> str:

@@ -15,9 +15,8 @@ from evals.grading.words import UNMISTAKABLE, is_closed, is_unit, reckoned
 _WRAPPED = (
     r"(?:\\mu\s*)?\\(?:text|mathrm|mbox|textrm|textbf|textit|textnormal|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
-_POWER = r"(?:\s*\^\s*\{?\s*(-?\d)\s*\}?)?"
-_ATOM = re.compile(rf"([*/]?)\s*{_WRAPPED}{_POWER}")
-_PRODUCT = re.compile(rf"{_WRAPPED}{_POWER}(?:\s*[*/]?\s*{_WRAPPED}{_POWER})*\s*$")
+_POWER = r"(?:\s*\^\s*(?:\{\s*)?(-?\d)(?:\s*\})?)?"
+_ATOM = re.compile(rf"(?:([*/])\s*)?(?P<wrapped>{_WRAPPED}{_POWER})")
 _QUOTIENT = re.compile(rf"\\frac\s*\{{\s*({_WRAPPED}{_POWER})\s*\}}\s*\{{\s*({_WRAPPED}{_POWER})\s*\}}\s*$")
 _SYMBOL = (
     r"(?:[cmk]?m|[mk]?g|m?s|min|hr?|[mk]?L|k?N|[kM]?J|[kM]?W|[mk]?V|m?A|k?Pa|[kM]?Hz|mol|K|ft|in|yd|mi|lb|oz|[kM]?eV)"
@@ -34,22 +33,22 @@ _FOREIGN = re.compile(r"(?<=[\d})])\s*((?=[^\W\d_]*[^\W\d_A-Za-z])[^\W\d_]+)$")
 _CURRENCY = re.compile(r"\\(usd|eur|gbp|jpy|cent)(?![A-Za-z])\s*")
 _CURRENCIES = {"usd": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _SYMBOL_BEHIND = re.compile(r"(?<=[\d})])\s+([A-Za-z]{1,4})\.?" + _POWER + "$")
-_PERCENT = re.compile(r"\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|\\?\s*(?:percent|per cent|percentage|pct)\.?)\s*$")
+_PERCENT = re.compile(r"(?<!\s)\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|(?:\\\s*)?(?:percent|per cent|percentage|pct)\.?)\s*$")
 # 100\%-80\%: every term of a sum, but for the last, whose sign has been read.
 _PERCENT_SUM = re.compile(r"-?[\d.]+\s*\\?%(?:\s*[-+]\s*[\d.]+\s*\\?%)*\s*[-+]\s*[\d.]+", re.ASCII)
-_DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")
+_DEGREES = re.compile(r"(?<!\s)\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")
 # cos 60 degrees is not cos 60.
 _ANGLE_FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 # A number that plain arithmetic in words can follow.
 _PLAIN_NUMBER = re.compile(r"(?:^|(?<==))\s*(-?(?:\d+(?:\.\d+|/\d+)?|\.\d+|\\frac\{\d+\}\{\d+\}))$", re.ASCII)
 # Words that the answer is not without: what stands in its text, but for indices and short products of letters.
-_MARKED_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{[^{}]*[^\W\d_]{2}[^{}]*\}")
-_ROMAN_WORDS = re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|texttt|emph|operatorname)\s*\{\s*([A-Za-z\s]{2,})\}")
+_MARKED_WORDS = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox)\s*\{(?=[^{}]*[^\W\d_]{2})[^{}]*\}")
+_ROMAN_WORDS = re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|texttt|emph|operatorname)\s*\{([A-Za-z\s]{2,})\}")
 _PLAIN_WORDS = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}(?:\s+[A-Za-z]{2,})*(?![A-Za-z])")
 _INDEX = re.compile(r"_\s*(?:\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+\s*\{[^{}]*\})")
 _BESIDE_NUMBER = re.compile(r"(?:^|\s)([A-Za-z]{2})\s+[-\d]|\d\s+([A-Za-z]{2})$")
 # One letter, however it is marked.
-_LETTER = re.compile(r"[\s({]*(?:\\[a-z]+\s*\{)?[\s(]*[A-Za-z][\s)}.:]*")
+_LETTER = re.compile(r"[\s({]*(?:\\[a-z]+\s*\{[\s(]*)?[A-Za-z][\s)}.:]*")
 _NEUTRAL = frozenset(["unit", "units"])
 _DEGREE_WORDS = frozenset(["degree", "degrees", "deg"])
 _PERCENT_WORDS = frozenset(["percent", "percentage", "pct"])
@@ -204,12 +203,11 @@ def _tail(text: str) -> _Tail | None:
     if quotient and _stands_behind_value(text[: quotient.start()]):
         unit = f"{_inside(quotient[1])} / {_inside(quotient[4])}"
         return _Tail(quotient.start(), unit) if is_unit(unit) else None
-    product = _PRODUCT.search(text)
-    if product and _stands_behind_value(before := text[: product.start()]):
-        atoms = _ATOM.finditer(text, product.start())
-        unit = " ".join(f"{atom[1]} {atom[2]} {atom[3] or ''}".strip() for atom in atoms)
+    product = _product(text)
+    if product and _stands_behind_value(before := text[: product[0].start("wrapped")]):
+        unit = " ".join([_named(product[0]), *(f"{atom[1] or ''} {_named(atom)}".strip() for atom in product[1:])])
         if is_unit(unit) and not (len(unit) == 1 and _LETTER.fullmatch(before)):  # A with the unit C is no answer
-            return _Tail(product.start(), unit)
+            return _Tail(len(before), unit)
         return _reckoned_tail(before, unit)
     plain = _PLAIN.search(text)
     if plain:
@@ -238,7 +236,23 @@ def _reckoned_tail(before: str, phrase: str) -> _Tail | None:
 
 
 def _inside(wrapped: str) -> str:
-    return " ".join(f"{atom[2]} {atom[3] or ''}".strip() for atom in _ATOM.finditer(wrapped))
+    return " ".join(map(_named, _ATOM.finditer(wrapped)))
+
+
+def _named(atom: re.Match[str]) -> str:
+    return f"{atom[3]} {atom[4] or ''}".strip()
+
+
+def _product(text: str) -> list[re.Match[str]]:
+    """The words and powers that ``text`` ends in, with nothing but signs and spaces between them."""
+    atoms: list[re.Match[str]] = []
+    end = 0
+    for atom in _ATOM.finditer(text):
+        if text[end : atom.start()].strip():
+            atoms = []
+        atoms.append(atom)
+        end = atom.end()
+    return [] if text[end:].strip() else atoms
 
 
 def _stands_behind_value(before: str) -> bool:

@@ -130,11 +130,11 @@ _SYMBOLS |= frozenset(
 )
 _QUALIFIERS = frozenset(["square", "sq", "cubic", "cu"])
 _ARTICLES = frozenset(["the", "a", "an"])
-_POWER = r"(?:\s*\^?\s*\{?\s*-?\d\s*\}?)?"
-_NOUN = rf"(?:[ap]\.m\.?|[^\W\d_]+(?:-[^\W\d_]+)*(?:\(s\))?\.?){_POWER}"
-_PHRASE = re.compile(rf"{_NOUN}(?:(?:\s*[/*]\s*|\s+|(?<=\.)){_NOUN})*[.,;]?")
+_POWER = r"(?:\s*(?:\^\s*)?(?:\{\s*)?-?\d(?:\s*\})?)?"
+_NOUN = rf"[^\W\d_]+(?:-[^\W\d_]+)*(?:\(s\))?\.?{_POWER}"
+_PHRASE = re.compile(rf"{_NOUN}(?:(?:\s*[/*]\s*|\s+|(?<=\.)){_NOUN})*(?:(?<=[\d}}])\s+)?[.,;]?")
 _TOKEN = re.compile(r"[ap]\.m\.?|[^\W\d_]+(?:-[^\W\d_]+)*|/")
-_BRACKETED = re.compile(r"\(([^()]*[^\W\d_]{2}[^()]*)\)(?!\()")
+_BRACKETED = re.compile(r"\((?=[^()]*[^\W\d_]{2})([^()]*)\)(?!\()")
 _SHARE_OF = re.compile(r"of (?=(?:the|an?) )")
 
 
