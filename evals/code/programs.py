@@ -21,7 +21,7 @@ _MOST_BLOCKS = 32
 _MOST_STARTS = 8
 
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
-_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,}+)(?P<language>[^`]*)")
+_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,}(?!~))(?P<language>[^`]*)")
 _FENCE_AFTER_PROSE = re.compile(
     r"(?P<indent>)[^`]*(?P<fence>`{3,})(?P<language>[ \t]*(?:py[\w.]*[ \t]*)?)", re.IGNORECASE
 )

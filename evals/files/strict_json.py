@@ -22,7 +22,7 @@ _TOO_DEEP = f"JSON nested more than {MAX_DEPTH} deep"
 _MAX_DIGITS = 308  # of an integer that is a float, too
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s",:\[\]{}]+')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]|[^\s",:\[\]{}]+')
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -22,7 +22,7 @@ _NEGATED = re.compile(r"[^A-Za-z\\]*(?:\\[a-z]+\s*\{\s*)?(?:not|never)(?![A-Za-z
 # number. `\sin A`, `|AB|` and `\frac{AB}{CD}` are names.
 _NO_NAME = re.compile(
     r"[ei]|[({]*\\(?:pi|infty|emptyset)[)}]*|\|\(?[a-z]\)?(?:_\w)?\|"
-    r"|(?>.*?\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
+    r"|(?=.*?\\(?:(?:ln|log|lg|exp|sqrt|binom|lfloor|lceil|pm|mp|mathbb)(?![A-Za-z])|frac(?!\{[A-Z]{2})"
     r"|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?[ ({]*[a-z])).*"
 )
 # `m+n = 3+4 = 7`: behind a sum of letters, what is computed.
@@ -32,7 +32,7 @@ _STATEMENT = re.compile(r"\\(?:not|neg|lnot|implies|Rightarrow|iff|Leftrightarro
 _CHOICE_LETTER = re.compile(r"\(?[A-Z]\)?|\(?[a-h]\)?")
 # What remains are the variables of an expression.
 _CONSTANTS = re.compile(r"\\[A-Za-z]+|(?<![A-Za-z])[ei](?![A-Za-z])")
-_LAST_WORD = re.compile(r"(?<![A-Za-z])([A-Za-z]++)[^A-Za-z]*$")
+_LAST_WORD = re.compile(r"(?<![A-Za-z])([A-Za-z]+)[^A-Za-z]*$")
 
 # `\\frac{1}{3} \\approx 0.33`: one part in so many may be lost.
 ROUNDING = 20

@@ -17,7 +17,7 @@ _UNBRACED = re.compile(r"[^\s{}$\\,;.]+")
 # What hides or strikes out the box that it stands before.
 _HIDDEN = re.compile(r"\\(?:[hv]?phantom|[bx]?cancel|sout|st)\s*\{\s*$")
 _MAX_HIDING_CHARS = 40
-_ANSWER_IS = re.compile(r"\banswer(?:\s+is\s*+:?|\s*:)\s*+\**\s*", re.IGNORECASE)
+_ANSWER_IS = re.compile(r"\banswer(?:\s+is(?:\s*:)?|\s*:)\s*(?:\*+\s*)?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|\$\$?(?!\d)(?=[\s.,]|$)")
 # Of the text after "answer is": a number of dollars in a sentence with no dollar sign that could close a formula.
 _DOLLARS = re.compile(r"\$\d(?:[^\n.$]|\.(?!\s|$)|(?<=\s)\$(?=\d))*(?:\n|\.(?=\s|$)|$)")

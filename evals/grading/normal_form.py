@@ -71,11 +71,11 @@ _PHRASES = {
 _BASE = re.compile(r"\(?(?=[A-F]*\d)([\dA-F]+)\)?_(?:\{\(?(\w+)\)?\}|(\w))", re.ASCII)
 # The letter of a choice and what it stands for. Unmarked, `(C) -5` could be a difference.
 _MARKED_CHOICE = re.compile(
-    r"\\(?:text|textbf|mathrm|textrm)\s*\{\s*\(?([A-H])\)?[.:]?\s*\}[\s:.]*+(.+)", re.DOTALL
+    r"\\(?:text|textbf|mathrm|textrm)\s*\{\s*\(?([A-H])\)?[.:]?\s*\}[\s:.]*(?![\s:.])(.+)", re.DOTALL
 )
 _CHOICE = re.compile(r"(?:\(([A-H])\)|([A-H])[.):]) (?![-+*/^=,_(])(.+)", re.DOTALL)
 _CHOICE_IN_TEXT = re.compile(
-    r"(\\(?:text|textbf|mathrm|textrm|mbox)\s*\{)\s*(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:[).:]++\s*+([^{}]*)|\s*)\}"
+    r"(\\(?:text|textbf|mathrm|textrm|mbox)\s*\{)\s*(?:(?:[Oo]ption|[Cc]hoice)\s+)?\(?([A-Z])(?:[).:]+(?![).:])\s*(?!\s)([^{}]*)|\s*)\}"
 )
 # A choice's own text does not begin so: `(A) or (C)`, `(A) is wrong`.
 _CONTINUING = frozenset(["is", "isn", "are", "was", "or", "and", "but", "nor", "xor"])

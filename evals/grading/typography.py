@@ -130,7 +130,8 @@ _BRACED_SIGN = re.compile(r"(?<![\^_A-Za-z}\]])\{\s*([-+=])\s*\}")
 _WIDE_ACCENT = re.compile(r"\\(overline|widehat|widetilde|overrightarrow)\{([A-Za-z])\}")
 _NARROW_ACCENTS = {"overline": "bar", "widehat": "hat", "widetilde": "tilde", "overrightarrow": "vec"}
 _BARE_ACCENT = re.compile(r"\\(bar|hat|tilde|vec|dot|ddot) ([A-Za-z])(?![A-Za-z])")
-_OVER = re.compile(r"\{(?>([^{}]*?)\\over(?![A-Za-z]))([^{}]*)\}|^(?>([^{}]*?)\\over(?![A-Za-z]))([^{}]*)$")
+_INNERMOST = re.compile(r"\{([^{}]*)\}|^([^{}]*)$")
+_OVER = re.compile(r"\\over(?![A-Za-z])")
 _FRAC = re.compile(r"\\frac\s*(\{[^{}]*\}|[A-Za-z0-9])\s*([A-Za-z0-9]|\{)")
 _SQRT = re.compile(r"\\sqrt\s*([A-Za-z0-9])")
 _BLACKBOARD = re.compile(r"\\mathbb\s*([A-Z])")
@@ -138,7 +139,7 @@ _NUMPY = re.compile(r"\bnp\.([a-z]+)")
 _THOUSANDS = re.compile(
     r"(?<=\d)(?:(?:\\!)+,(?:\\!)*|,(?:\\!)+|(?:\\!)*\{,\}(?:\\!)*|\\!|\\,(?=\d{3}(?!\d)))\s*(?=\d{3})", re.ASCII
 )
-_SPACED_NUMBERS = re.compile(r"(?<![\d.])\d++(?: \d++)++", re.ASCII)
+_SPACED_NUMBERS = re.compile(r"(?<![\d.])\d+(?: \d+)+", re.ASCII)
 _MAGNITUDE = re.compile(
     rf"(?<=[\d}}])\s*(?:({_WORD_MACRO})\s*)?(hundred|thousand|million|billion|trillion)(?![a-z])", re.IGNORECASE
 )
@@ -180,7 +181,7 @@ def clean(text: str) -> str:
     else:
         text = _OR.sub(_comma, text)
     if "\\over" in text:
-        text = _OVER.sub(_fraction_of_over, text)
+        text = _INNERMOST.sub(_fraction_of_over, text)
     if "\\begin" in text:
         text = _CASES.sub(lambda rows: rows[2].replace("\\\\", " , "), text)
         text = _MATRIX_NAME.sub("{pmatrix}", _ARRAY.sub(r"\\begin{pmatrix}\1\\end{pmatrix}", text))
@@ -257,9 +258,12 @@ def _plain_escape(escape: re.Match[str]) -> str:
     return escape[0] if escape[0] == "\\\\" else " "
 
 
-def _fraction_of_over(over: re.Match[str]) -> str:
-    numerator, denominator = (over[1], over[2]) if over[1] is not None else (over[3], over[4])
-    return f"\\frac{{{numerator.strip()}}}{{{denominator.strip()}}}"
+def _fraction_of_over(braced: re.Match[str]) -> str:
+    inside = braced[2] if braced[1] is None else braced[1]
+    over = _OVER.search(inside)
+    if over is None:
+        return braced[0]
+    return f"\\frac{{{inside[: over.start()].strip()}}}{{{inside[over.end() :].strip()}}}"
 
 
 def _joined_thousands(numbers: re.Match[str]) -> str:

@@ -33,7 +33,9 @@ _FOREIGN = re.compile(r"(?<=[\d})])\s*((?=[^\W\d_]*[^\W\d_A-Za-z])[^\W\d_]+)$")
 _CURRENCY = re.compile(r"\\(usd|eur|gbp|jpy|cent)(?![A-Za-z])\s*")
 _CURRENCIES = {"usd": "dollar", "eur": "euro", "gbp": "lb", "jpy": "yen", "cent": "cent"}
 _SYMBOL_BEHIND = re.compile(r"(?<=[\d})])\s+([A-Za-z]{1,4})\.?" + _POWER + "$")
-_PERCENT = re.compile(r"(?<!\s)\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|(?:\\\s*)?(?:percent|per cent|percentage|pct)\.?)\s*$")
+_PERCENT = re.compile(
+    r"(?<!\s)\s*(?:\\text\s*\{\s*\\?%\s*\}|\\%|%|(?:\\\s*)?(?:percent|per cent|percentage|pct)\.?)\s*$"
+)
 # 100\%-80\%: every term of a sum, but for the last, whose sign has been read.
 _PERCENT_SUM = re.compile(r"-?[\d.]+\s*\\?%(?:\s*[-+]\s*[\d.]+\s*\\?%)*\s*[-+]\s*[\d.]+", re.ASCII)
 _DEGREES = re.compile(r"(?<!\s)\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$|(?<=\d)\^\{?o\}?$")

@@ -28,7 +28,7 @@ _EXPECTED = {
     "finite_number": "a finite number",
     "none_required": "null",
 }
-_DOTTED = re.compile(r"[a-z]+(?:[_.][a-z]+)+")
+_DOTTED = re.compile(r"(?<![a-z])[a-z]+(?:[_.][a-z]+)+")
 _BOUND_WORDS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 _TRUTH_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 

@@ -153,7 +153,7 @@ def _disk(point: Point, size: float, rows: int) -> float:
 
 def _num_parameters(model: str) -> float | None:
     """From a name such as `Qwen2.5-Math-1.5B`."""
-    found = re.findall(r"(\d+(?:\.\d+)?)b(?![a-z])", Path(model).name.lower())
+    found = re.findall(r"(?<!\d)(\d+(?:\.\d+)?)b(?![a-z])", Path(model).name.lower())
     return float(found[-1]) * 1e9 if found else None
 
 

@@ -71,7 +71,9 @@ def parse_axis(text: str) -> Axis:
         UsageError: no key, no value, or the same value twice.
     """
     key, separator, value_text = text.partition("=")
-    values = tuple(value.strip() for value in re.findall(r"(?>\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^,])+", value_text))
+    whole = r"""\[[^\]]*\]|"[^"]*"|'[^']*'|,"""
+    separated = re.sub(whole, lambda found: "\0" if found[0] == "," else found[0], value_text)
+    values = tuple(value.strip() for value in separated.split("\0") if value)
     if not separator or not key.strip() or not values or not all(values):
         raise UsageError(f"-g {text}: expected KEY=VALUE,VALUE such as method.delta=0.1,0.01")
     if len(set(map(_number_or_text, values))) < len(values):

@@ -112,6 +112,14 @@ def test_the_cost_of_hostile_answers_is_bounded() -> None:
     assert {found.outcome for found in grades} <= {"incorrect", "no_answer", "timeout", "error"}
 
 
+@pytest.mark.parametrize(
+    "answer", ["5 " + "\\text{to} " * 30 + "x", f"5\\text{{ {'a.m.' * 30}@}}", f"5\\text{{ {'a2 * ' * 30}@}}"]
+)
+def test_words_that_could_be_cut_in_many_ways_are_read_once(answer: str) -> None:
+    with cpu_limit(2):
+        assert not boxed(answer, "7").correct
+
+
 @pytest.mark.parametrize("piece", ["\\boxed{", "\\boxed ", "{", "\\", "answer is ", "1,", "answer is $"])
 def test_a_megabyte_is_read_in_linear_time(piece: str) -> None:
     text = piece * (10**6 // len(piece))
