@@ -72,11 +72,20 @@ class LocalPolicy(Policy):
         return Step(float(grad_norm), is_finite, is_applied)
 
     def _reduce_gradients(self) -> None:
-        if self.world.size > 1:
-            with self.world.waiting("the gradients"):
-                for parameter in self.trained:
-                    if parameter.grad is not None:
-                        torch.distributed.all_reduce(parameter.grad)
+        """Adds up the gradients of all ranks.
+
+        A parameter may have none on some ranks, as an expert without a token: there it counts as 0. One that has none
+        on any rank keeps none, and is not moved.
+        """
+        if self.world.size == 1:
+            return
+        with self.world.waiting("the gradients"):
+            is_used = torch.tensor([parameter.grad is not None for parameter in self.trained], dtype=torch.uint8)
+            torch.distributed.all_reduce(is_used, op=torch.distributed.ReduceOp.MAX)
+            for parameter in (one for one, used in zip(self.trained, is_used.tolist(), strict=True) if used):
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                torch.distributed.all_reduce(parameter.grad)
 
     # --- weights and state ------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,41 @@ def work(rank: int, rendezvous: str, rows: Any, configs: list[Any], out: str) ->
     if rank == 0:
         torch.save(found, out)
     torch.distributed.destroy_process_group()
+
+
+# The parameters that a rank's loss reaches in each of two steps. The third has none in the second step, on any rank;
+# then Adam would still move it by its momentum.
+USED = {0: ((0, 1, 2), (0, 1)), 1: ((1, 2, 3), (1, 3))}
+
+
+def sparse_steps(policy: LocalPolicy, ranks: tuple[int, ...]) -> torch.Tensor:
+    """The trained weights after two steps of losses that reach some of the parameters only."""
+    for step in range(2):
+        for rank in ranks:
+            loss = sum((policy.trained[number].square().sum() for number in USED[rank][step]), torch.zeros(()))
+            policy._backward((rank + 1) * loss)
+        assert policy._step(torch.zeros(())).is_applied
+    return torch.cat([parameter.detach().flatten() for parameter in policy.trained])
+
+
+def sparse_work(rank: int, rendezvous: str, policy: LocalPolicy, out: str) -> None:
+    torch.set_num_threads(1)  # those of the parent did not come along
+    at_most = timedelta(seconds=20)
+    torch.distributed.init_process_group("gloo", f"file://{rendezvous}", at_most, rank=rank, world_size=2)
+    policy.world = World(rank, 2)
+    found = sparse_steps(policy, (rank,))
+    torch.save(found, f"{out}-{rank}")
+    torch.distributed.destroy_process_group()
+
+
+def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_path: Path, tiny_config: Any) -> None:
+    config = tiny_config("optimizer.weight_decay=0.1", "kl.beta=0")
+    one, two = (LocalPolicy(load_model(config.model, torch.float32, "cpu"), config) for _ in range(2))
+    expected = sparse_steps(one, (0, 1))
+    arguments = str(tmp_path / "rendezvous"), two, str(tmp_path / "weights")
+    torch.multiprocessing.start_processes(sparse_work, args=arguments, nprocs=2, start_method="fork")
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(f"{tmp_path}/weights-{rank}", weights_only=True), expected)
 
 
 @pytest.mark.slow
