@@ -165,6 +165,8 @@ class DeepSpeedPolicy(Policy):
         self.engine.optimizer.zero_grad()
 
     def _backward(self, loss: Tensor) -> None:
+        if self.stage == 1 and self.world.size > 1:
+            loss = _ReachingAll.apply(loss, *self.trained)  # type: ignore[no-untyped-call]
         # DeepSpeed divides by the number of ranks; our losses are shares of one sum.
         with self.world.waiting("the gradients"):
             self.engine.backward(loss * self.world.size)
@@ -274,6 +276,23 @@ class _Computation(torch.nn.Module):
     def forward(self, rows: Rows, **options: Any) -> tuple[Tensor, ...]:
         found = self._compute(rows, **options)
         return (found.logp_BT,) if found.entropy_BT is None else (found.logp_BT, found.entropy_BT)
+
+
+class _ReachingAll(torch.autograd.Function):
+    """A loss that gives every parameter a gradient, of 0 where it has none, as an expert without a token.
+
+    DeepSpeed exchanges the gradients that there are, so ranks would wait for different ones. Stage 1 does it in the
+    order of the parameters; stages 2 and 3 do it in that in which gradients and weights come, which this cannot change.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.parameters = parameters
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return gradient, *(one.new_zeros(()).expand_as(one) for one in ctx.parameters)
 
 
 class _CarefulAdamW(torch.optim.AdamW):

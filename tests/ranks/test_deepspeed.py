@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import time
 
 import pytest
+import torch
 from safetensors.torch import load_file
+
+from quatro.config import Config
+from quatro.policy.deepspeed import DeepSpeedPolicy
+from quatro.policy.loading import load_model
+from quatro.policy.local import LocalPolicy
+from quatro.processes.world import World
 
 pytestmark = pytest.mark.deepspeed
 
@@ -237,3 +245,28 @@ def test_memory_that_runs_out_later_ends_all_ranks_with_advice(bench):
     said = "".join(text for _, text in ended)
     assert "rank 1 ran out of memory with microbatch_tokens=300" in said
     assert "-s microbatch_tokens=150" in said
+
+
+def take_step(rank: int, rendezvous: str, config: Config, out: str) -> None:
+    """One step of a loss that reaches two parameters, of which the other rank's reaches one."""
+    torch.set_num_threads(1)
+    os.environ["LOCAL_RANK"] = str(rank)
+    torch.distributed.init_process_group("gloo", f"file://{rendezvous}", rank=rank, world_size=2)
+    policy = DeepSpeedPolicy(load_model(config.model, torch.float32, "cpu"), config, world=World(rank, 2))
+    policy._backward(sum((policy.trained[number].square().sum() for number in (rank, rank + 1)), torch.zeros(())))
+    step = policy._step(torch.zeros(()))
+    torch.save([step.grad_norm, [parameter.detach() for parameter in policy.trained]], f"{out}-{rank}")
+    torch.distributed.destroy_process_group()
+
+
+def test_a_parameter_without_a_gradient_on_one_rank_takes_the_step_of_one(tmp_path, tiny_config):
+    config = tiny_config("kl.beta=0", *stage(1))
+    alone = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
+    (sum(alone.trained[number].square().sum() for number in (0, 1, 1, 2))).backward()
+    norm = alone._step(torch.zeros(())).grad_norm
+    arguments = str(tmp_path / "rendezvous"), config, str(tmp_path / "weights")
+    torch.multiprocessing.start_processes(take_step, args=arguments, nprocs=2, start_method="fork")
+    for rank in range(2):
+        found, weights = torch.load(f"{tmp_path}/weights-{rank}", weights_only=True)
+        assert found == pytest.approx(norm, rel=1e-5)
+        torch.testing.assert_close(weights, [parameter.detach() for parameter in alone.trained])
