@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.training_metrics import BASE, EVALUATED
 
+logger = logging.getLogger(__name__)
+
 Rows = Sequence[Mapping[str, Any]]
 
 LAST_ITERATIONS = 10
@@ -17,7 +20,7 @@ _MOST = 1e300  # no measurement is larger, and sums of what is not stay finite
 
 
 def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """``file:line`` and row of each iteration. A last line that is still being written is left out.
+    """``file:line`` and row of each iteration. A last line that is not complete is left out, with a warning.
 
     Raises:
         DataError: another line is not a JSON object of numbers and nulls, or has no step; the message names the line.
@@ -27,6 +30,8 @@ def metric_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         row = metric_row(line, at, may_be_torn=not is_whole)
         if row is not None:
             yield at, row
+        else:
+            logger.warning("%s is not complete and is left out: it is being written, or its process was killed", at)
 
 
 def metric_row(line: bytes, at: str, *, may_be_torn: bool = False) -> dict[str, Any] | None:

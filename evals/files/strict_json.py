@@ -97,6 +97,8 @@ def read_document(file: Path, *, allow_non_finite: bool = False) -> dict[str, An
     Raises:
         OSError: it is not there or cannot be read.
     """
+    if file.exists() and not file.is_file():  # a pipe or a device may never end
+        raise DataError(f"{file} is not a regular file; remove it")
     content = file.read_bytes()
     try:
         text = content.decode("utf-8-sig")

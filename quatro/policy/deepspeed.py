@@ -291,7 +291,7 @@ class _ReachingAll(torch.autograd.Function):
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient, *(one.new_zeros(()).expand_as(one) for one in ctx.parameters)
 
 

@@ -18,7 +18,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line of a running process is left out.
+    """Rows of a run's metrics.jsonl; none if it has not begun. A torn last line, as after a kill, is left out.
 
     Raises:
         DataError: as `metric_rows`.
@@ -45,8 +45,8 @@ def last_metrics(run: Path) -> dict[str, Any]:
         DataError: as `metric_rows`.
     """
     file = run / "metrics.jsonl"
-    if not file.exists():
-        return {}
+    if not file.is_file():
+        return dict(*read_metrics(run))  # of nothing, or it refuses what is there
     with file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         # What follows the last newline is being written at this moment.

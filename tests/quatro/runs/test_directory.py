@@ -403,10 +403,28 @@ def test_every_run_below_the_root_is_listed_even_broken_ones(tmp_path: Path, con
         list_runs(tmp_path / "missing")
 
 
-def test_a_torn_last_line_of_metrics_is_left_out_and_a_broken_one_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "status"), [("status.json", "unknown"), ("metrics.jsonl", "unreadable")])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(run: RunDir, name: str, status: str) -> None:
+    run.close()
+    (run.path / name).unlink()
+    os.mkfifo(run.path / name)
+    # A process of its own: one that waits for a writer would never come back.
+    code = "import sys; from quatro.runs.summary import list_runs; from pathlib import Path; "
+    code += "print([one.status for one in list_runs(Path(sys.argv[1]))])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(run.path.parent)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout == f"['{status}']\n"
+    assert name in ran.stderr or status == "unreadable"
+
+
+def test_a_torn_last_line_of_metrics_is_left_out_and_said_and_a_broken_one_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2', encoding="utf-8")
     assert list(read_metrics(tmp_path)) == [{"step": 1}]
+    assert f"{path}:2 " in caplog.text
     path.write_text('{"step": 1}\n{"step": 2\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"metrics\.jsonl:2"):
         list(read_metrics(tmp_path))
