@@ -97,10 +97,10 @@ class Prepared:
         return self._tokenized(self.evaluated, grader_of(self.evaluated[0].benchmark))
 
     def _tokenized(self, problems: list[Problem], reward: RewardConfig | str) -> PromptSet:
-        from quatro.policy.facts import context_limit
+        from quatro.policy.facts import context_limit, vocabulary_size
 
-        limit = context_limit(self.shape)
-        found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit)
+        limit, size = context_limit(self.shape), vocabulary_size(self.shape)
+        found = tokenize_problems(problems, self.config.data, self.tokenizer, context_limit=limit, vocabulary_size=size)
         check_prompts(found.prompts, reward)
         return found
 
@@ -122,12 +122,12 @@ def prepare(config: Config, launch: Launch | None = None) -> Prepared:
         raise config.method.refuse()
     check_ranks(config, launch.size)
     _check_watched(config)
-    if config.policy.lora is not None or base_of(config.model) != config.model:
-        require("peft", "policy.lora")
     POLICIES[config.policy.kind].check()
     for name in (config.model, config.kl.reference):
         if name is not None:
             require_model(name)
+    if config.policy.lora is not None or base_of(config.model) != config.model:
+        require("peft", "policy.lora")
     temperatures = {"rollout.temperature": config.rollout.temperature, "eval.temperature": config.eval.temperature}
     ENGINES[config.rollout.engine].check(temperatures=temperatures, replay_file=config.rollout.replay_file)
     problems = training_problems(config.data)

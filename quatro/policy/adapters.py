@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evals.errors import DataError, MissingError, UsageError
 from evals.files.strict_json import read_document
+from quatro.policy.whole_weights import refuse_strange
 
 ADAPTER_CONFIG = "adapter_config.json"  # a folder with this file is an adapter of the model that the file names
 
@@ -48,6 +49,7 @@ def changed_by(name: str) -> str | None:
         is_adapter = file.is_file()
     except (OSError, ValueError):  # a name no file system takes
         return None
+    refuse_strange(Path(name))
     if not is_adapter:
         _refuse_adapter_on_hub(name)
         return None

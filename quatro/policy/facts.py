@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evals.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import torch
+
+    from quatro.types import Prompt
 
 # Stop tokens of the Qwen family that a tokenizer or generation config may leave out.
 EXTRA_STOP_TOKENS = ("<|im_end|>", "<|endoftext|>")
@@ -122,10 +124,37 @@ def context_limit(model: Any) -> int | None:
 
     None if the configuration names no limit.
     """
-    config = getattr(model, "config", model)
-    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    text_config = _text_config(model)
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
         limit = getattr(text_config, name, None)
         if isinstance(limit, int) and limit > 0:
             return limit
     return None
+
+
+def vocabulary_size(model: Any) -> int | None:
+    """How many token ids ``model`` (or a model configuration) has, as far as the configuration says."""
+    size = getattr(_text_config(model), "vocab_size", None)
+    return size if isinstance(size, int) else None
+
+
+def refuse_unknown_ids(prompts: Iterable[Prompt], tokenizer: Any, size: int | None) -> None:
+    """Refuse a tokenizer of another model: an end of response or prompts that this one, of ``size`` ids, does not have.
+
+    Raises:
+        DataError: names the token, its id and the prompt.
+    """
+    ids = [("the end of a response", tokenizer.eos_token_id)]
+    ids += [(f"prompt {one.id!r} of {one.benchmark}", max(one.token_ids)) for one in prompts]
+    for where, id in ids:
+        if size is not None and id >= size:
+            raise DataError(
+                f"{tokenizer.convert_ids_to_tokens(id)!r} ({where}) has the id {id} in the tokenizer of "
+                f"{tokenizer.name_or_path or 'this model'}, and the model has {size} ids (vocab_size); give it the "
+                "tokenizer that it was trained with"
+            )
+
+
+def _text_config(model: Any) -> Any:
+    config = getattr(model, "config", model)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config

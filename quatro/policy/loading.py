@@ -49,6 +49,7 @@ def load_model_config(name: str) -> PreTrainedConfig:
         found: PreTrainedConfig = _load(
             base, "model configuration", lambda: AutoConfig.from_pretrained(base, trust_remote_code=False)
         )
+    found._attn_implementation = None  # what is best here, and not a kernel that the file asks for
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.errors import MissingError
 from quatro.config import packages
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of, changed_by, may_be_hub_id
-from quatro.policy.whole_weights import refuse_incomplete
+from quatro.policy.whole_weights import refuse_incomplete, refuse_strange
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json")
@@ -49,6 +49,7 @@ def place_of(name: str, patterns: tuple[str, ...], *, what: str) -> str:
 
     Raises:
         MissingError: they are in neither; it names the adapter that asks for a base.
+        DataError: what lies there cannot be read.
     """
     # An adapter may bring a tokenizer of its own.
     is_own = what == "tokenizer" and any(Path(name, file).is_file() for file in patterns)
@@ -73,7 +74,8 @@ def require_files(name: str, patterns: tuple[str, ...], *, what: str) -> None:
             f"no model or tokenizer can be called {name[:80]!r}...: {error.__class__.__name__}"
         ) from error
     if is_folder:
-        if not any(next(folder.glob(pattern), None) for pattern in patterns):
+        refuse_strange(folder)
+        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern)):
             raise MissingError(
                 f"the folder {name} holds no {what}: none of {', '.join(patterns)} is there; "
                 "point at a folder written by save_pretrained"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from quatro.policy.chat_template import render_chat
 from quatro.rewards.base import Grade, Groups, RegisteredReward, Scored, require_usable
 from quatro.rewards.settings import RewardConfig
 from quatro.types import Block, Prompt, Rollout
@@ -91,7 +92,7 @@ class ModelReward(RegisteredReward):
         if getattr(tokenizer, "chat_template", None) is None:
             return prompt.text + rollout.text
         messages = [{"role": "user", "content": prompt.problem}, {"role": "assistant", "content": rollout.text}]
-        return str(tokenizer.apply_chat_template(messages, tokenize=False))
+        return render_chat(tokenizer, messages, add_generation_prompt=False)
 
     def _rewards(self, ids: Sequence[list[int]]) -> list[float]:
         """The reward of each text, in batches of similar length."""

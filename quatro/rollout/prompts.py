@@ -17,6 +17,7 @@ from evals.errors import DataError
 from evals.files.strict_json import shown
 from quatro.config.blocks import DataConfig
 from quatro.policy.chat_template import chat_renderer
+from quatro.policy.facts import refuse_unknown_ids
 from quatro.types import Prompt
 
 if TYPE_CHECKING:
@@ -51,14 +52,21 @@ def training_problems(config: DataConfig) -> list[Problem]:
 
 
 def tokenize_problems(
-    problems: Sequence[Problem], config: DataConfig, tokenizer: Any, *, context_limit: int | None = None
+    problems: Sequence[Problem],
+    config: DataConfig,
+    tokenizer: Any,
+    *,
+    context_limit: int | None = None,
+    vocabulary_size: int | None = None,
 ) -> PromptSet:
     """The prompts of ``problems`` that fit.
 
     ``context_limit`` is the number of tokens that the model can read; a prompt must leave room for at least one more.
+    ``vocabulary_size`` is the number of ids that it has.
 
     Raises:
-        DataError: there are no prompts, a prompt is empty, or a prompt is too long and ``too_long`` is `refuse`.
+        DataError: there are no prompts, a prompt is empty or has a token that the model lacks, or is too long and
+            ``too_long`` is `refuse`.
     """
     limit = config.max_prompt_tokens
     if context_limit is not None:
@@ -81,6 +89,7 @@ def tokenize_problems(
             )
     if not prompts:
         raise DataError(f"{config.prompts} holds no prompt of at most {limit} tokens ({num_skipped} were too long)")
+    refuse_unknown_ids(prompts, tokenizer, vocabulary_size)
     notes = [note] if (note := unused_chat_template(template, tokenizer)) else []
     return PromptSet(prompts, num_skipped, limit, notes)
 

@@ -103,15 +103,17 @@ def open_local(plan: SamplePlan) -> Iterator[Opened]:
         What `open_sampler` raises, and DataError: a prompt leaves no room for a response in the model's context.
     """
     from quatro.policy.device import find_device
-    from quatro.policy.facts import context_limit
+    from quatro.policy.facts import context_limit, refuse_unknown_ids, vocabulary_size
     from quatro.policy.loading import load_model_config, load_tokenizer
 
     weights = resolve_model(plan.model.name)
-    tokenizer, context = load_tokenizer(weights), context_limit(load_model_config(weights))
+    tokenizer, shape = load_tokenizer(weights), load_model_config(weights)
+    context = context_limit(shape)
     prompts = [list(to_prompts(one.problems, one.prompt_template, tokenizer)) for one in plan.benchmarks]
     tell_unused_chat_template(plan, tokenizer)
     for rows in prompts:
         refuse_long_prompts(rows, context)
+        refuse_unknown_ids(rows, tokenizer, vocabulary_size(shape))
     pairs = list(zip(plan.benchmarks, prompts, strict=True))
     longest = max(len(prompt.token_ids) + one.sampling.max_new_tokens for one, rows in pairs for prompt in rows)
     device = find_device("auto")

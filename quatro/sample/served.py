@@ -15,7 +15,7 @@ from evals.benchmarks.prompts import Template, messages, render
 from evals.errors import MissingError, UsageError
 from quatro.config import packages
 from quatro.policy.embedded import resolve_model
-from quatro.policy.facts import EXTRA_STOP_TOKENS
+from quatro.policy.facts import EXTRA_STOP_TOKENS, vocabulary_size
 from quatro.policy.loading import load_model_config, load_tokenizer
 from quatro.policy.model_files import require_tokenizer
 from quatro.rollout.endpoint import FORMS, Endpoint, PromptForm, api_key, key_name, without_key
@@ -153,8 +153,7 @@ def _num_ids(plan: SamplePlan, tokenizer: Any) -> int:
     if tokenizer is None:
         return 0
     with contextlib.suppress(MissingError):
-        config = load_model_config(resolve_model(plan.model.name)).get_text_config()
-        return max(len(tokenizer), getattr(config, "vocab_size", 0))
+        return max(len(tokenizer), vocabulary_size(load_model_config(resolve_model(plan.model.name))) or 0)
     return len(tokenizer)
 
 

@@ -115,16 +115,7 @@ def test_what_there_is_to_warn_of_at_the_start_is_said_once(settings, tmp_path, 
         ("{{ messages[7].content }}", "UndefinedError: "),
         ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
         (5, "TypeError: "),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 1,000,000 steps"),
-        (
-            "{% set r = range(99999) | list %}{% for a in r %}{% for b in r %}{% set c = b %}{% endfor %}{% endfor %}",
-            "steps",
-        ),
-        (
-            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-            "more than 1,000,000 steps",
-        ),
-        ("{% for a in range(99999) %}{{ range(99999) | select | list | length }}{% endfor %}", "steps"),
+        ("{{ range(10 ** 9) | list }}", "OverflowError: Range too big"),
     ],
 )
 def test_a_chat_template_that_makes_no_prompt_is_named_with_its_error(settings, model, tmp_path, template, reason):

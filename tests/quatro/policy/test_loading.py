@@ -1,6 +1,9 @@
 """Loading models and tokenizers: what is saved comes back, and what is missing is named."""
 
 import json
+import os
+import shutil
+import socket
 
 import pytest
 import torch
@@ -17,7 +20,8 @@ from transformers import (
 
 from evals.errors import DataError, MissingError, UsageError
 from quatro.policy.facts import cast_weights, context_limit, stop_ids
-from quatro.policy.loading import _tokenizer_loader, load_model, load_model_config, load_tokenizer
+from quatro.policy.loading import _tokenizer_loader, load_model, load_model_config, load_shape, load_tokenizer
+from quatro.policy.model_files import require_model
 
 WORDS = ("<pad>", "<eos>", "ab", "a", "b", " ", "<|im_end|>")
 
@@ -237,3 +241,86 @@ def test_an_adapter_on_the_hub_is_to_be_made_a_folder_first(load, monkeypatch, t
     (snapshot / "adapter_config.json").write_text("{}")
     with pytest.raises(UsageError, match="org/adapter on the Hub is an adapter; run hf download org/adapter --local"):
         load("org/adapter")
+
+
+READ = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
+READ = (*READ, "model.safetensors.index.json", "chat_template.jinja", "adapter_config.json", "pytorch_model.bin")
+LOADS = (require_model, load_tokenizer, load_model_config, lambda name: load_model(name, torch.float32, "cpu"))
+
+
+def listen(path):
+    with socket.socket(socket.AF_UNIX) as found:
+        found.bind(str(path))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, listen, lambda path: path.symlink_to("/dev/zero")])
+@pytest.mark.parametrize("load", LOADS)
+def test_fault_40_a_pipe_a_socket_or_a_device_in_a_folder_is_named_and_not_waited_for(folder, monkeypatch, make, load):
+    monkeypatch.chdir(folder)  # the path of a socket is short
+    for name in READ:
+        kept = (folder / name).read_bytes() if (folder / name).exists() else None
+        (folder / name).unlink(missing_ok=True)
+        make(type(folder)(name))
+        with pytest.raises(DataError, match=f"{name} is a pipe, a device or a socket"):
+            load(str(folder))
+        (folder / name).unlink()
+        if kept is not None:
+            (folder / name).write_bytes(kept)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "adapter_config.json", "chat_template.jinja"])
+def test_fault_40_a_text_without_end_is_not_read(folder, name):
+    with (folder / name).open("wb") as file:
+        file.truncate(2**40)
+    for load in LOADS:
+        with pytest.raises(DataError, match=rf"{name} has 1,099,511,627,776 bytes"):
+            load(str(folder))
+
+
+def test_fault_40_a_header_of_more_than_ten_million_bytes_is_not_read(folder):
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    for length in (10**7 + 1, 2**63):
+        file.write_bytes(length.to_bytes(8, "little") + content[8:])
+        with pytest.raises(DataError, match=rf"model.safetensors.* {length:,} bytes, expected 10,000,000"):
+            require_model(str(folder))
+    file.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000)
+    with pytest.raises(DataError, match=r"model\.safetensors is no safetensors file"):
+        require_model(str(folder))
+
+
+def name_in_index(folder, name):
+    weights = dict.fromkeys(load_file(folder / "model.safetensors"), name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+
+
+@pytest.mark.parametrize("name", ["../other/model.safetensors", "{}/other/model.safetensors", "a/../../other/x"])
+def test_fault_40_an_index_does_not_leave_its_folder(folder, name):
+    (folder / "model").mkdir()
+    other = shutil.copytree(folder, folder / "other")
+    name_in_index(folder, name.format(folder))
+    shutil.move(folder / "model.safetensors.index.json", folder / "model")
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(other / file, folder / "model")
+    with pytest.raises(DataError, match=r"index\.json names .*not in its folder"):
+        require_model(str(folder / "model"))
+
+
+def test_weights_may_be_links_as_in_the_hubs_cache(folder):
+    blobs = folder / "blobs"
+    blobs.mkdir()
+    name_in_index(folder, "part.safetensors")
+    (folder / "model.safetensors").rename(blobs / "abc")
+    (folder / "part.safetensors").symlink_to("blobs/abc")
+    require_model(str(folder))
+    assert load_model(str(folder), torch.float32, "cpu").config.vocab_size == 8
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["stranger/kernel", "flex_attention", "eager", ["x"]])
+def test_fault_40_a_configuration_does_not_choose_how_attention_is_computed(folder, key, value):
+    plain = load_model(str(folder), torch.float32, "cpu").config._attn_implementation
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
+    for load in (load_shape, lambda name: load_model(name, torch.float32, "cpu")):
+        assert load(str(folder)).config._attn_implementation == plain == "sdpa"
