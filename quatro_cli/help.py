@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from quatro_cli.output import output
+from quatro_cli.removed import REMOVED
 
 # Spellings that still work and that help does not show: shown one -> old one.
 OLD_SPELLINGS = {"--bootstrap-seed": "--seed", "--n": "--num-samples"}
@@ -56,7 +57,11 @@ class Command(TyperCommand):
         try:
             parsed: list[str] = super().parse_args(ctx, joined)
         except Exception as error:
-            if (quoted := _before_the_shell(args)) and hasattr(error, "message"):
+            if instead := REMOVED.get(
+                f"{ctx.command_path.removeprefix('quatro ')} {getattr(error, 'option_name', '')}"
+            ):
+                error.message, error.possibilities = f"{error.option_name} was removed; {instead}", None
+            elif (quoted := _before_the_shell(args)) and hasattr(error, "message"):
                 error.message += f". The shell split the braces; quote them: {quoted}"
             raise
         return parsed

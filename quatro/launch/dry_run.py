@@ -21,7 +21,6 @@ from quatro.types import Prompt
 if TYPE_CHECKING:
     import torch
 
-    from quatro.launch.probe import Probe
 
 SHOWN_TOKENS = 64
 SHOWN_CHARACTERS = 600
@@ -108,7 +107,6 @@ class DryRun:
     num_trained: int
     memory: Memory
     fit: Fit | None
-    probe: Probe | None
     warnings: list[str]
     notes: list[str]
 
@@ -127,8 +125,7 @@ class DryRun:
         lines += ["# model and predicted peak memory (an estimate)", self._parameters]
         lines += [f"{size_text(memory.total)} at the peak: {parts}"]
         lines += [self.fit.line] if self.fit else []
-        lines += ["", *(["# probe", *self.probe.lines, ""] if self.probe else [])]
-        return [*lines, "# notes", *self.warnings, *self.notes]
+        return [*lines, "", "# notes", *self.warnings, *self.notes]
 
     @property
     def _parameters(self) -> str:
@@ -149,16 +146,14 @@ class DryRun:
             "trained_parameters": self.num_trained,
             "memory_bytes": {**vars(self.memory), "total": self.memory.total},
             "fit": None if self.fit is None else vars(self.fit),
-            "probe": None if self.probe is None else vars(self.probe),
             "notes": [*self.warnings, *self.notes],
         }
 
 
-def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -> DryRun:
+def describe(prepared: Prepared, *, tries: bool = False) -> DryRun:
     """All that a run checks and announces before its first iteration; loads no weights.
 
-    With ``tries`` it also calls a reward and an engine of the user's own, and with ``probes`` it measures for some
-    seconds what `quatro/launch/probe.py` says.
+    With ``tries`` it also calls a reward and an engine of the user's own.
 
     Raises:
         MissingError: the device is not on this machine, or DeepSpeed or vLLM cannot be used on it.
@@ -215,16 +210,9 @@ def describe(prepared: Prepared, *, tries: bool = False, probes: bool = False) -
         num_trained=num_trained,
         memory=memory,
         fit=what_fits(config, model.config, memory, prompts, device, num_ranks),
-        probe=_probe(config, model.config, device) if probes else None,
         warnings=[*startup_warnings(config), *prompt_warnings(config, len(prompts.prompts))],
         notes=notes,
     )
-
-
-def _probe(config: Config, shape: Any, device: torch.device) -> Probe:
-    from quatro.launch.probe import probe
-
-    return probe(config, shape, device)
 
 
 def batch_arithmetic(config: Config, num_prompts: int, num_ranks: int = 1) -> list[str]:

@@ -37,12 +37,6 @@ Steps = Annotated[
     int | None,
     typer.Option("--steps", metavar="N", help="The same as -s steps=N; with --resume, train on to iteration N."),
 ]
-WithProbe = Annotated[
-    bool,
-    typer.Option(
-        "--probe", help="With --dry-run: measure for seconds whether bfloat16 or gradient checkpointing would pay."
-    ),
-]
 
 
 def train(
@@ -55,7 +49,6 @@ def train(
     steps: Steps = None,
     allow_unsafe_code: AllowUnsafe = False,
     dry_run: DryRun = False,
-    probe: WithProbe = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model.
@@ -80,8 +73,6 @@ def train(
     from quatro.runs.lock import refuse_locked
     from quatro.runs.status import read_status
 
-    if probe and not dry_run:
-        raise usage_error("--probe is a part of the dry run; add --dry-run")
     launch = launched()
     if not launch.is_first:
         # Until the ranks have found each other, all on a machine meet the same errors.
@@ -109,7 +100,7 @@ def train(
     with closing(prepare(config, launch)) as prepared:
         if dry_run:
             if launch.is_first:
-                _describe(prepared, resume=resume, probe=probe, json=json)
+                _describe(prepared, resume=resume, json=json)
             return
         if not resume:
             check_processes(config, launch.size, source=source)
@@ -185,13 +176,13 @@ def _say(run: Path, metrics: Mapping[str, float], *, json: bool, is_interrupted:
         output.data(str(run))
 
 
-def _describe(prepared: Prepared, *, resume: bool, probe: bool, json: bool) -> None:
+def _describe(prepared: Prepared, *, resume: bool, json: bool) -> None:
     from quatro.launch.dry_run import describe
     from quatro.launch.sizes import fix_sizes
 
     if not resume:
         fix_sizes(prepared)
-    described = describe(prepared, tries=True, probes=probe)
+    described = describe(prepared, tries=True)
     if json:
         output.json(described.document)
     else:

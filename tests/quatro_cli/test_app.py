@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from quatro import __version__
 from quatro_cli.app import app
+from quatro_cli.removed import REMOVED
 
 ROOT = Path(__file__).parents[2]
 runner = CliRunner()
@@ -120,6 +121,15 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
     assert "this is a bug" not in result.stderr
     assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("typed", "instead"), REMOVED.items())
+def test_a_removed_option_is_refused_with_what_to_do_instead(typed, instead):
+    result = runner.invoke(app, typed.split(), env={"COLUMNS": "1000", "TERMINAL_WIDTH": "1000"})
+    assert result.exit_code == 2
+    assert typed.split()[-1] in result.stderr
+    assert instead in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("argv", [["eval", "grade", "a"], ["eval", "side-by-side", "a", "b"], ["table", "a", "b"]])

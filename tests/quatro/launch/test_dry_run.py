@@ -11,7 +11,6 @@ from evals.errors import DataError, MissingError, UsageError
 from quatro.config import load_config
 from quatro.launch.dry_run import DryRun, batch_arithmetic, describe, predict_memory
 from quatro.launch.prepare import prepare
-from quatro.launch.probe import probe
 from quatro.policy.kinds import ModelSize
 from quatro.policy.loading import load_model
 from quatro.processes.launcher import Launch
@@ -297,21 +296,3 @@ def test_a_dry_run_says_what_would_fit_into_the_free_memory(tiny_config, monkeyp
     assert "it does not fit, and no microbatch_tokens would" in "\n".join(none.lines)
     assert none.document["fit"]["learning_bytes"] == memory.learning
     assert "it does not fit, as drawing responses takes" in "\n".join(told(memory.always).lines)
-
-
-def test_a_probe_tells_speeds_and_switches_nothing(tiny_config):
-    """A clock on which bfloat16 takes twice as long, and a layer that is computed again a half more."""
-    config = tiny_config("policy.gradient_checkpointing=true")
-    shape = prepare(config).shape.config
-    ticks = iter([tick for _ in range(4) for tick in (0.0, 1.0, 0.0, 2.0, 0.0, 1.5)])
-    state = torch.get_rng_state()
-    found = probe(config, shape, torch.device("cpu"), clock=lambda: next(ticks))
-    assert (found.bfloat16, found.checkpointing) == (0.5, pytest.approx(1 / 1.5))
-    assert (found.layers, found.device) == (2, "cpu")
-    assert found.tokens <= 4 * 64  # the model's longest row
-    assert "bfloat16: 0.50 x the speed of float32; it does not pay" in "\n".join(found.lines)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert describe(prepare(config)).probe is None
-    described = describe(prepare(config), probes=True)
-    assert described.document["probe"]["bfloat16"] > 0
-    assert "# probe" in described.lines
