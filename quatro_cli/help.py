@@ -57,9 +57,7 @@ class Command(TyperCommand):
         try:
             parsed: list[str] = super().parse_args(ctx, joined)
         except Exception as error:
-            if instead := REMOVED.get(
-                f"{ctx.command_path.removeprefix('quatro ')} {getattr(error, 'option_name', '')}"
-            ):
+            if instead := REMOVED.get(f"{ctx.command_path} {getattr(error, 'option_name', '')}"):
                 error.message, error.possibilities = f"{error.option_name} was removed; {instead}", None
             elif (quoted := _before_the_shell(args)) and hasattr(error, "message"):
                 error.message += f". The shell split the braces; quote them: {quoted}"

@@ -1,7 +1,6 @@
-"""Options that quatro no longer has. Each is refused with what to do instead; keys of a configuration: `quatro.config`."""
+"""Options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`."""
 
-# Command and option, as typed -> what to do instead.
 REMOVED = {
-    "train --probe": "measure one iteration with --steps 1 and -s dtype=bfloat16 or -s policy.gradient_checkpointing=true, "
-    "and compare perf/step_s in metrics.jsonl of both runs",
+    "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
+    "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
 }

@@ -125,7 +125,7 @@ def test_mistakes_end_with_their_code_and_a_word_about_them(arguments, code, sai
 
 @pytest.mark.parametrize(("typed", "instead"), REMOVED.items())
 def test_a_removed_option_is_refused_with_what_to_do_instead(typed, instead):
-    result = runner.invoke(app, typed.split(), env={"COLUMNS": "1000", "TERMINAL_WIDTH": "1000"})
+    result = runner.invoke(app, typed.split()[1:], env={"COLUMNS": "1000", "TERMINAL_WIDTH": "1000"})
     assert result.exit_code == 2
     assert typed.split()[-1] in result.stderr
     assert instead in result.stderr
