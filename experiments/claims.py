@@ -1,13 +1,16 @@
-"""Which of the paper's numbers and orders a maths sweep agrees with: the page claims.md of `quatro paper`.
+"""Which of the paper's numbers and orders a maths sweep agrees with, as a page.
+
+    python -m experiments.claims sweeps/paper-math > claims.md
 
 A number agrees if the 95 % interval of the sweep's own holds it. An order, such as that QUATRO's Pass@k is above
 GSPO's, is confirmed or contradicted if the interval of the difference, problem by problem, lies on one side of 0.
-Imports no torch.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evals.errors import DataError, QuatroError
 from evals.estimators import Floats
 from evals.intervals import mean_over_seeds_and_problems
 from evals.results.document import AVERAGE
@@ -25,6 +29,7 @@ from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.tag import Tag
 from quatro.sweep.counts import Counts, all_counts_in, is_measured
+from quatro.sweep.paper import SweepSources
 from quatro.sweep.results import SweptRun, label_of
 
 METRICS = {"pass@k": "Pass@k", "ucc@k": "UCC@k"}
@@ -214,10 +219,35 @@ def _text(found: Interval, metric: str, *, signed: bool = False) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def write_claims(runs: Sequence[SweptRun], tag: Tag, models: Sequence[str]) -> str | None:
-    """The page for a sweep; None where it has none of the paper's numbers."""
-    found = measured_runs(runs, tag)
+def claims_of(found: SweepSources) -> str:
+    """The page of a sweep.
+
+    Raises:
+        DataError: the sweep has none of the paper's numbers.
+    """
+    measured = measured_runs(found.runs, found.tag)
     known = {series.model for series in paper().series if series.model is not None}
-    model = next((Path(name).name for name in models if Path(name).name in known), "Qwen2.5-Math-1.5B")
-    numbers = number_claims(found, model)
-    return claims_page(numbers, order_claims(found, model)) if numbers else None
+    model = next((Path(name).name for name in found.models if Path(name).name in known), "Qwen2.5-Math-1.5B")
+    numbers = number_claims(measured, model)
+    if not numbers:
+        raise DataError(f"{found.folder} has none of the paper's numbers; measure its benchmarks with `quatro sweep`")
+    return claims_page(numbers, order_claims(measured, model))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Which of the paper's numbers a maths sweep agrees with.")
+    parser.add_argument("sweep", type=Path, help="a finished sweep")
+    parser.add_argument("--temperature", type=float, help="of its samples, if there are several")
+    parser.add_argument("--top-p", type=float, help="of its samples, if there are several")
+    options = parser.parse_args()
+    try:
+        page = claims_of(SweepSources(options.sweep, options.top_p, options.temperature, None, with_paper=True))
+    except QuatroError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{page}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The paper's tables and figures from one sweep, and a page that says what of them is missing: `quatro paper`.
 
-    <out>/ README.md  claims.md  paper.tex  tables/<name>.{tex,csv,md}  figures/<name>.{pdf,png}
+    <out>/ README.md  paper.tex  tables/<name>.{tex,csv,md}  figures/<name>.{pdf,png}
 
 Imports no torch. The same sweep gives the same bytes.
 """
@@ -42,7 +42,6 @@ from evals.tables.parts import Style, Table
 from evals.text import visible
 from quatro.config import load_config
 from quatro.runs.series import read_settings
-from quatro.sweep.claims import write_claims
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
 from quatro.sweep.results import (
@@ -74,7 +73,7 @@ class _Chosen(TypedDict):
     cell: str | None
 
 
-class _Sources:
+class SweepSources:
     """The sweep as tables and figures want it; each form is read once."""
 
     def __init__(
@@ -137,24 +136,24 @@ class _TableKind(NamedTuple):
     name: str
     title: str
     label: str
-    make: Callable[[_Sources], list[Table]]
+    make: Callable[[SweepSources], list[Table]]
 
 
-def _of_layout(layout: Layout, metric: str) -> Callable[[_Sources], list[Table]]:
-    def make(found: _Sources) -> list[Table]:
+def _of_layout(layout: Layout, metric: str) -> Callable[[SweepSources], list[Table]]:
+    def make(found: SweepSources) -> list[Table]:
         published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
         return build_tables(layout, found.entries(metric), published, metric=metric, style=Style(digits=DIGITS))
 
     return make
 
 
-def _code(found: _Sources) -> list[Table]:
+def _code(found: SweepSources) -> list[Table]:
     if not any(name in CODE_BENCHMARKS for name in found.sources.benchmarks):
         raise DataError("no benchmark of code was measured; `quatro sweep ... --eval humaneval,mbpp` does")
     return _of_layout("code", "pass@k")(found)
 
 
-def _of_runs(layout: Literal["settings", "cost"]) -> Callable[[_Sources], list[Table]]:
+def _of_runs(layout: Literal["settings", "cost"]) -> Callable[[SweepSources], list[Table]]:
     return lambda found: run_tables(layout, labelled_runs([found.folder], cell=found.cell))
 
 
@@ -184,11 +183,11 @@ class _FigureKind(NamedTuple):
     name: str
     title: str
     label: str
-    draw: Callable[[_Sources], Drawn]
+    draw: Callable[[SweepSources], Drawn]
 
 
-def _curves(metric: str) -> Callable[[_Sources], Drawn]:
-    def draw(found: _Sources) -> Drawn:
+def _curves(metric: str) -> Callable[[SweepSources], Drawn]:
+    def draw(found: SweepSources) -> Drawn:
         entries = found.entries(metric)
         published, notes = published_beside(metric, entries) if found.with_paper else ([], [])
         return Drawn(curves_figure(curve_panels(entries, metric, published=published), sheet=_SHEET), notes)
@@ -196,18 +195,18 @@ def _curves(metric: str) -> Callable[[_Sources], Drawn]:
     return draw
 
 
-def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[_Sources], Drawn]:
+def _of_settings(figure_of: Callable[..., Drawn]) -> Callable[[SweepSources], Drawn]:
     return lambda found: figure_of(found.settings, sheet=_SHEET)
 
 
-def _flips(found: _Sources) -> Drawn:
+def _flips(found: SweepSources) -> Drawn:
     rows, notes = _few(_rows_by_label(flip_results(found.folder, **found.chosen)))
     held = {row.k for of_label in rows.values() for row in of_label if row.k is not None}
     k = DEFAULT_K if DEFAULT_K in held else min(held, default=DEFAULT_K)
     return Drawn(flips_figure(rows, k=k, sheet=_SHEET), notes)
 
 
-def _temperature(found: _Sources) -> Drawn:
+def _temperature(found: SweepSources) -> Drawn:
     chosen: _Chosen = {**found.chosen, "temperature": found.temperature}
     results = temperature_results(found.folder, **chosen)
     if len({path.name for _, path in results}) == len(results):
@@ -233,7 +232,7 @@ def _few(rows: dict[str, list[Row]]) -> tuple[dict[str, list[Row]], list[str]]:
     return rows, []
 
 
-def _similarity(found: _Sources) -> Drawn:
+def _similarity(found: SweepSources) -> Drawn:
     """Of GSPO and QUATRO, as in the paper, where there are more than a picture can show."""
     rows, by_label = {}, found.samples(SIMILARITY_BENCHMARKS)
     if len(by_label) > MOST_HISTOGRAMS:
@@ -246,7 +245,7 @@ def _similarity(found: _Sources) -> Drawn:
     )
 
 
-def _heatmap(found: _Sources) -> Drawn:
+def _heatmap(found: SweepSources) -> Drawn:
     """Of the baseline and of QUATRO at its smallest radius, or of what there is."""
     by_label = found.samples(SIMILARITY_BENCHMARKS[:1])
     ours = [label for label in by_label if label.startswith("Ours")][-1:]
@@ -298,7 +297,7 @@ def write_paper(
         DataError: not a sweep, or none of its runs is done.
         MissingError: matplotlib is not installed.
     """
-    found, page = _Sources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
+    found, page = SweepSources(folder, top_p, temperature, cell, with_paper), PaperPage(out)
     for table in _TABLES:
         _say(tell, table.title)
         _remove(out / "tables", table.name, ("tex", "csv", "md"))
@@ -328,11 +327,6 @@ def write_paper(
         _save(drawn.figure, out / "figures", figure.name)
     page.warnings.extend(dict.fromkeys(found.warnings))
     _write(out / "paper.tex", document(page))
-    _say(tell, "claims")
-    (out / "claims.md").unlink(missing_ok=True)
-    claims = write_claims(found.runs, found.tag, found.models)
-    if claims is not None:
-        _write(out / "claims.md", claims)
     _write(out / "README.md", readme(page, folder, num_runs=len(found.runs), models=found.models, tag=found.tag))
     return page
 

@@ -77,11 +77,6 @@ def readme(page: PaperPage, folder: Path, *, num_runs: int, models: Sequence[str
         f"{tag.temperature:g} and top_p {tag.top_p:g}{_unlike_paper(tag)}. Every table is in [tables](tables) as "
         "LaTeX, CSV and Markdown, every figure in [figures](figures) as PDF and PNG; [paper.tex](paper.tex) shows all.",
         "",
-        *(
-            ["[claims.md](claims.md) says which of the paper's numbers and orders it agrees with.", ""]
-            if (page.out / "claims.md").is_file()
-            else []
-        ),
         *_missing_lines(page),
     ]
     for made in page.tables:
