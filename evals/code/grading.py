@@ -136,15 +136,15 @@ class CodeGrader:
         self.close()
 
 
-def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = ()) -> Sandbox:
-    """A sandbox with ``workers`` processes (0: one a core), which import the modules of ``preload`` beforehand.
+def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = (), packages: Sequence[str] = ()) -> Sandbox:
+    """A sandbox with ``workers`` processes (0: one a core); for ``preload`` and ``packages`` see `Sandbox`.
 
     Raises:
         MissingError: programs cannot be isolated on this machine; the message begins with ``refusal``.
     """
     is_unsafe = os.environ.get(ALLOW_UNSAFE) == "1"
     try:
-        return Sandbox(workers=workers or usable_cores(), allow_unsafe=is_unsafe, preload=preload)
+        return Sandbox(workers=workers or usable_cores(), allow_unsafe=is_unsafe, preload=preload, packages=packages)
     except IsolationError as error:
         raise MissingError(
             f"{refusal}: {error}; `quatro doctor` shows what was tried. If you trust what the model wrote, add "

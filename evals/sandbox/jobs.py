@@ -10,7 +10,10 @@ from typing import Any, Literal, get_args
 from evals.sandbox.values import encode
 
 # Part of every verdict. Raise it when a change can turn one verdict into another.
-VERSION = 1
+VERSION = 2
+
+_OWN_WORK_S = 10.0
+_START_S = 1.0
 
 Status = Literal["pass", "fail", "crash", "timeout", "memory", "output_limit", "refused", "infra_error"]
 Compare = Literal["equal", "set", "truth", "json", "json or first"]
@@ -172,11 +175,11 @@ class Verdict:
 
 
 def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the worker is told of a job, and what only the process with the tests is told."""
+    """What the keeper is told of a job, and what only the process with the tests is told."""
     limits = vars(job.limits)
     is_stdio = isinstance(job.tests, Stdio)
     entry_point = None if isinstance(job.tests, Stdio) else job.tests.entry_point
-    program = {"program": job.program, "is_stdio": is_stdio, "limits": limits}
+    program = {"program": job.program, "is_stdio": is_stdio, "limits": limits, "tests_s": _tests_s(job)}
     tests: dict[str, Any] = {"every_test": job.every_test, "output_mb": job.limits.output_mb}
     match job.tests:
         case Asserts(code=code, setup=setup):
@@ -190,3 +193,13 @@ def messages(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         case Stdio(cases=cases, atol=atol):
             tests |= {"kind": "stdio", "cases": [list(case) for case in cases], "atol": atol}
     return program, tests
+
+
+def _tests_s(job: Job) -> float:
+    """CPU time for the tests: what the program returned may cost no more than the program itself.
+
+    A reference needs as much time as a program, and a script's time limit is that of one case.
+    """
+    if isinstance(job.tests, Stdio) or (isinstance(job.tests, Calls) and job.tests.reference is not None):
+        return 2 * job.limits.timeout_s + _OWN_WORK_S
+    return job.limits.timeout_s + _START_S

@@ -6,12 +6,15 @@ Python's own types, and `Remote` objects, which are equal to themselves only.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import copy
 import importlib
 import math
+import operator
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import zip_longest
@@ -23,6 +26,7 @@ from evals.sandbox.values import JSON, CannotCrossError, MalformedError, decode,
 _TEXT = 300
 _CLOSE, _RELATIVE = 1e-6, 1e-7
 _CHECK = re.compile(r"^def check\(", re.MULTILINE)
+_SETTLE = "__settle__"
 _MODULES = {"np": "numpy", "pd": "pandas", "numpy": "numpy"}
 
 Report = dict[str, Any]
@@ -41,10 +45,16 @@ class _FromProgram:
 
 
 class Channel:
-    """The pipes to the program. After the first fault in what it says, it is not asked again."""
+    """The pipes to the program. After the first fault in what it says, it is not asked again.
 
-    def __init__(self, calls: int, answers: int, most_bytes: int) -> None:
+    Arguments cross as copies. With ``sees_changes`` the program says how a call changed them, and `settle` makes the
+    tests' own objects follow.
+    """
+
+    def __init__(self, calls: int, answers: int, most_bytes: int, *, sees_changes: bool = False) -> None:
         self._calls, self._answers, self._most = calls, answers, most_bytes
+        self._sees_changes = sees_changes
+        self._changes: list[tuple[object, object]] = []
         self._remotes: dict[int, Remote] = {}
         self.over: _Over | None = None
 
@@ -56,23 +66,31 @@ class Channel:
         """What the program calls ``name``; `NameError` if it has none."""
         return self._ask({"do": "name", "name": name})
 
-    def do(self, verb: str, number: int, *arguments: object) -> Any:
+    def do(self, verb: str, number: int, *arguments: Any) -> Any:
         """The result of an act on one of the program's objects."""
         form = encode(list(arguments), _refer)
-        return self._ask({"do": verb, "on": number, "arguments": form})
+        is_open = verb == "call" and self._sees_changes and any(map(_is_open, [*arguments[0], *arguments[1].values()]))
+        return self._ask({"do": verb, "on": number, "arguments": form, "is_open": is_open}, arguments)
 
-    def _ask(self, request: JSON) -> Any:
+    def settle(self) -> None:
+        """What the program changed in its copies of arguments is changed in the tests' objects as well."""
+        while self._changes:
+            _take_on(*self._changes.pop(0))
+
+    def _ask(self, request: JSON, arguments: tuple[object, ...] = ()) -> Any:
         if self.over is None:
             try:
                 write_frame(self._calls, write_json(request))
             except EndedError:
                 self.over = _Over("crash", "the program ended before it answered")
-        return self._receive()
+        return self._receive(arguments)
 
-    def _receive(self) -> Any:
+    def _receive(self, arguments: tuple[object, ...] = ()) -> Any:
         if self.over is None:
             try:
                 answer = read_json(read_frame(self._answers, self._most))
+                if arguments and type(answer) is dict and "changed" in answer:
+                    self._changes.append((list(arguments), decode(answer.pop("changed"), self._resolve)))
                 if type(answer) is dict and answer.keys() == {"error", "text"}:
                     raise _exception(answer["error"], answer["text"])
                 if type(answer) is not dict or answer.keys() != {"value"}:
@@ -151,11 +169,73 @@ def _refer(value: object) -> JSON:
     return {"object": [vars(value)["_number"], ""]}
 
 
+def _is_open(value: object) -> bool:
+    """Whether a program could change the value, or what it holds."""
+    return isinstance(value, (list, dict, set, deque, bytearray, tuple))
+
+
+def _take_on(own: Any, other: Any) -> Any:
+    """The tests' object ``own``, made equal to ``other``; objects that it holds stay the same, where there are such."""
+    kind = type(own)
+    if not _is_open(own) or kind is not type(other):
+        return other
+    if kind is dict:
+        now = {key: _take_on(own[key], value) if key in own else value for key, value in other.items()}
+        own.clear()
+        own.update(now)
+    elif kind is tuple:
+        # Containers in a tuple can change, the tuple cannot: one that holds others stands in another place.
+        kept = tuple(map(_take_on, own, other))
+        return own if len(own) == len(other) and all(map(operator.is_, own, kept)) else other
+    elif kind is set:
+        own.clear()
+        own.update(other)
+    else:
+        parts = [_take_on(one, two) for one, two in zip(own, other, strict=False)] + list(other)[len(own) :]
+        own.clear()
+        own.extend(parts)
+    return own
+
+
+def _with_settling(text: str) -> ast.Module:
+    """The tests, where after each statement arguments show what the program made of them.
+
+    Not before: while `assert f(x) == sorted(x)` is evaluated, x is what it was.
+    """
+    tree = ast.parse(text, "<tests>")
+    settle = ast.Expr(ast.Call(ast.Name(_SETTLE, ast.Load()), [], []))
+    for node in ast.walk(settle):
+        node.lineno = node.end_lineno = 1  # type: ignore[attr-defined]
+        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+        for name in ("body", "orelse", "finalbody"):
+            statements = getattr(node, name, None)
+            if isinstance(statements, list):
+                waiting += statements
+                # What the head of a compound statement changed, its body sees.
+                is_definition = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+                first = [settle] if statements and not is_definition else []
+                setattr(node, name, [*first, *(each for one in statements for each in _settled(one, settle))])
+    return tree
+
+
+def _settled(statement: ast.stmt, settle: ast.stmt) -> list[ast.stmt]:
+    """A statement, with another behind it if a call may be in it that is over with it."""
+    if isinstance(statement, (ast.Assert, ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return [statement, settle]
+    if isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Constant):
+        return [statement, settle]
+    return [statement]
+
+
 class _Names(dict[str, Any]):
     """The names of the tests. One that nobody defined is Python's, then a module, then the program's."""
 
     def __init__(self, channel: Channel) -> None:
-        super().__init__(__name__="tests", __builtins__=builtins)
+        super().__init__({"__name__": "tests", "__builtins__": builtins, _SETTLE: channel.settle})
         self._channel = channel
 
     def __missing__(self, name: str) -> Any:
@@ -176,9 +256,9 @@ def judge_calls(tests: dict[str, Any], channel: Channel) -> Report:
     is_asserts = tests["kind"] == "asserts"
     num_tests = len(tests["code"] if is_asserts else tests["inputs"])
     try:
-        texts = [tests["setup"], *tests["code"]] if is_asserts else [tests["reference"] or ""]
+        texts = [tests["setup"], *map(_with_settling, tests["code"])] if is_asserts else [tests["reference"] or ""]
         setup, *codes = [compile(text, "<tests>", "exec", dont_inherit=True) for text in texts]
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError) as error:
         return _report("refused", f"the tests do not compile: {_words(error)}", 0, num_tests)
     names = _Names(channel)
     found = _outcome(channel.start, channel) or _outcome(partial(exec, setup, names), channel, when_wrong="refused")
@@ -276,18 +356,18 @@ def agrees(found: object, expected: object, atol: float, compare: str) -> bool:
     if compare == "truth":
         return _is_true(found) == _is_true(expected)
     if compare == "set":
-        found, expected = set(cast(Any, found)), set(cast(Any, expected))
+        if not isinstance(found, (str, list, tuple, dict, set, frozenset)):  # a range may have no end in sight
+            return False
+        found, expected = set(found), set(cast(Any, expected))
     if compare == "json or first":
         first = expected[:1] if isinstance(expected, list) else []
         return any(agrees(found, one, atol, "json") for one in [expected, *first])
     if compare == "json":
         found, expected = _listed(found), _listed(expected)
-    if found == expected:
-        return True
     numbers = expected if isinstance(expected, (list, tuple)) else [expected]
     if not atol and numbers and all(isinstance(number, float) for number in numbers):
         atol = _CLOSE
-    return bool(atol) and _near(found, expected, atol)
+    return _near(found, expected, atol)
 
 
 def _is_true(value: object) -> bool:
@@ -295,8 +375,11 @@ def _is_true(value: object) -> bool:
 
 
 def _near(found: object, expected: object, atol: float) -> bool:
+    """Whether values are equal, but for ``atol`` between finite numbers. What is not a number equals only its like."""
     if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
-        return found == expected or abs(found - expected) <= atol + _RELATIVE * abs(expected)
+        if found == expected or (found != found and expected != expected):
+            return True
+        return bool(atol) and math.isfinite(expected) and abs(found - expected) <= atol + _RELATIVE * abs(expected)
     if isinstance(expected, (list, tuple)) and type(found) is type(expected):
         pairs = zip(found, expected, strict=False)
         return len(found) == len(expected) and all(_near(one, other, atol) for one, other in pairs)
@@ -308,7 +391,7 @@ def _listed(value: object) -> object:
 
 
 def judge_output(tests: dict[str, Any], run_case: Callable[[str], dict[str, Any]]) -> Report:
-    """The report on a program that reads standard input; ``run_case`` gives what became of one input."""
+    """The report on a program that reads standard input; ``run_case`` runs it with one input and says what it did."""
     num_passed = 0
     first: tuple[str, str] | None = None
     for index, (given, expected) in enumerate(tests["cases"]):

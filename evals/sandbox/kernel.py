@@ -45,6 +45,15 @@ def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] |
     return result
 
 
+def fork() -> int:
+    """As `os.fork`, without what Python does after it."""
+    pid: int = _libc.fork()
+    if pid < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return pid
+
+
 def prctl(option: int, value: int | ctypes.Array[ctypes.c_char] = 0, more: int | bytes = 0) -> int:
     """The result of `prctl`."""
     return syscall(_PRCTL, option, value, more, 0, 0)
@@ -70,13 +79,17 @@ def adopt_orphans() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def drop_capabilities() -> None:
-    """This process keeps no capability, whoever its user is."""
+def bound_capabilities() -> None:
+    """No program that this process or its children may start gets a capability. They keep those that they have."""
     for capability in range(_LAST_CAPABILITY + 1):
         try:
             prctl(_PR_CAPBSET_DROP, capability)
         except OSError:
             break  # EINVAL past the last one; EPERM for an ordinary user, who has none to drop
+
+
+def drop_capabilities() -> None:
+    """This process keeps no capability, whoever its user is."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     syscall(_CAPSET, bytes(header), bytes(24))
 
@@ -89,13 +102,13 @@ def limit(what: int, value: int) -> None:
 
 
 def enter_namespaces(work: str, *, work_bytes: int, work_files: int) -> None:
-    """Leaves the machine's users, mounts, network and IPC behind; later children get process numbers of their own.
+    """Leaves the machine's users, mounts, network and IPC behind.
 
     Every mounted file system becomes read-only except a fresh one in memory at ``work``. The process must have one
     thread. `OSError` if the kernel or this user does not allow it.
     """
     user, group = os.geteuid(), os.getegid()
-    flags = _NEW_MOUNTS | _NEW_UTS | _NEW_IPC | _NEW_PIDS | _NEW_NETWORK
+    flags = _NEW_MOUNTS | _NEW_UTS | _NEW_IPC | _NEW_NETWORK
     try:
         syscall(_UNSHARE, flags | _NEW_USERS)
     except OSError:
@@ -108,6 +121,11 @@ def enter_namespaces(work: str, *, work_bytes: int, work_files: int) -> None:
     syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, bytes(attributes), 32)
     options = f"size={work_bytes},nr_inodes={work_files},mode=0700".encode()
     syscall(_MOUNT, b"none", os.fsencode(work), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
+
+
+def number_children_anew() -> None:
+    """Later children of this process see only one another. When the first of them ends, the kernel kills the others."""
+    syscall(_UNSHARE, _NEW_PIDS)
 
 
 def unmount(work: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
-import site
 import struct
-import sys
-import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
+from evals.sandbox import packages
 from evals.sandbox.kernel import forbid_new_privileges, syscall
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -25,7 +25,6 @@ _RIGHTS_BY_ABI = {3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TCP = 0b11  # bind and connect, from version 4 on
 _SCOPES = 0b11  # abstract sockets and signals to processes outside, from version 6 on
 
-_SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random")
 
@@ -35,15 +34,18 @@ def abi() -> int:
     return syscall(_CREATE_RULESET, None, 0, 1)
 
 
-def readable_paths() -> list[str]:
-    """The interpreter, its packages and the system's libraries: what a program may read."""
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {*site.getsitepackages(), f"{sys.base_prefix}/lib", f"{sys.base_exec_prefix}/lib"}
-    return sorted(path for path in paths | {*_SYSTEM_LIBRARIES, *_SYSTEM_FILES} if path and Path(path).exists())
+@functools.cache
+def readable_paths(names: tuple[str, ...] = packages.PACKAGES) -> list[str]:
+    """What a program may read: the standard library, the named packages and the system's libraries.
+
+    A rule holds for all beneath a path, so a folder that holds installed packages is never one of these.
+    """
+    paths = {*_SYSTEM_FILES, *packages.system_libraries(), *packages.standard_library(), *packages.installed(names)}
+    return sorted(path for path in paths if os.path.exists(path))
 
 
-def make_ruleset(work: str) -> int:
-    """A descriptor of the rules: read `readable_paths`, write in ``work``, no TCP, no signals outwards.
+def make_ruleset(work: str, readable: Iterable[str]) -> int:
+    """A descriptor of the rules: read the paths ``readable``, write in ``work``, no TCP, no signals outwards.
 
     Raises:
         OSError: the kernel has no Landlock, or an older one than the rules need.
@@ -55,7 +57,7 @@ def make_ruleset(work: str) -> int:
     attributes = struct.pack("QQQ", rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = syscall(_CREATE_RULESET, attributes[:size], size, 0)
-    for path in readable_paths():
+    for path in readable:
         _allow(ruleset, path, _READ_FILE | _READ_DIR)
     for path in _DEVICES:
         if os.path.exists(path):

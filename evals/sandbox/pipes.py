@@ -1,8 +1,9 @@
-"""The worker's ends of a program's pipes: what it prints is dropped (`Drain`), or its output is gathered (`Talk`)."""
+"""The other ends of a program's pipes: what it prints is dropped (`Drain`), or its output is gathered (`Talk`)."""
 
 from __future__ import annotations
 
 import os
+import select
 
 ERROR_BYTES = 2048
 
@@ -46,7 +47,7 @@ class Talk:
         self._writer: int | None = writer
         self._open = {output, errors}
         self._output, self._most = output, most_bytes
-        self.output, self.errors = bytearray(), b""
+        self.output, self._errors = bytearray(), b""
         os.set_blocking(writer, False)
         if not given:
             self._close_writer()
@@ -57,19 +58,24 @@ class Talk:
         return len(self.output) > self._most
 
     @property
-    def is_over(self) -> bool:
-        """Whether the program closed its output, or wrote too much."""
-        return not self._open or self.is_flood
+    def last_error(self) -> str:
+        """The last line of the errors."""
+        return self._errors.decode("utf-8", "replace").strip().split("\n")[-1]
 
-    def readers(self) -> list[int]:
-        """Descriptors to read from."""
-        return sorted(self._open)
+    def run(self) -> None:
+        """Goes on until the program closed its output and errors, or wrote too much; then closes what is open."""
+        while self._open and not self.is_flood:
+            poll = select.poll()
+            for descriptor in self._open:
+                poll.register(descriptor, select.POLLIN)
+            if self._writer is not None:
+                poll.register(self._writer, select.POLLOUT)
+            self._go_on({descriptor for descriptor, _ in poll.poll()})
+        self._close_writer()
+        for descriptor in self._open:
+            os.close(descriptor)
 
-    def writers(self) -> list[int]:
-        """The descriptor to write to, while there is input left."""
-        return [] if self._writer is None else [self._writer]
-
-    def go_on(self, ready: set[int]) -> None:
+    def _go_on(self, ready: set[int]) -> None:
         """Reads and writes what is possible without waiting."""
         for descriptor in ready & self._open:
             data = os.read(descriptor, 1 << 16)
@@ -79,7 +85,7 @@ class Talk:
             elif descriptor == self._output:
                 self.output += data
             else:
-                self.errors = (self.errors + data)[-ERROR_BYTES:]
+                self._errors = (self._errors + data)[-ERROR_BYTES:]
         if self._writer in ready and self._writer is not None:
             try:
                 self._given = self._given[os.write(self._writer, self._given) :]
@@ -94,10 +100,3 @@ class Talk:
         if self._writer is not None:
             os.close(self._writer)
             self._writer = None
-
-    def close(self) -> None:
-        """Closes what is still open."""
-        self._close_writer()
-        for descriptor in self._open:
-            os.close(descriptor)
-        self._open = set()

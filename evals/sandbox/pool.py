@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from evals.sandbox.frames import EndedError, read_exactly
 from evals.sandbox.jobs import Job, Verdict, messages
-from evals.sandbox.processes import ENVIRONMENT, ROOT, interpreter, remove_scratch, scratch_folder
+from evals.sandbox.landlock import readable_paths
+from evals.sandbox.packages import PACKAGES
+from evals.sandbox.processes import ENVIRONMENT, interpreter, remove_scratch, scratch_folder
 from evals.sandbox.tiers import TIERS, IsolationError, probe
 from evals.sandbox.values import CannotCrossError, read_json, write_json
 
@@ -30,8 +32,9 @@ class Sandbox:
     """Runs programs that nobody has read, each with its tests, in isolation.
 
     ``tier`` is the strongest that this machine allows (`probe`), or the one named. Where there is none,
-    `IsolationError` is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand. The
-    workers start with the first job, or with `start`, and end with `close`.
+    `IsolationError` is raised, unless ``allow_unsafe``. ``preload`` names modules that workers import beforehand;
+    ``packages`` names installed distributions that programs may import, beside `PACKAGES`. The workers start with the
+    first job, or with `start`, and end with `close`.
 
     Raises:
         IsolationError: the tier is not available on this machine.
@@ -44,6 +47,7 @@ class Sandbox:
         workers: int = 2,
         allow_unsafe: bool = False,
         preload: Sequence[str] = (),
+        packages: Sequence[str] = (),
     ) -> None:
         if tier is not None and tier not in TIERS:
             raise ValueError(f"tier is one of {', '.join(TIERS)}, not {tier!r}")
@@ -51,7 +55,7 @@ class Sandbox:
             raise ValueError(f"workers must be at least 1, not {workers}")
         self.tier = tier or probe().name
         self.workers = workers
-        self._preload = list(preload)
+        self._imports = {"preload": list(preload), "readable": readable_paths((*PACKAGES, *packages))}
         self._alive: list[_Worker] = []
         self._lock = threading.Lock()
         faults = probe().faults(self.tier)
@@ -78,7 +82,7 @@ class Sandbox:
             IsolationError: a worker could not isolate itself.
         """
         missing = self.workers - len(self._alive)
-        started = [_Worker(self.tier, self._preload) for _ in range(missing)]
+        started = [_Worker(self.tier, self._imports) for _ in range(missing)]
         self._alive += started
         try:
             for worker in started:
@@ -86,7 +90,7 @@ class Sandbox:
                     # Killed while it started, as by a machine that is short of memory: once more.
                     self._alive.remove(worker)
                     worker.end()
-                    self._alive.append(another := _Worker(self.tier, self._preload))
+                    self._alive.append(another := _Worker(self.tier, self._imports))
                     if not another.is_soon_ready():
                         raise IsolationError("a worker of the sandbox ended while it started, twice")
         except BaseException:
@@ -207,9 +211,9 @@ class _Queue:
 class _Worker:
     """The process of a worker, its pipes and its folder."""
 
-    def __init__(self, tier: str, preload: list[str]) -> None:
+    def __init__(self, tier: str, imports: dict[str, list[str]]) -> None:
         self.folder = scratch_folder()
-        settings = {"tier": tier, "work": self.folder, "preload": preload, "root": ROOT, "disk_mb": _DISK_MB}
+        settings = {"tier": tier, "work": self.folder, "disk_mb": _DISK_MB, **imports}
         theirs, self.jobs = os.pipe()
         self.verdicts, answers = os.pipe()
         try:

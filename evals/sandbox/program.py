@@ -35,11 +35,18 @@ def answer_calls(source: str, calls: int, answers: int) -> NoReturn:
     objects = _Objects(module)
     while True:
         write_frame(answers, write_json(answer))
-        request = read_json(read_frame(calls))
+        data = read_frame(calls)
+        request = read_json(data)
         try:
             answer = {"value": objects.encode(objects.do(request))}
         except BaseException as error:
             answer = _describe(error)
+        if request.get("is_open"):
+            try:
+                after = objects.encode(objects.arguments)
+                answer |= {} if after == read_json(data)["arguments"] else {"changed": after}
+            except BaseException as error:
+                answer = _describe(error)
 
 
 class _Objects:
@@ -49,6 +56,7 @@ class _Objects:
         self.module = module
         self.kept: list[object] = []
         self.numbers: dict[int, int] = {}
+        self.arguments: list[Any] = []
 
     def encode(self, value: object) -> JSON:
         return encode(value, self._refer)
@@ -63,7 +71,7 @@ class _Objects:
         if request["do"] == "name":
             return self._name(request["name"])
         target: Any = self.kept[request["on"]]
-        arguments = decode(request["arguments"], self._kept)
+        arguments = self.arguments = decode(request["arguments"], self._kept)
         match request["do"]:
             case "call":
                 return target(*arguments[0], **arguments[1])

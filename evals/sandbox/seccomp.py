@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -68,12 +69,21 @@ _LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _ALLOW, _ERRNO = 0x8000_0000, 0x7FFF_0000, 0x0005_0000
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
+# Above any process number, and no other number of the filter.
+_SOME_PID = 0x5A5A_5A5A
+
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, value
+
+
+@functools.cache
+def prepare() -> bytes:
+    """The filter, for a process with the number `_SOME_PID`: built once, before processes are forked that need it."""
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in _filter(_SOME_PID))
 
 
 def refuse_calls() -> None:
     """The filter holds for this process and its threads from here on; signals reach this process alone."""
-    program = b"".join(struct.pack("HBBI", *instruction) for instruction in _filter(os.getpid()))
+    program = prepare().replace(struct.pack("I", _SOME_PID), struct.pack("I", os.getpid()))
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
     forbid_new_privileges()

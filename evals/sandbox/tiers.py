@@ -10,9 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,10 @@ def main() -> None:
     secret.write_text("secret", encoding="ascii")
     work.mkdir()
     listener = socket.create_server(("127.0.0.1", 0))
+    readable = landlock.readable_paths()
     layers: dict[str, tuple[Act, dict[str, tuple[Act, bool]]]] = {
         "limits": (_limits, _limits_acts()),
-        "landlock": (lambda: _landlock(work), _landlock_acts(secret, work)),
+        "landlock": (lambda: _landlock(work, readable), _landlock_acts(secret, work)),
         "seccomp": (seccomp.refuse_calls, _seccomp_acts(secret)),
         "namespaces": (lambda: _namespaces(work), _namespace_acts(secret, work, listener.getsockname(), os.getpid())),
     }
@@ -161,9 +163,9 @@ def _limits_acts() -> dict[str, tuple[Act, bool]]:
     }
 
 
-def _landlock(work: Path) -> None:
+def _landlock(work: Path, readable: Iterable[str]) -> None:
     kernel.drop_capabilities()
-    landlock.restrict(landlock.make_ruleset(str(work)))
+    landlock.restrict(landlock.make_ruleset(str(work), readable))
 
 
 def _landlock_acts(secret: Path, work: Path) -> dict[str, tuple[Act, bool]]:
@@ -175,6 +177,7 @@ def _landlock_acts(secret: Path, work: Path) -> dict[str, tuple[Act, bool]]:
         "remove a file outside": (secret.unlink, True),
         "rename a file outside": (lambda: secret.rename(secret.parent / "renamed"), True),
         "list a folder outside": (lambda: os.listdir(secret.parent), True),
+        "list the installed packages": (lambda: os.listdir(sysconfig.get_path("purelib")), True),
         "read a process": (lambda: Path("/proc/self/environ").read_bytes(), True),
         "write in the working folder": (lambda: (work / "file").write_text("text"), False),
         "import a module": (lambda: __import__("wave"), False),
@@ -203,6 +206,7 @@ def _seccomp_acts(secret: Path) -> dict[str, tuple[Act, bool]]:
 
 def _namespaces(work: Path) -> None:
     kernel.enter_namespaces(str(work), work_bytes=_MB, work_files=64)
+    kernel.number_children_anew()
 
 
 def _namespace_acts(secret: Path, work: Path, address: Any, prober: int) -> dict[str, tuple[Act, bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import operator
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -160,7 +161,8 @@ _BUILDERS: dict[str, Callable[[list[Any]], object]] = {
     "deque": deque,
     "complex": lambda parts: complex(*map(float, parts)),
     "range": lambda parts: range(*parts),
-    "fraction": lambda parts: Fraction(*parts),
+    # Of a text such as "1e99999999" it would make a number that fills the memory.
+    "fraction": lambda parts: Fraction(*map(operator.index, parts)),
     "timedelta": lambda parts: datetime.timedelta(*parts),
 }
 _READERS: dict[str, Callable[[Any], object]] = {

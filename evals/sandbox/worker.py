@@ -1,7 +1,9 @@
-"""The forking worker: a process that has imported what is needed and forks two others for each program.
+"""The forking worker: a process that has imported what is needed and forks a keeper for each job.
 
-It never runs a program nor a test, and no test ever enters its memory, from which the processes of programs are forked:
-the kernel moves the tests from one pipe to the other. `main` is what a worker's interpreter runs.
+The keeper reads the job, forks the processes of the program and of the tests, watches them and writes the verdict. So
+nothing of a job ever enters the worker's memory, from which the processes of the next are forked. Nor do tests, inputs
+and outputs enter the keeper's, from which a program's process is forked for each case: the kernel moves the tests from
+one pipe to the other, and their process talks to the program itself. `main` is what a worker's interpreter runs.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import random
 import resource
 import select
 import signal
+import socket
 import sys
 import time
+from functools import partial
 from typing import Any, NoReturn
 
-from evals.sandbox import kernel, landlock, seccomp
+from evals.sandbox import kernel, landlock, packages, seccomp
 from evals.sandbox.folder import MOST_FILES, empty, is_overfull
-from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children, sleep_forever
+from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
 from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
 from evals.sandbox.meter import IdleClock, Meter
@@ -34,8 +38,7 @@ _JOBS, _VERDICTS = 0, 1
 _MB = 1 << 20
 _STACK_BYTES = 64 * _MB
 _NUM_DESCRIPTORS = 128
-_TESTS_MEMORY_MB = 1024
-_TESTS_EXTRA_S = 10.0
+_TESTS_MEMORY_MB = 512
 _POLL_S, _LOOK_EVERY_S = 0.02, 0.05
 # The time on a clock on the wall decides only here, where CPU time and idle time cannot be to blame.
 _STUCK_S = 3600.0
@@ -50,34 +53,37 @@ struct sys tempfile textwrap threading time traceback types typing unicodedata
 class Worker:
     """One worker: its tier, its folder and the Landlock rules that every program's process takes on."""
 
-    def __init__(self, tier: str, work: str, disk_mb: int) -> None:
+    def __init__(self, tier: str, work: str, disk_mb: int, readable: list[str]) -> None:
         self.tier, self.work = tier, work
         # As it is outside the namespaces, where the folder can be removed.
         self._parent = os.open(os.path.dirname(work), os.O_RDONLY | os.O_DIRECTORY)
         self.ruleset: int | None = None
-        self.init = 0
         if tier == "full":
             kernel.enter_namespaces(work, work_bytes=disk_mb * _MB, work_files=MOST_FILES)
-            self.init = fork(sleep_forever)  # process 1 of the new process numbers; it must outlive the programs
         if tier != "none":
-            self.ruleset = landlock.make_ruleset(work)
-        kernel.adopt_orphans()
+            self.ruleset = landlock.make_ruleset(work, readable)
+            kernel.bound_capabilities()
+            seccomp.prepare()
         self.null = os.open("/dev/null", os.O_RDWR)
 
     def serve(self) -> None:
-        """Answers jobs until the pipe is closed."""
-        with contextlib.suppress(EndedError):
-            while True:
-                job = read_json(read_frame(_JOBS))
-                result = _Run(self, job).result()
-                self._sweep()
-                write_frame(_VERDICTS, write_json(result))
+        """Has keepers answer jobs until the pipe is closed, or a keeper fails. The next one waits for its job."""
+        while os.waitpid(fork(self._keep), 0)[1] == 0:
+            pass
 
-    def _sweep(self) -> None:
-        """Leaves no process and no file of the last program."""
+    def _keep(self) -> NoReturn:
+        """Answers one job, and leaves no process and no file of its program."""
+        kernel.die_with_parent()
+        kernel.adopt_orphans()
+        job = read_json(read_frame(_JOBS))
+        if self.tier == "full":
+            kernel.number_children_anew()
+        result = _Run(self, job).result()
         if self.tier == "none":
-            kill_children(spare=self.init)
+            kill_children()
         empty(self.work)
+        write_frame(_VERDICTS, write_json(result))
+        os._exit(0)
 
     def remove_folder(self) -> None:
         """Removes the working folder, for a caller that was killed."""
@@ -94,7 +100,7 @@ class Worker:
         self.ruleset = None if self.ruleset is None else len(descriptors)
 
     def confine(self, memory_bytes: int, cpu_s: float, disk_mb: int) -> None:
-        """This process, a fork of the worker, loses what a program has no use for. There is no way back."""
+        """This process, a fork of a keeper, loses what a program has no use for. There is no way back."""
         kernel.die_with_parent()
         os.setsid()
         os.chdir(self.work)
@@ -142,22 +148,17 @@ class _Run:
     def _confine(self, *, is_program: bool) -> None:
         memory_mb = self.limits["memory_mb"]
         # The tests hold what the program returned, as text and as values, and what they expect.
-        memory_bytes = (memory_mb if is_program else 2 * memory_mb + _TESTS_MEMORY_MB) * _MB
-        cpu_s = self.cpu_limit_s if is_program else self._tests_limit_s()
+        memory_bytes = (memory_mb if is_program else memory_mb + _TESTS_MEMORY_MB) * _MB
+        cpu_s = self.cpu_limit_s if is_program else self.job["tests_s"]
         self.worker.confine(memory_bytes, cpu_s, self.limits["disk_mb"])
-
-    def _tests_limit_s(self) -> float:
-        return float(2 * self.cpu_limit_s + _TESTS_EXTRA_S)
 
     def _calls(self) -> Report:
         """Two processes for the whole job, with pipes between them. What the program prints is counted and dropped."""
         calls, answers, prints = os.pipe(), os.pipe(), os.pipe()
-        program = fork(self._be_program, calls[0], answers[1], prints[1])
-        for descriptor in (calls[0], answers[1], prints[1]):
-            os.close(descriptor)
         tests = _Tests(self, [calls[1], answers[0]])
-        os.close(calls[1])
-        os.close(answers[0])
+        program = fork(self._be_program, calls[0], answers[1], prints[1])
+        for descriptor in (*calls, *answers, prints[1]):
+            os.close(descriptor)
         watch = _Watch(self, program=program, tests=tests.pid)
         drain = Drain(prints[0], self._output_bytes())
         report: Report | None = None
@@ -169,7 +170,7 @@ class _Run:
                     report = read_json(read_frame(tests.reports))["report"]
                 drain.read(ready)
         drain.close()
-        status, cpu_s, memory_mb = self._end(program)
+        status, cpu_s, memory_mb = self._end(program, tests)
         stopped = watch.stopped or self._judge_usage(cpu_s)
         if drain.is_flood:
             stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
@@ -186,14 +187,13 @@ class _Run:
         random.seed("program")  # the same program gets the same verdict twice
         answer_calls(self.job["program"], 3, 4)
 
-    def _end(self, pid: int) -> tuple[int, float, float]:
+    def _end(self, pid: int, tests: _Tests) -> tuple[int, float, float]:
         """Kills a program's process; its wait status, CPU seconds and megabytes."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        if self.worker.tier == "none":
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
+        if self.worker.tier == "none":
+            kill_children(spare=tests.pid)
         cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
         self.cpu_s, self.memory_mb = self.cpu_s + cpu_s, max(self.memory_mb, memory_mb)
         return status, cpu_s, memory_mb
@@ -210,50 +210,48 @@ class _Run:
         return kind, f"the program ended with {ending(status)}"
 
     def _output(self) -> Report:
-        """A process for the tests, and one for each of their cases, which this process feeds and listens to."""
-        tests = _Tests(self, [])
-        report: Report | None = None
-        watch = _Watch(self, tests=tests.pid)
-        with contextlib.suppress(EndedError):
-            tests.send_tests()
-            while report is None and watch.stopped is None:
-                if not watch.wait([tests.reports]):
-                    continue
-                message = read_json(read_frame(tests.reports))
-                report = message.get("report")
-                if report is None:
-                    result = self._case(message["input"].encode("utf-8", "surrogateescape"))
-                    write_frame(tests.requests, write_json(result))
-                    watch = _Watch(self, tests=tests.pid)
-        return tests.end(watch.stopped, report)
+        """A process for the tests, and one for each of their cases, to which the tests' process talks."""
+        theirs, ours = socket.socketpair()
+        with theirs, ours:
+            tests = _Tests(self, [theirs.fileno()])
+            report: Report | None = None
+            watch = _Watch(self, tests=tests.pid)
+            with contextlib.suppress(EndedError):
+                tests.send_tests()
+                while report is None and watch.stopped is None:
+                    if tests.reports not in watch.wait([tests.reports]):
+                        continue
+                    report = read_json(read_frame(tests.reports)).get("report")
+                    if report is None:
+                        write_frame(tests.requests, write_json(self._case(tests, ours)))
+                        watch = _Watch(self, tests=tests.pid)
+            return tests.end(watch.stopped, report)
 
-    def _case(self, given: bytes) -> dict[str, Any]:
-        """What became of one input: status, detail and output."""
-        ends = [os.pipe() for _ in range(3)]
-        program = fork(self._be_script, ends[0][0], ends[1][1], ends[2][1])
-        for descriptor in (ends[0][0], ends[1][1], ends[2][1]):
+    def _case(self, tests: _Tests, handover: socket.socket) -> dict[str, Any]:
+        """What became of one input: status and detail, and whether the program ended by itself."""
+        given, output, errors = os.pipe(), os.pipe(), os.pipe()
+        program = fork(self._be_script, given[0], output[1], errors[1])
+        socket.send_fds(handover, [b"!"], [given[1], output[0], errors[0]])
+        for descriptor in (*given, *output, *errors):
             os.close(descriptor)
-        talk = Talk(given, ends[0][1], ends[1][0], ends[2][0], self._output_bytes())
-        watch = _Watch(self, program=program)
-        while not talk.is_over and watch.stopped is None:
-            ready = watch.wait(talk.readers(), talk.writers())
-            talk.go_on(ready)
+        watch = _Watch(self, program=program, tests=tests.pid)
+        over: dict[str, Any] = {}
+        while not over and watch.stopped is None:
+            if tests.reports in watch.wait([tests.reports]):
+                over = read_json(read_frame(tests.reports))
         end = os.pidfd_open(program)
-        while watch.stopped is None and not talk.is_flood and end not in watch.wait([end]):
+        while watch.stopped is None and not over["is_flood"] and end not in watch.wait([end]):
             pass
         os.close(end)
-        status, cpu_s, memory_mb = self._end(program)
+        status, cpu_s, memory_mb = self._end(program, tests)
         empty(self.worker.work)
-        talk.close()
+        over = over or read_json(read_frame(tests.reports))
         stopped = watch.stopped or self._judge_usage(cpu_s)
-        if talk.is_flood:
+        if over["is_flood"]:
             stopped = "output_limit", f"more than {self.limits['output_mb']} MB of output"
-        elif stopped is None and status != 0:
-            last = (talk.errors.decode("utf-8", "replace").strip().split("\n") or [""])[-1]
-            ended = self._judge_end(status, memory_mb)
-            stopped = ("memory", last) if last.startswith("MemoryError") else (ended[0], last or ended[1])
-        kind, detail = stopped or ("pass", "")
-        return {"status": kind, "detail": detail, "output": talk.output.decode("utf-8", "replace")}
+        by_itself = stopped is None and status != 0
+        kind, detail = self._judge_end(status, memory_mb) if by_itself else stopped or ("pass", "")
+        return {"status": kind, "detail": detail, "by_itself": by_itself}
 
     def _be_script(self, given: int, output: int, errors: int) -> NoReturn:
         self.worker.keep_only([given, output, errors])
@@ -263,7 +261,7 @@ class _Run:
 
 
 class _Tests:
-    """The process of the tests, seen from the worker."""
+    """The process of the tests, seen from the keeper."""
 
     def __init__(self, run: _Run, kept: list[int]) -> None:
         self._run = run
@@ -274,7 +272,7 @@ class _Tests:
         os.close(answers)
 
     def send_tests(self) -> None:
-        """Moves the tests from the job's pipe to the process, past this one's memory."""
+        """Moves the tests from the job's pipe to their process, past this one's memory."""
         pass_on(_JOBS, self.requests, self._run.worker.null)
 
     def _be_tests(self, requests: int, reports: int, kept: list[int]) -> NoReturn:
@@ -283,10 +281,11 @@ class _Tests:
         tests = read_json(read_frame(3))
         self._run._confine(is_program=False)
         random.seed("tests")
-        if kept:
-            report = judge_calls(tests, Channel(5, 6, tests["output_mb"] * _MB))
+        most_bytes = int(tests["output_mb"] * _MB)
+        if self._run.job["is_stdio"]:
+            report = judge_output(tests, partial(_run_case, socket.socket(fileno=5), most_bytes))
         else:
-            report = judge_output(tests, _ask_case)
+            report = judge_calls(tests, Channel(5, 6, most_bytes, sees_changes=tests["kind"] == "asserts"))
         write_frame(4, write_json({"report": report}))
         os._exit(0)
 
@@ -303,9 +302,18 @@ class _Tests:
         return counts | ({"status": stopped[0], "detail": stopped[1]} if stopped else {})
 
 
-def _ask_case(given: str) -> dict[str, Any]:
-    write_frame(4, write_json({"input": given}))
-    return dict(read_json(read_frame(3)))
+def _run_case(handover: socket.socket, most_bytes: int, given: str) -> dict[str, Any]:
+    """Has the keeper start the program, and talks to it: status, detail and output."""
+    write_frame(4, write_json({"start": True}))
+    _, (writer, output, errors), _, _ = socket.recv_fds(handover, 1, 3)
+    talk = Talk(given.encode("utf-8", "surrogateescape"), writer, output, errors, most_bytes)
+    talk.run()
+    write_frame(4, write_json({"is_flood": talk.is_flood}))
+    result: dict[str, Any] = read_json(read_frame(3))
+    last = talk.last_error
+    if result["by_itself"] and last:
+        result |= {"detail": last} | ({"status": "memory"} if last.startswith("MemoryError") else {})
+    return result | {"output": talk.output.decode("utf-8", "replace")}
 
 
 class _Watch:
@@ -315,7 +323,7 @@ class _Watch:
         self._run = run
         limits = [
             (program, run.cpu_limit_s, ""),
-            (tests, run._tests_limit_s(), " for the tests, on what the program returned"),
+            (tests, run.job["tests_s"], " for the tests, on what the program returned"),
         ]
         self._meters = [(Meter(pid), limit_s, what) for pid, limit_s, what in limits if pid]
         self._idle = IdleClock([meter for meter, _, _ in self._meters])
@@ -357,8 +365,8 @@ def main() -> None:
         for name in [*_PRELOADED.split(), *settings["preload"]]:
             importlib.import_module(name)
         os.environ.clear()
-        sys.path[:] = [entry for entry in sys.path if entry != settings["root"]]
-        worker = Worker(settings["tier"], settings["work"], settings["disk_mb"])
+        packages.import_only(settings["readable"])
+        worker = Worker(settings["tier"], settings["work"], settings["disk_mb"], settings["readable"])
         gc.collect()
         gc.freeze()
     except BaseException as error:

@@ -8,6 +8,7 @@ passed back and how a step is taken.
 from __future__ import annotations
 
 import resource
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -335,7 +336,8 @@ class Policy(ABC):
         """Most memory held so far: on the device, or by this process where the device is the CPU."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        # Bytes on macOS, kilobytes elsewhere.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def _attempt(self, work: Callable[[], T]) -> T:
         """``work()``, which is done again with smaller micro-batches if memory runs out."""

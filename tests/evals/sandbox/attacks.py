@@ -389,6 +389,70 @@ def run(sandbox: Sandbox, names: list[str]) -> dict[str, str]:
     return faults
 
 
+# Right programs whose text, output, errors and answers hold `{SECRET}`.
+SPILLS = [
+    Job(program="text = 'spilt:{SECRET}'\ndef f(): return text", tests=Asserts(code=["assert f()[-5:] != ''"])),
+    Job(program="def f(): raise ValueError('spilt:{SECRET}')", tests=Asserts(code=["f()"])),
+    Job(program="print('spilt:{SECRET}')", tests=Stdio(cases=[("", "spilt:{SECRET}")] * 2)),
+    Job(program="raise ValueError('spilt:{SECRET}')", tests=Stdio(cases=[("", "")])),
+    Job(program="open('spilt:{SECRET}', 'w').close()", tests=Stdio(cases=[("", "")])),
+]
+# Looks through all memory of its process near what it knows. It writes a byte of each page to a pipe, to see whether the
+# page exists.
+SEARCH = r"""
+import ctypes, gc, os, re
+libc = ctypes.CDLL(None, use_errno=True)
+libc.sbrk.restype = ctypes.c_void_p
+def search():
+    reader, writer = os.pipe()
+    page = 4096
+    top = libc.sbrk(ctypes.c_long(0)) // page * page
+    starts = {id(one) >> 20 << 20 for one in gc.get_objects()} | {id(one) >> 20 << 20 for one in range(1 << 10, 1 << 16)}
+    pages = {at for start in starts for at in range(start - (4 << 20), start + (4 << 20), page)}
+    pages |= set(range(top - (64 << 20), top, page))
+    found, text = set(), b""
+    for at in sorted(pages):
+        if at > 0 and libc.write(writer, ctypes.c_void_p(at), ctypes.c_size_t(1)) == 1:
+            os.read(reader, 1)
+            text = text[-64:] + ctypes.string_at(at, page)
+            found |= set(re.findall(rb"spilt:([0-9a-f]{16})", text))
+        else:
+            text = b""
+    return sorted(one.decode() for one in found)
+"""
+
+
+def spilt(sandbox: Sandbox) -> list[str]:
+    """What a program found in its memory of the programs before it, of its own tests and of its earlier cases."""
+    limits = Limits(timeout_s=20.0)
+    secrets = iter(f"{number:016x}" for number in range(0xABCD_0000_0000_0000, 0xABCD_0000_0000_0100))
+    found = []
+    for spill in SPILLS:
+        secret = next(secrets)
+        before = [_with_secret(spill, secret)] * 3
+        # The tests hold the secret as well, as what they expect.
+        tests = Asserts(code=[f"assert 'spilt:{secret}' and '{secret}' not in search()"])
+        for verdict in [*sandbox.run([*before, Job(program=SEARCH, tests=tests, limits=limits)])][3:]:
+            if verdict.status != "pass":
+                found.append(f"{spill.program}: {verdict.status} {verdict.detail}")
+    secret = next(secrets)
+    # It may see its input, but in the second case neither the first's input nor its output nor what is expected.
+    program = SEARCH + "given = input()\nprint(given, search() if given == 'second' else [])"
+    cases = [(f"spilt:{secret}", f"spilt:{secret} []"), ("second", "second []"), ("x", f"spilt:{secret}")]
+    [verdict] = sandbox.run([Job(program=program, tests=Stdio(cases=cases), limits=limits)])
+    return found if verdict.num_passed == 2 else [*found, f"cases: {verdict.detail}"]
+
+
+def _with_secret(job: Job, secret: str) -> Job:
+    def filled(text: str) -> str:
+        return text.replace("{SECRET}", secret)
+
+    tests = job.tests
+    if isinstance(tests, Stdio):
+        tests = Stdio(cases=[(filled(given), filled(wanted)) for given, wanted in tests.cases])
+    return Job(program=filled(job.program), tests=tests)
+
+
 def hostile_job(row: dict, around: Surroundings) -> Job:
     """The job of a row of the shared file of hostile programs."""
     cases = row["tests"]["cases"] if row["kind"] == "stdio" else []
@@ -424,6 +488,7 @@ def main() -> None:
     """Runs all attacks in the tier that the first argument names."""
     with Sandbox(tier=sys.argv[1]) as sandbox:
         faults = run(sandbox, [*FAKES, *ACTS])
+        faults |= dict.fromkeys(spilt(sandbox), "it was found in memory")
         for file in sys.argv[2:]:
             faults |= run_hostile(sandbox, Path(file))
     print(json.dumps(faults))  # noqa: T201

@@ -32,6 +32,22 @@ def test_hostile_programs_in_each_tier(each_tier, attacks):
     assert attacks.run_hostile(each_tier, HOSTILE) == {}
 
 
+@pytest.mark.parametrize("tier", ["full", "landlock+seccomp"])
+def test_nothing_of_earlier_programs_or_of_tests_lies_in_a_programs_memory(attacks, tier):
+    faults = probe().faults(tier)
+    if faults:
+        pytest.skip(f"the tier {tier} is not available here: {faults}")
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        assert attacks.spilt(sandbox) == []
+
+
+def test_a_program_does_find_what_lies_in_its_memory(judge, attacks):
+    """Otherwise the search would prove nothing."""
+    secret = f"{0xABCD << 48:016x}"
+    program = f"{attacks.SEARCH}\nkept = 'spilt:{secret}'\nfreed = bytearray(b'spilt:{secret}' * 9)\ndel freed"
+    assert judge(program, f"assert search() == ['{secret}']", timeout_s=20.0).status == "pass"
+
+
 def test_the_attacks_that_act_are_right_programs(judge, attacks):
     """Otherwise their failing would say nothing about what they try."""
     tests = attacks.Asserts(code=[attacks.CHECK], entry_point="add")

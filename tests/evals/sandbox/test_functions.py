@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,67 @@ def test_tests_that_never_end_on_a_result_are_a_timeout(judge):
     assert judge("def f(): return 1", "while f() != 2: pass", **limits).status == "timeout"
 
 
+ENDLESS = """
+class E:
+    def __iter__(self): return iter(int, 1)
+    def __len__(self): return 1 << 40
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        ("range(1 << 60)", "for x in f(): pass"),
+        ("range(1 << 60)", "sorted(f())"),
+        ("iter(int, 1)", "list(f())"),
+        ("E()", "assert len(f()) and sum(f())"),
+        ("'1e99999999'", "from fractions import Fraction\nFraction(f())"),
+    ],
+)
+def test_tests_use_no_more_than_the_program_on_what_never_ends(result, code):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with Sandbox(workers=1) as sandbox:
+        job = Job(
+            program=f"{ENDLESS}def f(): return {result}",
+            tests=Asserts(code=[code]),
+            limits=Limits(timeout_s=0.2, memory_mb=64),
+        )
+        [verdict] = sandbox.run([job])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert verdict.status in ("timeout", "fail")
+    assert after.ru_utime - before.ru_utime < 4
+
+
+IN_PLACE = "def f(x):\n    {}\n    return x"
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "status"),
+    [
+        # Tests that look at an argument see what the program made of it.
+        ("x = [3, 1]; f(x); assert x == [3, 1]", "x.sort()", "fail"),
+        ("x = [3, 1]\nassert f(x) == [1, 3]\nassert x == [3, 1]", "x.sort()", "fail"),
+        ("x = [3, 1]\nassert f(x) == [1, 3]\nassert x == [3, 1]", "x = sorted(x)", "pass"),
+        ("def check(g):\n    x = {1: [2]}\n    y = x[1]\n    g(x)\n    assert y == [2]", "x[1].clear()", "fail"),
+        ("x = {1}\ntry: f(x)\nexcept ValueError: assert x == {1}", "x.clear(); raise ValueError", "fail"),
+        ("x = [[1], [2]]\nfor _ in f(x): assert x == [[1], [2]]", "x[0][0] = 3", "fail"),
+        ("x = ([1], 2)\nf(x)\nassert x == ([1], 2)", "x[0].append(1)", "fail"),
+        # Programs that are asked to change it are right.
+        ("x = [3, 1]; f(x); assert x == [1, 3]", "x.sort()", "pass"),
+        ("x = [[1], 2]; y = x[0]; f(x=x); assert x == [[1, 5], 2, 7] and x[0] is y", "x[0] += [5]; x += [7]", "pass"),
+        ("x = {'a': 1}; f(x); assert x == {'b': 2}", "x.clear(); x['b'] = 2", "pass"),
+        ("x = bytearray(b'a'); f(x); assert x == b'ab'", "x += b'b'", "pass"),
+        # While a statement compares, the tests' own objects are what they were.
+        ("x = [3, 1]\nassert f(x) == sorted(x)", "x.clear()", "fail"),
+        ("x = [3, 1]\nassert f(x) == sorted(x)", "x.sort()", "pass"),
+        ("'text'\nfrom __future__ import annotations\nassert f([2, 1]) == [1, 2]", "x.sort()", "pass"),
+    ],
+)
+def test_a_change_of_an_argument_is_seen_after_the_statement(judge, code, body, status):
+    entry_point = "f" if "def check" in code else None
+    assert judge(IN_PLACE.format(body), Asserts(code=[code], entry_point=entry_point)).status == status
+
+
 @pytest.mark.parametrize(
     ("result", "expected", "options", "status"),
     [
@@ -142,13 +204,25 @@ def test_tests_that_never_end_on_a_result_are_a_timeout(judge):
         (float("nan"), 0.3, {"atol": 0.1}, "fail"),
         (float("inf"), 0.3, {"atol": 0.1}, "fail"),
         ("0.3", 0.3, {"atol": 0.1}, "fail"),
+        (5, math.inf, {}, "fail"),
+        (5, math.inf, {"atol": 0.1}, "fail"),
+        ([5.0], [math.inf], {}, "fail"),
+        (math.inf, -math.inf, {"atol": 0.1}, "fail"),
+        (-math.inf, -math.inf, {}, "pass"),
+        ([1.0 + 1e-9, math.inf], [1.0, math.inf], {}, "pass"),
+        (math.nan, math.nan, {}, "pass"),
+        ([1, math.nan], [1, math.nan], {"atol": 0.1}, "pass"),
+        (0.3, math.nan, {}, "fail"),
+        ("nan", math.nan, {"atol": 0.1}, "fail"),
+        (range(1 << 60), [1], {"compare": "set"}, "fail"),
     ],
 )
 def test_results_are_compared_as_asked(judge, result, expected, options, status):
-    program = f"nan, inf = float('nan'), float('inf')\ndef f(n): return {result!r}"
+    values = "nan, inf = float('nan'), float('inf')\n"
+    program = f"{values}def f(n): return {result!r}"
     tests = Calls(entry_point="f", inputs=[[1]], expected=[expected], **options)
     assert judge(program, tests).status == status
-    reference = Calls(entry_point="f", inputs=[[1]], reference=f"def f(n): return {expected!r}", **options)
+    reference = Calls(entry_point="f", inputs=[[1]], reference=f"{values}def f(n): return {expected!r}", **options)
     assert judge(program, reference).status == status
 
 

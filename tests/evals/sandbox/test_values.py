@@ -126,6 +126,8 @@ def test_other_objects_cross_as_a_reference_or_not_at_all(value):
         {"dict": [[{"dict": [[], []]}], [1]]},
         {"range": [1, 2, 0]},
         {"fraction": [1, 0]},
+        {"fraction": ["1e99999999"]},
+        {"fraction": ["1", "3"]},
         {"type": "eval"},
         {"object": 1},
         {"tuple": "text"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -349,3 +350,11 @@ def test_what_fits_is_where_the_estimate_meets_the_memory(tiny_config):
 def test_free_memory_is_less_than_there_is():
     free = free_bytes(torch.device("cpu"))
     assert free is None or 0 < free <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(("system", "num_bytes"), [("linux", 5 << 20), ("darwin", 5 << 10)])
+def test_the_peak_of_this_process_is_in_bytes_on_each_system(monkeypatch, system, num_bytes):
+    """The kernel gives kilobytes on Linux and bytes on macOS."""
+    monkeypatch.setattr(base.sys, "platform", system)
+    monkeypatch.setattr(base.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=5 << 10))
+    assert base.Policy.peak_memory_bytes(SimpleNamespace(device=torch.device("cpu"))) == num_bytes
