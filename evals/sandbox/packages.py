@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, BuiltinImporter, FrozenImpor
 from importlib.util import spec_from_file_location
 from types import ModuleType
 
-# Distributions that answers to benchmarks use. Every installation of quatro has them.
+# Distributions that answers to benchmarks use, as far as they are installed.
 PACKAGES = ("numpy", "pandas", "scipy", "sympy")
 
 _LIBRARY = os.path.dirname(os.__file__)

@@ -29,7 +29,7 @@ from evals.sandbox.folder import MOST_FILES, empty, is_overfull
 from evals.sandbox.forks import address_space, ending, fork, keep_only, kill_children
 from evals.sandbox.frames import EndedError, pass_on, read_frame, write_frame
 from evals.sandbox.judge import Channel, Report, judge_calls, judge_output
-from evals.sandbox.meter import IdleClock, Meter
+from evals.sandbox.meter import IdleClock, Meter, megabytes
 from evals.sandbox.pipes import Drain, Talk
 from evals.sandbox.program import answer_calls, run_script
 from evals.sandbox.values import read_json, write_json
@@ -194,7 +194,7 @@ class _Run:
         _, status, usage = os.wait4(pid, 0)
         if self.worker.tier == "none":
             kill_children(spare=tests.pid)
-        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        cpu_s, memory_mb = usage.ru_utime + usage.ru_stime, megabytes(usage.ru_maxrss)
         self.cpu_s, self.memory_mb = self.cpu_s + cpu_s, max(self.memory_mb, memory_mb)
         return status, cpu_s, memory_mb
 
