@@ -10,7 +10,6 @@ from evals.errors import QuatroError
 from quatro.config import Config, load_config
 from quatro.runs.checkpoint import find_checkpoint, load, run_and_step
 from quatro.runs.directory import step_number
-from quatro.runs.lock import is_locked
 from quatro.runs.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -30,9 +29,8 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     """
     notes = []
     if config.kl.reference is not None:
-        reference, folder = _weights_of(config.kl.reference)
+        reference, _ = _weights_of(config.kl.reference)
         notes.append(f"kl.reference: the KL penalty is towards {config.kl.reference}")
-        notes += _removal_notes(folder)
         config = config.model_copy(update={"kl": config.kl.model_copy(update={"reference": reference})})
     name, folder = _weights_of(config.model)
     if folder is None:
@@ -41,7 +39,6 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     towards = same if config.kl.reference is None and config.kl.beta else ""
     notes = [
         f"model: begins with the weights of {folder}; the optimiser and the warm-up begin anew{towards}",
-        *_removal_notes(folder),
         *notes,
     ]
     run = folder.resolve().parent.parent
@@ -96,16 +93,6 @@ def _weights_of(name: str) -> tuple[str, Path | None]:
     else:
         return name, None
     return str(load(folder).model.resolve()), folder
-
-
-def _removal_notes(folder: Path | None) -> list[str]:
-    """What to know if the run of the checkpoint ``folder`` is being trained: it removes its older checkpoints."""
-    if folder is None or not is_locked(folder.resolve().parent.parent):
-        return []
-    return [
-        f"{folder}: its run is still being trained and removes older checkpoints (checkpoint.keep.last). Once this one "
-        "is removed, the new run cannot be resumed; to be safe, copy the folder and name the copy"
-    ]
 
 
 def command_for(run: Path | str) -> str:

@@ -1,4 +1,4 @@
-"""Runs and checkpoints that are removed for good: which may be, and how, so that a stop in between does no harm."""
+"""Removes runs, and the checkpoints of finished runs that are neither the newest nor the best."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.errors import LockedError, UsageError
+from evals.errors import UsageError
 from evals.files.metric_rows import is_finite
-from evals.files.strict_json import read_document
 from quatro.runs.checkpoint import complete_checkpoints, find_checkpoint, remove_checkpoint
-from quatro.runs.directory import FOLDERS, is_previous, require_run, step_name
-from quatro.runs.imported import IMPORTED, is_imported
+from quatro.runs.directory import require_run, step_name
+from quatro.runs.imported import is_imported
 from quatro.runs.lock import held, is_held, refuse_locked
 from quatro.runs.manifest import verify
 from quatro.runs.metrics import read_metrics
 from quatro.runs.summary import RunSummary, folder_bytes
 
-_FOLDERS = {*FOLDERS, "results", "tensorboard", "wandb"}
-_LAST = ("config.yaml", IMPORTED, "lock")  # what makes a folder a run goes last: a removal that was stopped can go on
-_SAMPLING = "samples/*/sampling.json"
 _PASS_1 = "eval/pass@1"
 
 
@@ -29,54 +25,33 @@ def refuse_removal(run: Path) -> None:
     """Refuse to remove what is no run, or what a process works on.
 
     Raises:
-        UsageError: it is a symbolic link, no run, or holds a folder that no run has.
-        LockedError: a process trains it or draws samples from it.
+        UsageError: it is a symbolic link or no run.
+        LockedError: a process trains it.
     """
     if run.is_symlink():
         raise UsageError(f"{run} is a symbolic link to {run.resolve()}: name that folder to remove it")
     if not is_imported(run):
         require_run(run)
-        if not (run / "lock").is_file():
+        if not (run / "lock").is_file():  # a project of somebody may have a config.yaml, too
             raise UsageError(f"{run} has a config.yaml, but no file lock as every run does: it may be no run")
         refuse_locked(run)
-    others = sorted(path.name for path in _folders(run) if not (path.name in _FOLDERS or is_previous(path.name)))
-    if others:
-        raise UsageError(f"{run} holds the folder {others[0]}, which no run has: move or remove that first")
-    for file in run.glob("samples/**/*.jsonl"):
-        if is_held(file):
-            raise LockedError(f"samples are being drawn into {file}: wait until `quatro sample` ends, or stop it")
 
 
 def remove_run(run: Path) -> None:
-    """Remove a run; a symbolic link in it is removed, and what it leads to stays.
-
-    Raises: as `refuse_removal`.
-    """
+    """Remove a run and all that is in its folder. Raises: as `refuse_removal`."""
     refuse_removal(run)
     with contextlib.nullcontext() if is_imported(run) else held(run):
-        for folder in _folders(run):
-            shutil.rmtree(folder)
-        for file in sorted(run.iterdir(), key=lambda file: _LAST.index(file.name) if file.name in _LAST else -1):
-            file.unlink()
-    run.absolute().rmdir()  # not `.`, which cannot be removed by that name
-
-
-def _folders(run: Path) -> list[Path]:
-    return [path for path in run.iterdir() if path.is_dir() and not path.is_symlink()]
+        shutil.rmtree(run.absolute())  # not `.`, which cannot be removed by that name
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Which checkpoints of a finished run stay, which go, and how many bytes that frees.
-
-    ``sampled`` are folders with samples of those that go: the samples stay, and no more can be drawn.
-    """
+    """Which checkpoints of a finished run stay, which go, and how many bytes that frees."""
 
     run: Path
     kept: tuple[Path, ...]
     removed: tuple[Path, ...]
     num_bytes: int
-    sampled: tuple[Path, ...]
 
 
 def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
@@ -85,24 +60,17 @@ def plan_pruning(run: RunSummary, *, keep: int = 1) -> Pruning | str:
     The ``keep`` newest checkpoints stay, and the best one.
 
     Raises:
-        DataError: the metrics, or how samples were drawn, cannot be read.
+        DataError: the metrics cannot be read.
     """
     if run.status != "done" or run.config is None:
         return run.status
     if is_held(run.path / "lock"):
         return "running"
     present = complete_checkpoints(run.path)
-    if any(path.is_symlink() for path in (run.path / "checkpoints", *present)):
-        return "with checkpoints behind symbolic links"
     best = _best(run, present)
     kept = tuple(path for path in present if path in present[-keep:] or path == best)
     removed = tuple(path for path in present if path not in kept)
-    if not removed:
-        return "with nothing to spare"
-    drawn = {file.parent: read_document(file).get("checkpoint") for file in sorted(run.path.glob(_SAMPLING))}
-    gone = {path.name for path in removed}
-    sampled = tuple(folder for folder, name in drawn.items() if name in gone)
-    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed)), sampled)
+    return Pruning(run.path, kept, removed, sum(map(folder_bytes, removed))) if removed else "with nothing to spare"
 
 
 def _best(run: RunSummary, present: Sequence[Path]) -> Path | None:

@@ -16,7 +16,6 @@ from quatro_cli.output import output
 from quatro_cli.run_view import run_sections, step_text
 
 if TYPE_CHECKING:
-    from quatro.runs.lineage import Heir
     from quatro.runs.summary import RunSummary
 
 app = App()
@@ -201,9 +200,8 @@ def import_(
 def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remove.")], yes: Yes = False) -> None:
     """Remove runs for good, after asking.
 
-    The command refuses a run that a process trains or samples, a folder that is not a run, and a run with a folder
-    that quatro did not make. If a run contains a symbolic link, only the link is removed. A warning says if another
-    run began with a checkpoint that is removed, because it then cannot be resumed.
+    All that is in its folder is removed; what a symbolic link in it leads to stays. A run that a process trains and a
+    folder that is not a run are refused. A run that began with a removed checkpoint cannot be resumed.
 
     \b
     Examples:
@@ -211,7 +209,6 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
       quatro runs rm runs/old-* --yes
     """
     from evals.text import size_text
-    from quatro.runs.lineage import heirs
     from quatro.runs.removing import refuse_removal, remove_run
     from quatro.runs.summary import describe_or_unreadable
 
@@ -222,8 +219,6 @@ def rm(runs: Annotated[list[Path], run_paths("RUN...", "Run directories to remov
     output.table(
         "", ["run", "status", "step", "size"], [(r.path, r.status, step_text(r), size_text(r.size)) for r in found]
     )
-    for path, others in heirs(paths).items():
-        output.warn(*(_lost(heir, path) for heir in others))
     total = size_text(sum(run.size for run in found))
     if not yes and not output.confirm(f"Remove {_counted(found, 'run')}, {total}, for good?", option="--yes"):
         output.info("nothing is removed")
@@ -252,7 +247,7 @@ def prune(
     A run that is `done` keeps its newest checkpoint, and the best one by `checkpoint.keep.best`, or by eval/pass@1 if
     that key names no metric. So it can still be sampled, exported and resumed with more --steps. What is kept is
     verified before anything is removed. Metrics, rollouts, samples and figures are kept. Runs that are not done, or
-    that a process holds, are not touched. A warning says if another run needs a removed checkpoint for its resume.
+    that a process holds, are not touched. A run that began with a removed checkpoint cannot be resumed.
 
     \b
     Examples:
@@ -262,8 +257,6 @@ def prune(
     from evals.errors import PartialFailureError, QuatroError
     from evals.text import size_text
     from quatro.runs import removing
-    from quatro.runs.directory import step_name
-    from quatro.runs.lineage import heirs
 
     plans, left = [], Counter[str]()
     for run in _found(paths):
@@ -283,12 +276,6 @@ def prune(
         return
     rows = [(p.run, _steps(p.kept), _steps(p.removed), size_text(p.num_bytes)) for p in plans]
     output.table("", ["run", "stays", "goes", "frees"], rows)
-    for folder in [folder for plan in plans for folder in plan.sampled]:
-        output.info(f"{folder} keeps its samples, but its checkpoint goes: no more can be drawn into it")
-    needed = heirs([plan.run for plan in plans])
-    for plan in plans:
-        gone = {folder.name for folder in plan.removed}
-        output.warn(*(_lost(heir, plan.run) for heir in needed[plan.run] if step_name(heir.step) in gone))
     total = size_text(sum(plan.num_bytes for plan in plans))
     number = _counted([path for plan in plans for path in plan.removed], "checkpoint")
     if dry_run:
@@ -313,10 +300,6 @@ def _found(paths: Sequence[Path] | None) -> list[RunSummary]:
     from quatro.runs.summary import list_runs
 
     return list({run.path.resolve(): run for path in paths or [_RUNS] for run in list_runs(path)}.values())
-
-
-def _lost(heir: Heir, run: Path) -> str:
-    return f"{heir.run} {heir.use} step {heir.step} of {run}, which goes: {heir.run} cannot be resumed without it"
 
 
 def _counted(things: Sequence[object], name: str) -> str:

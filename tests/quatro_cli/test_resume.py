@@ -16,7 +16,6 @@ import quatro
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
 from quatro.runs.directory import RunDir
-from quatro.runs.lock import held
 from quatro.sample.model import find_model
 from quatro_cli.app import app
 
@@ -293,16 +292,6 @@ def test_a_model_to_sample_is_named_like_one_to_train(run: Path) -> None:
         find_model(f"{run}@last")
     with pytest.raises(UsageError, match="has no checkpoint of step 9"):
         find_model(f"{run}@9")
-
-
-@pytest.mark.parametrize("setting", ["model={run}@1", "kl.reference={run}@1"])
-def test_a_checkpoint_that_its_run_may_remove_is_named(arguments: list[str], run: Path, setting: str) -> None:
-    words = [*arguments, "-s", setting.format(run=run), "-s", "kl.beta=0.001", "--dry-run"]
-    warning = f"{run / 'checkpoints/step-000001'}: its run is still being trained and removes older checkpoints"
-    with held(run):
-        assert warning in " ".join(runner.invoke(app, words).stderr.split())
-    idle = runner.invoke(app, words)
-    assert (idle.exit_code, warning in " ".join(idle.stderr.split())) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,11 @@ def test_evaluations_have_a_line_each_with_their_error_and_the_best_is_doubted(m
 def test_a_run_that_began_with_the_weights_of_another_says_from_which_step(make_run: MakeRun) -> None:
     first = make_run("first")
     second = make_run("second", settings=(f"model={first}/checkpoints/step-000020/model",))
-    third = make_run("third", settings=(f"model={second}/checkpoints/step-000007/model",))
+    models = [f"{run}/checkpoints/step-{step:06d}/model" for run, step in ((second, 7), (first, 20))]
+    third = make_run("third", settings=(f"model={models[0]}", f"kl.reference={models[1]}"))
     said = f"step 7 of {second}, which began with step 20 of {first}, which began with embedded:countdown"
     assert " ".join(cells(shown(third), "model")) == said
+    assert cells(shown(third), "KL reference")[:2] == ["step", "20"]
     assert json.loads(shown(third, "--json"))["began_with"] == {"run": str(second), "step": 7}
     assert json.loads(shown(first, "--json"))["began_with"] is None
     (second / "config.yaml").unlink()
