@@ -31,7 +31,6 @@ from quatro_cli.commands import (
     train,
     verl_command,
 )
-from quatro_cli.commands.eval import importing
 from quatro_cli.commands.eval.app import app as eval_app
 from quatro_cli.commands.plot.app import app as plot_app
 from quatro_cli.help import App, Group
@@ -70,7 +69,7 @@ class _Root(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of the table; Typer puts groups behind the others."""
-        return [*(name for commands in COMMANDS.values() for name in commands), "samples"]
+        return [name for commands in COMMANDS.values() for name in commands]
 
     def invoke(self, ctx: Any) -> Any:
         problem = errors.foreign_evals()
@@ -120,7 +119,6 @@ def _root(
 for heading, commands in COMMANDS.items():
     for name, command in commands.items():
         app.add(name, command, rich_help_panel=heading)
-app.add("samples", importing.old_app, hidden=True)
 
 
 def _listen_to_logs() -> None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from quatro_cli.output import output
+from quatro_cli.options import usage_error
 from quatro_cli.removed import REMOVED
 
-# Spellings that still work and that help does not show: shown one -> old one.
-OLD_SPELLINGS = {"--bootstrap-seed": "--seed", "--n": "--num-samples"}
-# Flags that a word may follow, which the parser takes for an argument: flag and word -> hidden flag.
-FLAGS_WITH_WORDS = {("--with-paper", "all"): "--with-paper-all"}
 # What stands in an option's help for all similarities and their thresholds, which are looked up when help is shown.
 SIMILARITIES, THRESHOLDS = "{similarities}", "{thresholds}"
 
 
 class App(typer.Typer):
-    """A group of commands; ``add`` registers one, ``add_old_name`` keeps a name that it had before."""
+    """A group of commands; ``add`` registers one."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(no_args_is_help=True, rich_markup_mode=None, **{"cls": Group, **settings})
@@ -34,32 +29,19 @@ class App(typer.Typer):
         else:
             self.command(name, cls=Command, **settings)(command)
 
-    def add_old_name(self, old: str, new: str, command: Callable[..., Any]) -> None:
-        """``old`` still works, is not listed, and says on stderr that `quatro NEW` is the command's name."""
-
-        @wraps(command)
-        def noted(*arguments: Any, **options: Any) -> Any:
-            output.info(f"note: this command is called `quatro {new}`")
-            return command(*arguments, **options)
-
-        self.add(old, noted, hidden=True)
-
 
 class Command(TyperCommand):
     """A command whose help says what goes where, without names of types."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Options and arguments, after a flag and its word have become one."""
-        joined: list[str] = []
-        for arg in args:
-            flag = FLAGS_WITH_WORDS.get((joined[-1], arg)) if joined else None
-            joined = [*joined[:-1], flag] if flag else [*joined, arg]
+        """Options and arguments; raises UsageError for a removed one."""
+        for pair in pairwise(args):
+            _refuse_removed(ctx, " ".join(pair))
         try:
-            parsed: list[str] = super().parse_args(ctx, joined)
+            parsed: list[str] = super().parse_args(ctx, list(args))
         except Exception as error:
-            if instead := REMOVED.get(f"{ctx.command_path} {getattr(error, 'option_name', '')}"):
-                error.message, error.possibilities = f"{error.option_name} was removed; {instead}", None
-            elif (quoted := _before_the_shell(args)) and hasattr(error, "message"):
+            _refuse_removed(ctx, getattr(error, "option_name", ""))
+            if (quoted := _before_the_shell(args)) and hasattr(error, "message"):
                 error.message += f". The shell split the braces; quote them: {quoted}"
             raise
         return parsed
@@ -71,13 +53,18 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands, with the help of `Command`."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is meant; raises UsageError for a removed one."""
+        _refuse_removed(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_options(self, ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Commands in order, under the headings that they were registered with."""
-        shown = {name: self.commands[name] for name in self.list_commands(ctx) if not self.commands[name].hidden}
+        shown = {name: self.commands[name] for name in self.list_commands(ctx)}
         width = max(map(len, shown))
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, command in shown.items():
@@ -87,6 +74,11 @@ class Group(TyperGroup):
         for heading, lines in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(lines)
+
+
+def _refuse_removed(ctx: Any, typed: str) -> None:
+    if instead := REMOVED.get(f"{ctx.command_path} {typed}"):
+        raise usage_error(f"`{ctx.command_path} {typed}` was removed: {instead}")
 
 
 def _before_the_shell(args: list[str]) -> str | None:
@@ -105,8 +97,6 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
         records = [record for param in params if (record := param.get_help_record(ctx)) is not None]
         if kind == "argument":
             records = [(name.partition(" <")[0], text) for name, text in records]
-        for shown, old in OLD_SPELLINGS.items():
-            records = [(name.replace(f"{shown}, {old}", shown), text) for name, text in records]
         records = [(name, _looked_up(text)) for name, text in records]
         if records:
             with formatter.section(heading):

@@ -103,13 +103,8 @@ SweepCell = Annotated[
     typer.Option("--cell", metavar="NAME", help="Use only this cell of a sweep. Default: all.", show_default=False),
 ]
 
-WithPaper = Annotated[
-    bool,
-    typer.Option(
-        "--with-paper", help="Add the published rows; `--with-paper all`: at all benchmarks and k of the paper."
-    ),
-]
-WholePaper = Annotated[bool, typer.Option("--with-paper-all", hidden=True)]
+WithPaper = Annotated[bool, typer.Option("--with-paper", help="Add the published rows.")]
+WholePaper = Annotated[bool, typer.Option("--whole-paper", help="Add all of them, not only at your benchmarks and k.")]
 
 
 def usage_error(message: str) -> Exception:

@@ -1,6 +1,18 @@
-"""Options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`."""
+"""Commands and options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`."""
 
 REMOVED = {
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
+    "quatro samples": "type `quatro eval import`",
+    "quatro eval temperature": "type `quatro eval side-by-side`",
+    "quatro plot temperature": "type `quatro plot side-by-side`",
+    "quatro plot heatmap --label": "type --labels NAME,NAME",
+    "quatro table --with-paper all": "type --whole-paper",
+    "quatro eval passk --compare": "type `quatro eval compare A B`",
+    "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
+    "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",
+    **{
+        f"quatro eval {command} --bootstrap-seed": "type --seed N"
+        for command in ("passk", "ucc", "compare", "flips", "side-by-side")
+    },
 }

@@ -38,8 +38,7 @@ def make_run(path: Path) -> None:
 
 def test_commands_and_options(offered):
     assert offered("quatro eval com") == ["compare"]
-    assert offered("quatro eval temp") == []  # an old name works and is not offered
-    assert "--bootstrap-seed" in offered("quatro eval ucc --boot")
+    assert "--per-problem" in offered("quatro eval ucc --per")
 
 
 def test_benchmarks(offered, tmp_path):

@@ -253,7 +253,7 @@ def readers(root: Path, file: Path) -> list[list[object]]:
     if file.is_relative_to(root / "sweep"):
         sweep = root / "sweep"
         swept = [["table", sweep, "--layout", "entropy"], ["plot", "entropy", sweep, "-o", root / "f.svg"]]
-        return [*swept, ["report", sweep, "-o", root / "report.html"], ["plot", "temperature", sweep]]
+        return [*swept, ["report", sweep, "-o", root / "report.html"], ["plot", "side-by-side", sweep]]
     if "checkpoints" in file.parts:
         return [*begin, *sample, *export]
     if "samples" in file.parts or "graded" in file.parts:

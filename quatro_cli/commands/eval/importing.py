@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from quatro_cli import completion
-from quatro_cli.help import App
 from quatro_cli.options import usage_error
 from quatro_cli.output import output
 
@@ -84,14 +83,3 @@ def import_(
         output.info(*part.notes)
         output.info(f"{part.num_samples} samples of {part.num_problems} problems of {', '.join(part.benchmarks)}")
         output.data(str(part.path))
-
-
-old_app = App()
-
-
-@old_app.callback()
-def _samples() -> None:
-    """The old name of `quatro eval import`."""
-
-
-old_app.add_old_name("import", "eval import", import_)

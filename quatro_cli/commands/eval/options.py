@@ -55,9 +55,7 @@ First = Annotated[
         show_default=False,
     ),
 ]
-BootstrapSeed = Annotated[
-    int, typer.Option("--bootstrap-seed", "--seed", metavar="N", min=0, help="Seed of the bootstrap.")
-]
+BootstrapSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the bootstrap.")]
 PerProblem = Annotated[bool, typer.Option("--per-problem", help="Put counts of every problem in --json, -o.")]
 Label = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name of the result in tables.")]
 Labels = Annotated[

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-
-from quatro_cli.commands.eval.compare import compare
 from quatro_cli.commands.eval.options import (
     Also,
     BootstrapSeed,
@@ -30,7 +24,6 @@ from quatro_cli.commands.eval.options import (
     check_out,
     check_per_problem,
     counted_samples,
-    refuse_beside,
     say_and_write,
     say_whose_grades,
 )
@@ -57,7 +50,6 @@ def passk(
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
-    sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,
 ) -> None:
     """Pass@k: how likely at least one of k samples is correct.
 
@@ -71,23 +63,6 @@ def passk(
     from evals.metrics.passk_ucc import passk_result
     from quatro_cli.commands.eval.tables import show_rows
 
-    if sides is not None:
-        refuse_beside("--compare", files=files, ci=ci, per_problem=per_problem, label=label)
-        grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
-        compare(
-            *sides,
-            benchmarks,
-            k=k,
-            also=also,
-            tau=tau,
-            jobs=jobs,
-            seed=seed,
-            first=first,
-            json=json,
-            out=out,
-            **grading,
-        )
-        return
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first, votes="maj" in metrics)

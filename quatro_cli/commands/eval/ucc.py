@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from quatro_cli.commands.eval.clusters import clusters
-from quatro_cli.commands.eval.compare import compare
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
     Extraction,
@@ -77,8 +74,6 @@ def ucc(
     allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
-    sides: Annotated[tuple[Path, Path] | None, typer.Option("--compare", metavar="A B", hidden=True)] = None,
-    show: Annotated[str | None, typer.Option("--show", metavar="ID", hidden=True)] = None,
 ) -> None:
     """UCC@k: how many different solutions k samples hold.
 
@@ -94,32 +89,8 @@ def ucc(
     from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
 
     same: dict[str, Any] = {"similarity": similarity, "threshold": threshold, "linkage": linkage, "tokens": tokens}
-    grading: dict[str, Any] = {"regrade": regrade, "policy": policy, "extraction": extraction, "grader": grader}
-    unused = {"also": also, "ci": ci, "per_problem": per_problem, "label": label, "preset": preset}
     if preset is not None:
         same = _of_preset(preset, same)
-    if show is not None:
-        refuse_beside("--show", compare=sides, k=k, **unused, n=first, out=out)
-        clusters(files, benchmarks, id=show, json=json, **same, **grading)
-        return
-    if sides is not None:
-        refuse_beside("--compare", files=files, **unused)
-        a, b = sides
-        compare(
-            a,
-            b,
-            benchmarks,
-            metric="ucc@k",
-            k=k,
-            jobs=jobs,
-            seed=seed,
-            first=first,
-            json=json,
-            out=out,
-            **same,
-            **grading,
-        )
-        return
     how = clustering(**same)
     further = names(also, "--also") or []
     check_beside_ucc(further, how["similarities"])

@@ -29,7 +29,6 @@ Results = Annotated[
     list[Path],
     run_paths("RESULT", "Files from `quatro eval ... -o FILE`, runs with results/, or sweeps."),
 ]
-OldLabel = Annotated[list[str], typer.Option("--label", default_factory=list, hidden=True)]
 WithPaper = Annotated[bool, typer.Option("--with-paper", help="Also draw the published curves, dashed and pale.")]
 
 
@@ -236,7 +235,6 @@ def bias(results: Results, *, printing: Printing) -> None:
 def heatmap(
     files: Files,
     benchmarks: Benchmarks,
-    label: OldLabel,
     id: Id,
     similarity: Annotated[
         str | None,
@@ -273,7 +271,7 @@ def heatmap(
     require(files)
     clustering(similarity, None if threshold is None else str(threshold), linkage, tokens)
     found = {}
-    for path, name in zip(files, labels_of(files, label), strict=True):
+    for path, name in zip(files, labels_of(files), strict=True):
         samples, _ = graded_samples([path], benchmarks, id=id)
         output.warn(*samples.warnings)
         found[name] = heatmap_of(

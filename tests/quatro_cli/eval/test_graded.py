@@ -79,12 +79,12 @@ def test_what_was_graded_is_used_and_says_by_whom(run, graded, name, monkeypatch
 def test_every_command_uses_them(run, graded, monkeypatch):
     never_graded(monkeypatch)
     assert document("ucc", run, "--similarity", "exact", "--per-problem")["problems"][0]["clusters"] == [1, 1, 1]
-    assert document("ucc", run, "--similarity", "exact", "--show", "p")["problems"][0]["correct"] == 3
+    assert document("clusters", run, "--similarity", "exact", "--id", "p")["problems"][0]["correct"] == 3
     flips = document("flips", run, run, "--per-problem")
     assert (flips["problems"][0]["correct"], flips["grader"]["policy"]) == (3, "simko")
     for command in ("similarity", "side-by-side", "bias"):
         assert document(command, run)["grader"]["policy"] == "simko"
-    assert document("passk", "--compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
+    assert document("compare", run, run)["rows"][0]["a"] == pytest.approx(0.75)
 
 
 def test_stale_copies_are_left_aside_with_a_warning(run, graded):
@@ -243,7 +243,7 @@ def test_only_the_problem_shown_is_graded(tmp_path, monkeypatch):
         return grade(rows, **options)
 
     monkeypatch.setattr("evals.samples.graded.grade_rows", spy)
-    assert document("ucc", file, "--show", "b")["problems"][0]["correct"] == 1
+    assert document("clusters", file, "--id", "b")["problems"][0]["correct"] == 1
     assert graded == ["b"]
 
 

@@ -33,14 +33,6 @@ def test_imported_samples_can_be_measured(rollouts, tmp_path):
     assert [row["value"] for row in measured["rows"] if row["benchmark"] == "toy"] == [0.5, 1.0]
 
 
-def test_the_old_spelling_still_works_and_says_the_new_one(rollouts, tmp_path):
-    options = [str(rollouts), "--from", "verl", "-b", "toy"]
-    old = runner.invoke(app, ["samples", "import", *options, "-o", str(tmp_path / "old.jsonl")])
-    runner.invoke(app, ["eval", "import", *options, "-o", str(tmp_path / "new.jsonl")])
-    assert (old.exit_code, "called `quatro eval import`" in old.stderr) == (0, True)
-    assert (tmp_path / "old.jsonl").read_bytes() == (tmp_path / "new.jsonl").read_bytes()
-
-
 def test_columns_are_named_on_the_command_line(rollouts, tmp_path):
     out = tmp_path / "toy.jsonl"
     options = ["--from", "verl", "-b", "toy", "--column", "correct=score", "-o", str(out)]

@@ -77,13 +77,6 @@ def test_files_stand_side_by_side_in_one_table(files):
     assert runner.invoke(app, [*arguments, "--label", "A"]).exit_code == 2
 
 
-def test_the_old_name_still_works_and_says_the_new_one(files):
-    new, old = (invoke("eval", name, files["tuned"], "--json") for name in ("side-by-side", "temperature"))
-    assert new.stdout == old.stdout
-    assert "called `quatro eval side-by-side`" in old.stderr
-    assert "called" not in new.stderr
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

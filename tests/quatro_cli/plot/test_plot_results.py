@@ -22,7 +22,7 @@ def samples(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("options", [[], ["--all"], ["--all", "--scale", "data"], ["--label", "GSPO"]])
+@pytest.mark.parametrize("options", [[], ["--all"], ["--all", "--scale", "data"], ["--labels", "GSPO"]])
 def test_a_heatmap_of_correct_or_all_answers_is_written(samples, tmp_path, options):
     pytest.importorskip("matplotlib")
     out = tmp_path / "x.svg"
