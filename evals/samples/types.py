@@ -63,8 +63,6 @@ class Problem(NamedTuple):
 class GradedProblem(NamedTuple):
     """A problem with ``n`` samples. ``completions`` are those of the correct ones, by ascending sample index.
 
-    ``indices`` are the sample indices of these.
-
     ``entry_point`` is the function that a program must define, and ``recorded`` how the answers are judged, if the rows
     say so.
     """
@@ -77,7 +75,6 @@ class GradedProblem(NamedTuple):
     prompt: str | None = None
     entry_point: str | None = None
     recorded: Kind | None = None
-    indices: Sequence[int] = ()
 
     @property
     def kind(self) -> Kind:
@@ -138,11 +135,11 @@ class Samples:
 
 def _graded(problem: Problem) -> GradedProblem:
     first, right = problem.samples[0], [row for row in problem.samples if row.correct]
-    completions, indices = [row.completion for row in right], [row.sample_index for row in right]
+    completions = [row.completion for row in right]
     named = first.extra.get("entry_point")
     entry_point = named if isinstance(named, str) else None
     n = len(problem.samples)
     recorded = next(filter(None, (Kind.recorded_in(row.extra) for row in problem.samples)), None)
     return GradedProblem(
-        problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point, recorded, indices
+        problem.benchmark, problem.id, first.answer, n, completions, first.prompt, entry_point, recorded
     )

@@ -18,7 +18,7 @@ _NAMED_BY = {"Dataset": "Setting", "Hyper-parameter": "Runs"}
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~#&!$])")
 
 
-def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+def to_csv(tables: Sequence[Table], *, with_ci: bool) -> str:
     """One CSV table for all ``tables``. Lines with the same name are joined; absent values are empty.
 
     If there are several tables or sections, leading columns name them. Intervals have columns of their own.
@@ -34,7 +34,7 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
             for line in section.lines:
                 record = records.setdefault((table.name, section.title, line.label), {})
                 for name, cell in zip(names, line.cells, strict=True):
-                    for suffix, value in _csv_values(cell, with_ci, digits).items():
+                    for suffix, value in _csv_values(cell, with_ci).items():
                         columns[name + suffix] = None
                         record[name + suffix] = value
     stub = tables[0].stub or "Metric"
@@ -49,14 +49,14 @@ def to_csv(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
     return stream.getvalue()
 
 
-def _csv_values(cell: Cell | None, with_ci: bool, digits: int) -> dict[str, str]:
+def _csv_values(cell: Cell | None, with_ci: bool) -> dict[str, str]:
     """Suffix of the column -> what stands there."""
-    values = {"": "" if cell is None else csv_cell(cell.text) if cell.value is None else cell_text(cell, digits)}
+    values = {"": "" if cell is None else csv_cell(cell.text) if cell.value is None else cell_text(cell)}
     if with_ci:
         ends = {" ci_low": cell.low, " ci_high": cell.high} if cell else dict.fromkeys((" ci_low", " ci_high"))
         if cell is not None and cell.spread is not None:
             ends |= dict(zip((" min", " max"), cell.spread, strict=True))
-        values |= {suffix: "" if end is None else decimal_text(end, digits) for suffix, end in ends.items()}
+        values |= {suffix: "" if end is None else decimal_text(end) for suffix, end in ends.items()}
     return values
 
 
@@ -65,7 +65,7 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", visible(" ".join(text.split()), keep=""))
 
 
-def to_markdown(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+def to_markdown(tables: Sequence[Table], *, with_ci: bool) -> str:
     """A title, a table that lines up in a terminal, and its notes. The best is bold, a misprint has a dagger."""
     blocks = []
     for table in tables:
@@ -75,13 +75,13 @@ def to_markdown(tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
         for group in groups:
             if not same_columns and group[0].title:
                 parts.append(markdown_text(group[0].title))
-            parts.append(_markdown_table(table, group, same_columns, digits, with_ci))
+            parts.append(_markdown_table(table, group, same_columns, with_ci))
         parts += [markdown_text(note) for note in table.notes]
         blocks.append("\n\n".join(parts))
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, digits: int, with_ci: bool) -> str:
+def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, with_ci: bool) -> str:
     titled = is_joined and any(section.title for section in sections)
     head = [*([table.section_kind] if titled else []), table.stub]
     head += [column.full_name for column in sections[0].columns]
@@ -89,7 +89,7 @@ def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, 
     for section in sections:
         for line in section.lines:
             lead = [*([section.title] if titled else []), line.label]
-            rows.append([*map(markdown_text, lead), *(_markdown_cell(cell, digits, with_ci) for cell in line.cells)])
+            rows.append([*map(markdown_text, lead), *(_markdown_cell(cell, with_ci) for cell in line.cells)])
     num_stubs = len(head) - len(sections[0].columns)
     sides = ["<"] * num_stubs + ["<" if column.is_text else ">" for column in sections[0].columns]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(head))]
@@ -101,23 +101,23 @@ def _markdown_table(table: Table, sections: Sequence[Section], is_joined: bool, 
     return "\n".join(lines)
 
 
-def _markdown_cell(cell: Cell | None, digits: int, with_ci: bool) -> str:
+def _markdown_cell(cell: Cell | None, with_ci: bool) -> str:
     if cell is None:
         return "-"
-    text = markdown_text(cell_text(cell, digits))
+    text = markdown_text(cell_text(cell))
     text = f"**{text}**" if cell.is_best else text
     text += "†" if cell.is_misprint else ""
-    beside = markdown_text(beside_text(cell, digits)) if with_ci else ""
+    beside = markdown_text(beside_text(cell)) if with_ci else ""
     return f"{text} {beside}".rstrip()
 
 
-def to_json(layout: str, tables: Sequence[Table], *, digits: int, with_ci: bool) -> str:
+def to_json(layout: str, tables: Sequence[Table], *, with_ci: bool) -> str:
     """One ASCII document: ``value`` in full precision and the unit shown, ``text`` as in the other formats."""
-    found = [_table_document(table, digits, with_ci) for table in tables]
+    found = [_table_document(table, with_ci) for table in tables]
     return json.dumps({"schema": 1, "layout": layout, "tables": found}, indent=2, allow_nan=False) + "\n"
 
 
-def _table_document(table: Table, digits: int, with_ci: bool) -> dict[str, Any]:
+def _table_document(table: Table, with_ci: bool) -> dict[str, Any]:
     return {
         "title": table.title,
         "name": table.name,
@@ -131,7 +131,7 @@ def _table_document(table: Table, digits: int, with_ci: bool) -> dict[str, Any]:
                     {
                         "label": line.label,
                         "is_ours": line.is_ours,
-                        "cells": [_cell_document(cell, digits, with_ci) for cell in line.cells],
+                        "cells": [_cell_document(cell, with_ci) for cell in line.cells],
                     }
                     for line in section.lines
                 ],
@@ -141,12 +141,12 @@ def _table_document(table: Table, digits: int, with_ci: bool) -> dict[str, Any]:
     }
 
 
-def _cell_document(cell: Cell | None, digits: int, with_ci: bool) -> dict[str, Any] | None:
+def _cell_document(cell: Cell | None, with_ci: bool) -> dict[str, Any] | None:
     if cell is None:
         return None
     document: dict[str, Any] = {
         "value": cell.value,
-        "text": cell_text(cell, digits),
+        "text": cell_text(cell),
         "is_best": cell.is_best,
         "is_misprint": cell.is_misprint,
     }

@@ -29,29 +29,19 @@ CHARACTER_PT, GAP_PT, SMALL_OVER_SCRIPT = 3.9, 6.0, 9 / 7
 MOST_LINES = 76  # of a float, in \scriptsize
 
 
-def to_latex(tables: Sequence[Table], *, digits: int, with_ci: bool, standalone: bool = False) -> str:
-    """Floats to paste or \\input into a paper; with ``standalone`` a document.
-
-    Neighbouring tables with the same ``plate`` share a float, two side by side.
-    """
-    writer = _Writer(digits, with_ci)
+def to_latex(tables: Sequence[Table], *, with_ci: bool) -> str:
+    """Floats to paste or \\input into a paper; neighbours with the same ``plate`` share one, two side by side."""
+    writer = _Writer(with_ci)
     floats: list[str] = []
     for plate, group in groupby(tables, key=lambda table: table.plate):
         members = list(group)
         floats += writer.plates(members) if plate and len(members) > 1 else map(writer.alone, members)
-    body = PREAMBLE + "\n".join(floats)
-    if not standalone:
-        return body
-    return (
-        "\\documentclass{article}\n\\usepackage[a4paper,margin=2cm]{geometry}\n"
-        "\\usepackage{booktabs,graphicx,rotating,colortbl}\n\\pagestyle{empty}\n"
-        f"\\begin{{document}}\n{body}\\end{{document}}\n"
-    )
+    return PREAMBLE + "\n".join(floats)
 
 
 class _Writer:
-    def __init__(self, digits: int, with_ci: bool) -> None:
-        self.digits, self.with_ci = digits, with_ci
+    def __init__(self, with_ci: bool) -> None:
+        self.with_ci = with_ci
         self.names: Counter[str] = Counter()
 
     def alone(self, table: Table) -> str:
@@ -118,8 +108,8 @@ class _Writer:
         return CHARACTER_PT * (stub + sum(places.values())) + GAP_PT * (1 + len(places))
 
     def _plain(self, cell: Cell | None) -> str:
-        text = cell_text(cell, self.digits)
-        is_wider = self.with_ci and cell is not None and bool(beside_text(cell, self.digits))
+        text = cell_text(cell)
+        is_wider = self.with_ci and cell is not None and bool(beside_text(cell))
         return text + "0" * (2 * len(text) if is_wider else 0)
 
     def _stacked(self, table: Table, limit_pt: float) -> list[Table]:
@@ -169,10 +159,10 @@ class _Writer:
     def _cell(self, cell: Cell | None) -> str:
         if cell is None:
             return "--"
-        text = latex_text(cell.text) if cell.value is None else cell_text(cell, self.digits).replace("-", "$-$")
+        text = latex_text(cell.text) if cell.value is None else cell_text(cell).replace("-", "$-$")
         text = f"\\textbf{{{text}}}" if cell.is_best else text
         text += "$^\\dagger$" if cell.is_misprint else ""
-        beside = beside_text(cell, self.digits) if self.with_ci else ""
+        beside = beside_text(cell) if self.with_ci else ""
         text += f" {{\\tiny {beside}}}" if beside else ""
         return f"\\cellcolor{SHADE} {text}" if cell.is_ours else text
 

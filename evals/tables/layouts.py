@@ -218,7 +218,7 @@ def _ucc_table(entries: Sequence[Entry], metric: str, setting: str, ks: Sequence
         cells: list[Cell | None] = []
         for k in ks:
             numbers = [number(entry, name, k) for entry in shown_at[k]]
-            found = cells_of(numbers, style.digits, ours=[entry.is_ours for entry in shown_at[k]])
+            found = cells_of(numbers, ours=[entry.is_ours for entry in shown_at[k]])
             cells += found
             for entry, one in zip(shown_at[k], numbers, strict=True):
                 if is_wrong(one):
@@ -247,7 +247,6 @@ def _entropy(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]
     columns = tuple(Column(name, group) for name, group in zip(names, groups, strict=True))
     cells = cells_of(
         [entry.number(ENTROPY, None, None) for entry in ordered],
-        style.digits,
         ours=[entry.is_ours for entry in ordered],
     )
     notes = [f"Nats per token; of a run: the mean over its last {LAST_ITERATIONS} iterations."]
@@ -284,7 +283,7 @@ def _code(entries: Sequence[Entry], metric: str, style: Style) -> list[Table]:
             chosen = style.ks if style.ks is not None else _CODE_KS.get(name, ks)
             for k in [k for k in chosen if k in ks] or ks:
                 columns.append(Column(str(k), title_of(name) if len(block) > 1 else ""))
-                cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], style.digits, scale=100.0))
+                cell_columns.append(cells_of([e.number(metric, name, k) for e in entries], scale=100.0))
         lines = [
             Line(label, tuple(column[position] for column in cell_columns), is_ours=entry.is_ours)
             for position, (label, entry) in enumerate(zip(labels, entries, strict=True))

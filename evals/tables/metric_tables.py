@@ -56,8 +56,7 @@ def flips_tables(entries: Sequence[Entry], metric: str, style: Style) -> list[Ta
         places = [(k, bucket) for k in ks for bucket in buckets]
         columns = tuple(Column(bucket, f"k = {k}") for k, bucket in places)
         grid = [
-            cells_of([entry.number(metric, name, k, bucket) for entry in entries], style.digits, scale=100.0)
-            for k, bucket in places
+            cells_of([entry.number(metric, name, k, bucket) for entry in entries], scale=100.0) for k, bucket in places
         ]
         rows = zip(column_names(entries), entries, zip(*grid, strict=True), strict=True)
         lines = tuple(Line(label, cells, is_ours=entry.is_ours) for label, entry, cells in rows if any(cells))
@@ -102,7 +101,7 @@ def _without_k(entries: Sequence[Entry], metric: str, names: Sequence[str], sett
     lines = []
     for name in names:
         numbers = [entry.number(metric, name, None, setting) for entry in entries]
-        cells = cells_of(numbers, style.digits, scale=scale, ours=[entry.is_ours for entry in entries])
+        cells = cells_of(numbers, scale=scale, ours=[entry.is_ours for entry in entries])
         if metric in UNRANKED:
             cells = [cell and replace(cell, is_best=False) for cell in cells]
         lines.append(Line(title_of(name), tuple(cells)))

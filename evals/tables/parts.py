@@ -9,6 +9,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from evals.errors import UsageError
 from evals.results.entries import Entry, Number
 
+DIGITS = 2  # after the decimal point, as in the paper
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -27,8 +29,8 @@ class Column:
 class Cell:
     """A value in the unit that is shown, or a ``text`` in its place. A misprint is never the best.
 
-    ``spread`` is the smaller and the larger of the two values that it is the mean of. ``digits`` after the
-    decimal point: None for as many as in the whole table.
+    ``spread`` is the smaller and the larger of the two values that it is the mean of; ``digits`` stand after the
+    decimal point.
     """
 
     value: float | None
@@ -39,7 +41,7 @@ class Cell:
     is_misprint: bool = False
     text: str = ""
     spread: tuple[float, float] | None = None
-    digits: int | None = None
+    digits: int = DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How numbers are shown. Numbers that are equal after rounding to ``digits`` are equally good.
+    """How numbers are shown. Numbers that are equal after rounding to `DIGITS` are equally good.
 
     ``with_ci``: what is beside a number, its interval or spread, is shown too.
     """
 
-    digits: int = 2
     ks: Sequence[int] | None = None
     with_average: bool = False
     with_ci: bool = False
@@ -93,25 +94,25 @@ class Style:
 _EVERY_DIGIT = Context(prec=400, rounding=ROUND_HALF_UP)  # of the largest float
 
 
-def decimal_text(value: float, digits: int) -> str:
+def decimal_text(value: float, digits: int = DIGITS) -> str:
     """``value`` with this many digits. A tie up to float noise is rounded up, as in the paper's means."""
     exact = Decimal(f"{value:.{min(digits + 8, 12)}f}")
     return f"{exact.quantize(Decimal(1).scaleb(-digits), context=_EVERY_DIGIT):f}"
 
 
-def cell_text(cell: Cell | None, digits: int) -> str:
+def cell_text(cell: Cell | None) -> str:
     """What stands in the cell, without its marks; `-` where nothing is known."""
     if cell is None:
         return "-"
-    return cell.text if cell.value is None else decimal_text(cell.value, digits if cell.digits is None else cell.digits)
+    return cell.text if cell.value is None else decimal_text(cell.value, cell.digits)
 
 
-def beside_text(cell: Cell, digits: int) -> str:
+def beside_text(cell: Cell) -> str:
     """`[1.00, 2.00]` for an interval, `(1.00 to 2.00)` for the values of two seeds; empty where there is neither."""
     if cell.low is not None and cell.high is not None:
-        return f"[{decimal_text(cell.low, digits)}, {decimal_text(cell.high, digits)}]"
+        return f"[{decimal_text(cell.low)}, {decimal_text(cell.high)}]"
     if cell.spread is not None:
-        return f"({' to '.join(decimal_text(value, digits) for value in cell.spread)})"
+        return f"({' to '.join(map(decimal_text, cell.spread))})"
     return ""
 
 
@@ -136,7 +137,7 @@ def method_table(
     for model in models:
         members = [entry for entry in entries if entry.model == model]
         grid = [[number_of(entry, k) for k in ks] for entry in members]
-        best_columns = [cells_of(column, style.digits, scale=scale) for column in zip(*grid, strict=True)]
+        best_columns = [cells_of(column, scale=scale) for column in zip(*grid, strict=True)]
         lines = []
         for position, entry in enumerate(members):
             cells = tuple(column[position] for column in best_columns)
@@ -154,10 +155,10 @@ def method_table(
 
 
 def cells_of(
-    numbers: Sequence[Number | None], digits: int, *, scale: float = 1.0, ours: Sequence[bool] | None = None
+    numbers: Sequence[Number | None], *, scale: float = 1.0, ours: Sequence[bool] | None = None
 ) -> list[Cell | None]:
     """Cells of which the highest as shown is marked best, if there are at least two."""
-    texts = [None if number is None else Decimal(decimal_text(number.value * scale, digits)) for number in numbers]
+    texts = [None if number is None else Decimal(decimal_text(number.value * scale)) for number in numbers]
     rivals = [text for text, number in zip(texts, numbers, strict=True) if text is not None and not is_wrong(number)]
     best = max(rivals) if len(rivals) > 1 else None
     cells: list[Cell | None] = []

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAIN_CELL = "main"  # of a sweep of several cells, the one that tables are about
-DIGITS = 2
 SIMILARITY_BENCHMARKS = ("math500", "amc23", "aime24")  # of the paper's figure
 MOST_BARS = 12  # labels of a figure of bars (evals/figures/method_looks.py)
 MOST_HISTOGRAMS = 4
@@ -142,7 +141,7 @@ class _TableKind(NamedTuple):
 def _of_layout(layout: Layout, metric: str) -> Callable[[SweepSources], list[Table]]:
     def make(found: SweepSources) -> list[Table]:
         published = published_entries(metric, tables=PAPER_TABLES[layout]) if found.with_paper else []
-        return build_tables(layout, found.entries(metric), published, metric=metric, style=Style(digits=DIGITS))
+        return build_tables(layout, found.entries(metric), published, metric=metric, style=Style())
 
     return make
 
@@ -309,9 +308,9 @@ def write_paper(
         notes = list(dict.fromkeys(note for one in tables for note in one.notes))
         page.tables.append(Made(table.name, table.title, table.label, tables, notes))
         for ending, text in (
-            ("tex", to_latex(tables, digits=DIGITS, with_ci=False)),
-            ("csv", to_csv(tables, digits=DIGITS, with_ci=True)),
-            ("md", to_markdown(tables, digits=DIGITS, with_ci=False)),
+            ("tex", to_latex(tables, with_ci=False)),
+            ("csv", to_csv(tables, with_ci=True)),
+            ("md", to_markdown(tables, with_ci=False)),
         ):
             _write(out / "tables" / f"{table.name}.{ending}", text)
     for figure in _FIGURES:

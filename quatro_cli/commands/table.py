@@ -101,12 +101,8 @@ def table(
     with_paper: WithPaper = False,
     whole_paper: WholePaper = False,
     format: FormatOption = None,
-    digits: Annotated[
-        int, typer.Option("--digits", metavar="N", min=0, max=10, help="Digits after the decimal point.")
-    ] = 2,
     k: Annotated[str | None, typer.Option("--k", metavar="K[,K]", help="Only these values of k. Default: all.")] = None,
     ci: Annotated[bool, typer.Option("--ci", help="Show intervals, or for two seeds both values.")] = False,
-    standalone: Annotated[bool, typer.Option("--standalone", help="Write a whole document (--format latex).")] = False,
     labels: Labels = None,
     models: Models = None,
     top_p: SweepTopP = None,
@@ -136,7 +132,6 @@ def table(
         with_paper=with_paper or whole_paper,
         whole_paper=whole_paper,
         ci=ci,
-        digits=digits,
         labels=names(labels, "--labels"),
         models=names(models, "--models"),
     )
@@ -145,27 +140,25 @@ def table(
     refuse_loss(out, paths)
     if layout is Layout.tidy:
         chosen_by["--labels"] = labels
-        _refuse({**chosen_by, "--digits": digits != 2, "--ci": ci, "--standalone": standalone}, "the layout tidy")
+        _refuse({**chosen_by, "--ci": ci}, "the layout tidy")
         _write_tidy(paths, format, out, expand=expander(paths, top_p, temperature, cell))
         return
     if format is Format.parquet:
         raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
     format = format or Format.markdown
-    if standalone and format is not Format.latex:
-        raise usage_error(f"--standalone is for --format latex, found {format.value}")
     if layout in (Layout.settings, Layout.cost):
         _refuse({**chosen_by, "--ci": ci, "--top-p": top_p, "--temperature": temperature}, f"the layout {layout.value}")
         tables = _tables_of_runs(paths, layout, cell, asked.labels)
-        _finish(format, layout.value, tables, digits, ci=False, standalone=standalone, out=out)
+        _finish(format, layout.value, tables, ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
         _refuse({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
-        _finish(format, "comparison", comparison_table(comparison), digits, ci=ci, standalone=standalone, out=out)
+        _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
     chosen, tables = _tables(sources, layout, metric, asked)
-    _finish(format, chosen, tables, digits, ci=ci, standalone=standalone, out=out)
+    _finish(format, chosen, tables, ci=ci, out=out)
 
 
 class _Asked(NamedTuple):
@@ -176,7 +169,6 @@ class _Asked(NamedTuple):
     with_paper: bool
     whole_paper: bool
     ci: bool
-    digits: int
     labels: list[str] | None
     models: list[str] | None
 
@@ -215,7 +207,7 @@ def _tables(
     published = published_entries(metric, tables=PAPER_TABLES[chosen]) if asked.with_paper else []
     if asked.ks is not None and not any(key.k is not None for entry in own for key in entry.numbers):
         raise usage_error(f"--k: {metric} has no k")
-    style = Style(digits=asked.digits, ks=asked.ks, with_average=asked.average, with_ci=asked.ci)
+    style = Style(ks=asked.ks, with_average=asked.average, with_ci=asked.ci)
     tables = build_tables(chosen, own, published, metric=metric, style=style, whole_paper=asked.whole_paper)
     output.warn(*warnings)
     if asked_metric is None and layout is None:
@@ -265,16 +257,14 @@ def _finish(
     format: Format,
     layout: str,
     tables: list[Table],
-    digits: int,
     *,
     ci: bool,
-    standalone: bool,
     out: Path | None,
 ) -> None:
     if format is Format.csv:  # it has no place for notes
         for note in dict.fromkeys(note for one in tables for note in one.notes):
             output.info(note)
-    text = _text(format, layout, tables, digits=digits, ci=ci, standalone=standalone)
+    text = _text(format, layout, tables, ci=ci)
     if out is None:
         output.data(text)
         return
@@ -336,13 +326,13 @@ def _describe(run: Path) -> RunHead:
     return RunHead(model=config.model, method=config.method.name)
 
 
-def _text(format: Format, layout: str, tables: list[Table], *, digits: int, ci: bool, standalone: bool) -> str:
+def _text(format: Format, layout: str, tables: list[Table], *, ci: bool) -> str:
     if format is Format.latex:
         from evals.tables.latex import to_latex
 
-        return to_latex(tables, digits=digits, with_ci=ci, standalone=standalone)
+        return to_latex(tables, with_ci=ci)
     from evals.tables.formats import to_csv, to_json, to_markdown
 
     if format is Format.json:
-        return to_json(layout, tables, digits=digits, with_ci=ci)
-    return (to_csv if format is Format.csv else to_markdown)(tables, digits=digits, with_ci=ci)
+        return to_json(layout, tables, with_ci=ci)
+    return (to_csv if format is Format.csv else to_markdown)(tables, with_ci=ci)

@@ -105,8 +105,3 @@ def test_no_layout_sticks_out_of_its_column_or_page(compile_latex, files, runs, 
     log = compile_latex(f"{HEADS[columns]}{packages}\n\\begin{{document}}\n{body}\\end{{document}}\n")
     assert "Overfull" not in log
     assert "Float too large" not in log
-
-
-def test_a_standalone_document_of_each_layout_compiles(compile_latex, files):
-    for kind, options in CASES.values():
-        compile_latex(table(*files[kind], *options, "--standalone"))

@@ -1,4 +1,4 @@
-"""`quatro eval clusters`: what the clusters of one problem, or of some drawn at random, look like."""
+"""`quatro eval clusters`: what the clusters of one problem look like."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from quatro_cli.commands.eval.options import (
     Extraction,
     Files,
     Grader,
+    Id,
     Linkage,
     Policy,
     Regrade,
@@ -37,13 +38,7 @@ class Format(StrEnum):
 def clusters(
     files: Files,
     benchmarks: Benchmarks,
-    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="The problem.")] = None,
-    members: Annotated[bool, typer.Option("--members", help="With --id: show each text with its nearest.")] = False,
-    num_random: Annotated[
-        int | None,
-        typer.Option("--random", metavar="N", min=1, help="Draw N with several clusters."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of --random.")] = 0,
+    id: Id,
     format: Annotated[
         Format,
         typer.Option("--format", metavar="NAME", help="text (default); latex: boxes for a paper.", show_default=False),
@@ -68,38 +63,27 @@ def clusters(
 ) -> None:
     """Show the largest clusters of a problem, with a text each.
 
-    The text shown is the one that occurs most often in its cluster. With --id only the samples of this problem are
-    graded. --format latex writes boxes: the question with its answer, and three clusters. The texts of models are
-    escaped.
+    The text shown is the one that occurs most often in its cluster. Only the samples of this problem are graded.
+    --format latex writes boxes: the question with its answer, and three clusters. The texts of models are escaped.
 
     \b
     Examples:
       quatro eval clusters samples/math500.jsonl --id test/algebra/12
-      quatro eval clusters ours.jsonl --random 3 --seed 1 --format latex --label Ours -o examples.tex
+      quatro eval clusters ours.jsonl --id test/algebra/12 --format latex --label Ours -o examples.tex
     """
-    from evals.studies.clusters import clusters_of_problem, random_clusters
+    from evals.studies.clusters import clusters_of_problem
     from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, clusters_as_boxes, show_clusters
 
-    if (id is None) == (num_random is None):
-        raise usage_error("name a problem with --id, or draw some with --random N")
-    if members and (id is None or format is Format.latex):
-        raise usage_error("--members is for the texts of one problem; add --id, and leave --format latex out")
-    _refuse(num_random, seed, format, label, out, json=json)
+    _refuse(format, label, out, json=json)
     refuse_loss(out, files)
     how = clustering(similarity, threshold, linkage, tokens)
     asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
     samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)
-    if id is not None:
-        found = clusters_of_problem(samples, id, **how, with_similarities=members)
-    else:
-        assert num_random is not None
-        found = random_clusters(samples, num_random, seed=seed, **how)
+    found = clusters_of_problem(samples, id, **how)
     if json:
-        largest = None if members else LARGEST_CLUSTERS
-        problems = [one.document(largest=largest, with_members=members) for one in found]
-        output.json({"schema": 1, "problems": problems})
+        output.json({"schema": 1, "problems": [one.document(largest=LARGEST_CLUSTERS) for one in found]})
     elif format is Format.text:
-        show_clusters(found, with_members=members)
+        show_clusters(found)
     elif out is None:
         output.data(clusters_as_boxes(found, label))
     else:
@@ -109,10 +93,8 @@ def clusters(
         output.info(f"written: {out}")
 
 
-def _refuse(num_random: int | None, seed: int, format: Format, label: str, out: Path | None, *, json: bool) -> None:
+def _refuse(format: Format, label: str, out: Path | None, *, json: bool) -> None:
     """Raises UsageError for an option that would be ignored."""
-    if seed and num_random is None:
-        raise usage_error("--seed has no effect without --random; leave it out")
     for option, value in (("--label", label), ("-o", out)):
         if value and format is not Format.latex:
             raise usage_error(f"{option} is for --format latex; add it, or leave {option} out")

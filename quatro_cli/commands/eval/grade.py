@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quatro_cli.commands.eval.options import Grader, Jobs, Thinking, asked_for
-from quatro_cli.options import AllowUnsafe, DryRun, Json, names, usage_error
+from quatro_cli.options import AllowUnsafe, DryRun, Json, usage_error
 from quatro_cli.output import output, visible
 
 MOST_SHOWN_CHARS = 500  # of the end of a response
@@ -52,9 +51,6 @@ def grade(
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="With --explain: show only this problem.")
     ] = None,
-    outcome: Annotated[
-        str | None, typer.Option("--outcome", metavar="NAME[,NAME]", help="Explain only samples with these outcomes.")
-    ] = None,
     disagree: Annotated[
         bool, typer.Option("--disagree", help="Explain only samples whose stored score differs.")
     ] = False,
@@ -74,12 +70,12 @@ def grade(
       quatro eval grade runs/math --explain --id 17
     """
     asked = asked_for(policy, extraction, grader, thinking, regrade=True)
-    if id is not None and not (explain or disagree or outcome):
+    if id is not None and not (explain or disagree):
         raise usage_error("--id goes with --explain: grading writes whole files")
-    if explain or disagree or outcome:
+    if explain or disagree:
         if out is not None or dry_run:
             raise usage_error("explaining writes nothing: leave out -o and --dry-run")
-        _explain(files, asked, id, names(outcome, "--outcome"), disagree=disagree, jobs=jobs, json=json)
+        _explain(files, asked, id, disagree=disagree, jobs=jobs, json=json)
         return
     _grade(files, out, asked, jobs=jobs, dry_run=dry_run, json=json)
 
@@ -156,21 +152,16 @@ def _explain(
     files: list[Path],
     asked: Asked,
     id: str | None,
-    outcomes: Sequence[str] | None,
     *,
     disagree: bool,
     jobs: int | None,
     json: bool,
 ) -> None:
     from evals.files.strict_json import shown
-    from evals.grading import OUTCOMES
     from evals.samples.agreement import is_disputed, stored_scores
     from evals.samples.graders import grade_rows
     from evals.samples.reading import read_samples, sample_files
 
-    for name in outcomes or ():
-        if name not in OUTCOMES:
-            raise usage_error(f"--outcome {name}: expected some of {', '.join(OUTCOMES)}")
     # One file at a time, as they are graded: several may hold the same problems.
     rows_of = {file: read_samples([file]).rows for path in files for file in sample_files(path)}
     if disagree and not any(True for rows in rows_of.values() for row in rows for _ in stored_scores(row)):
@@ -189,9 +180,9 @@ def _explain(
         entries += [
             {"file": str(file), **_entry(row, found)}
             for row, found in zip(rows, grades, strict=True)
-            if (not outcomes or found.outcome in outcomes) and (not disagree or is_disputed(row, bool(found.correct)))
+            if not disagree or is_disputed(row, bool(found.correct))
         ]
-    if outcomes or disagree:
+    if disagree:
         output.info(f"{len(entries)} of {sum(map(len, rows_of.values()))} samples")
     if json:
         output.json({"schema": 1, "samples": entries})

@@ -99,30 +99,17 @@ def show_comparison(comparison: Comparison) -> None:
         output.table(title, columns, body)
 
 
-def show_clusters(found: Sequence[Clusters], *, with_members: bool = False) -> None:
-    """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped.
-
-    ``with_members``: all clusters, each with all its texts.
-    """
+def show_clusters(found: Sequence[Clusters]) -> None:
+    """The largest clusters of a problem, each with the text that stands for it; what models wrote is escaped."""
     for one in found:
         counted = f"{one.correct} of {one.n} samples correct, {len(one.clusters)} cluster(s) by {one.setting}"
         lines = [f"{one.id} ({one.benchmark}): {counted}"]
         lines.append(", ".join(f"UCC@{k} {value:.3f}" for k, value in one.ucc().items()))
-        shown = one.clusters if with_members else one.clusters[:LARGEST_CLUSTERS]
-        for rank, cluster in enumerate(shown, start=1):
+        for rank, cluster in enumerate(one.clusters[:LARGEST_CLUSTERS], start=1):
             head = f"\n#{rank}  {cluster.size} sample(s), {cluster.num_distinct} different text(s)"
-            if not with_members:
-                lines.append(f"{head}; this one {cluster.times} time(s):")
-                lines += [f"    {line}" for line in _excerpt(cluster.text)]
-                continue
-            lines.append(f"{head}:")
-            for member in cluster.members:
-                indices = ", ".join(map(str, member.samples))
-                is_alone = member.nearest is None
-                near = "" if is_alone else f"; {member.similarity:.4g} similar to sample {member.nearest}"
-                lines.append(f"  sample {indices}{near}")
-                lines += [f"    {line}" for line in _excerpt(member.text)]
-        if len(one.clusters) > len(shown):
+            lines.append(f"{head}; this one {cluster.times} time(s):")
+            lines += [f"    {line}" for line in _excerpt(cluster.text)]
+        if len(one.clusters) > LARGEST_CLUSTERS:
             sizes = ", ".join(str(cluster.size) for cluster in one.clusters[LARGEST_CLUSTERS:][:20])
             lines.append(f"\nand {len(one.clusters) - LARGEST_CLUSTERS} more cluster(s), of size {sizes}")
         output.data("\n".join(visible(line, keep="\n\t") for line in lines) + "\n")

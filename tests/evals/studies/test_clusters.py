@@ -4,7 +4,7 @@ import pytest
 
 from evals.errors import UsageError
 from evals.samples.types import Sample, Samples
-from evals.studies.clusters import clusters_of_problem, random_clusters
+from evals.studies.clusters import clusters_of_problem
 
 TEXTS = ["a b c d", "a b c d e", "x y z", "a b c d e", "wrong", "w"]
 ROWS = [
@@ -37,27 +37,3 @@ def test_every_setting_is_shown_and_a_problem_may_have_no_cluster():
 def test_an_unknown_id_names_its_neighbours():
     with pytest.raises(UsageError, match=r"'p2' .* 2, such as .*'p1'"):
         clusters_of_problem(SAMPLES, "p2")
-
-
-MANY = Samples(
-    [
-        Sample("a", f"p{problem}", index, f"way {index % (1 + problem % 2)} of it", "7", correct=problem < 9)
-        for problem in range(12)
-        for index in range(4)
-    ],
-    [],
-)
-
-
-def test_problems_are_drawn_by_the_seed_from_those_with_two_clusters():
-    several = {f"p{i}" for i in (1, 3, 5, 7)}
-    drawn = [{one.id for one in random_clusters(MANY, 3, seed=seed, similarities=["exact"])} for seed in range(20)]
-    assert all(len(ids) == 3 and ids <= several for ids in drawn)
-    assert set.union(*drawn) == several
-    first = random_clusters(MANY, 3, seed=4, similarities=["exact"])
-    assert first == random_clusters(Samples(MANY.rows[::1], []), 3, seed=4, similarities=["exact"])
-
-
-def test_too_few_problems_with_two_clusters_are_counted():
-    with pytest.raises(UsageError, match="of 12 problems only 4 have two clusters"):
-        random_clusters(MANY, 5, similarities=["exact"])

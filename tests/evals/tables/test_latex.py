@@ -82,15 +82,15 @@ def test_what_comes_out_has_balanced_braces_known_commands_and_characters_that_l
 
 
 def test_best_ours_misprint_and_interval_are_marked():
-    text = to_latex([table(["GRPO"])], digits=1, with_ci=True)
-    assert r"\textbf{12.3} {\tiny [10.0, 20.0]}" in text
-    assert r"\rowcolor[gray]{0.92} Ours $\delta=0.001$ & -- & 1.0$^\dagger$ \\" in text
+    text = to_latex([table(["GRPO"])], with_ci=True)
+    assert r"\textbf{12.35} {\tiny [10.00, 20.00]}" in text
+    assert r"\rowcolor[gray]{0.92} Ours $\delta=0.001$ & -- & 1.00$^\dagger$ \\" in text
     assert r"\caption{UCC@$k$ (\%)}" in text
 
 
 def test_groups_span_their_columns():
     columns = [Column(name, group) for group in ("k = 32", "k = 64") for name in ("GRPO", "Ours")]
-    text = to_latex([table(["MATH500"], columns=columns)], digits=2, with_ci=False)
+    text = to_latex([table(["MATH500"], columns=columns)], with_ci=False)
     assert r"\multicolumn{2}{c}{$k=32$} & \multicolumn{2}{c}{$k=64$} \\" in text
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}" in text
 
@@ -111,7 +111,7 @@ def wide(num_columns, *, groups=1, num_lines=2, plate="", name="name"):
 )
 def test_a_table_is_set_as_its_width_demands(num_columns, groups, environment, num_blocks):
     """In a column, across the page, in blocks of whole groups, or turned; and nothing is wider than its line."""
-    text = to_latex([wide(num_columns, groups=groups)], digits=2, with_ci=False)
+    text = to_latex([wide(num_columns, groups=groups)], with_ci=False)
     assert f"\\begin{{{environment}}}[htp]" in text
     assert text.count("\\begin{tabular}{l") == num_blocks
     assert text.count("\n\\fittoline{%") == 1, "all blocks at the same scale"
@@ -119,26 +119,26 @@ def test_a_table_is_set_as_its_width_demands(num_columns, groups, environment, n
 
 
 def test_a_narrow_table_is_larger():
-    assert "\\small\\setlength" in to_latex([wide(2)], digits=2, with_ci=False)
-    assert "\\scriptsize\\setlength" in to_latex([wide(6)], digits=2, with_ci=False)
+    assert "\\small\\setlength" in to_latex([wide(2)], with_ci=False)
+    assert "\\scriptsize\\setlength" in to_latex([wide(6)], with_ci=False)
 
 
 def test_tables_of_a_plate_share_a_float_two_side_by_side_as_far_as_a_page_goes():
     six = [wide(3, num_lines=12, plate="Pass@k on 6 benchmarks", name=f"B{i}") for i in range(6)]
-    text = to_latex([*six, wide(3)], digits=2, with_ci=False)
+    text = to_latex([*six, wide(3)], with_ci=False)
     assert text.count("\\begin{table*}[htp]") == 1
     assert text.count("\\begin{minipage}[t]{0.48\\textwidth}") == 6
     assert text.count("\\hfill") == 3
     assert re.findall(r"\\textbf{(B\d)}", text) == [f"B{i}" for i in range(6)]
     assert text.count("\\begin{table}[htp]") == 1, "a table without a plate is a float of its own"
     long = [wide(3, num_lines=30, plate="Pass@k on 6 benchmarks", name=f"B{i}") for i in range(6)]
-    text = to_latex(long, digits=2, with_ci=False)
+    text = to_latex(long, with_ci=False)
     assert text.count("\\begin{table*}[htp]") == 2
     assert "\\addtocounter{table}{-1}\\caption{Pass@$k$ on 6 benchmarks (continued)}" in text
 
 
 def test_tables_of_one_name_have_labels_of_their_own():
-    text = to_latex([wide(2), wide(2)], digits=2, with_ci=False)
+    text = to_latex([wide(2), wide(2)], with_ci=False)
     assert re.findall(r"\\label{(.*?)}", text) == ["tab:name", "tab:name-2"]
 
 
@@ -146,9 +146,9 @@ def test_words_in_cells_are_escaped_and_stand_at_the_left():
     section = Section(
         "", (Column("Value", is_text=True), Column("n")), (Line("lr", (Cell(None, text="1_0%"), Cell(-1.5))),)
     )
-    text = to_latex([Table("T", "t", "Setting", "", "", (section,))], digits=1, with_ci=False)
+    text = to_latex([Table("T", "t", "Setting", "", "", (section,))], with_ci=False)
     assert "\\begin{tabular}{llr}" in text
-    assert "lr & 1\\_0\\% & $-$1.5 \\\\" in text
+    assert "lr & 1\\_0\\% & $-$1.50 \\\\" in text
 
 
 @pytest.mark.latex
@@ -156,7 +156,7 @@ def test_words_in_cells_are_escaped_and_stand_at_the_left():
 def test_a_pasted_table_compiles_with_hostile_texts_and_accented_names(compile_latex, packages):
     names = [*(ACCENTED[i : i + 40] for i in range(0, len(ACCENTED), 40)), TYPOGRAPHIC, *HOSTILE]
     tables = [table(names, title=" ".join(names)), table(names, title="", columns=TWO_COLUMNS * 8)]
-    body = to_latex(tables, digits=2, with_ci=True)
+    body = to_latex(tables, with_ci=True)
     compile_latex(f"\\documentclass{{article}}\\usepackage{{{packages}}}\\begin{{document}}\n{body}\\end{{document}}\n")
 
 
@@ -166,9 +166,9 @@ def test_nothing_is_wider_than_its_line(compile_latex, has_two_columns):
     shapes = [(3, 1), (10, 1), (5, 3), (9, 4), (24, 1), (40, 2)]
     tables = [wide(num_columns, groups=groups) for num_columns, groups in shapes]
     tables += [wide(9, num_lines=12, plate="P", name=f"B{i}") for i in range(6)]
-    text = to_latex(tables, digits=2, with_ci=False, standalone=True)
-    if has_two_columns:
-        text = text.replace("\\documentclass{article}", "\\documentclass[twocolumn]{article}")
-    log = compile_latex(text)
+    head = "\\documentclass[twocolumn]{article}" if has_two_columns else "\\documentclass{article}"
+    packages = "\\usepackage[a4paper,margin=2cm]{geometry}\\usepackage{booktabs,graphicx,rotating,colortbl}"
+    body = to_latex(tables, with_ci=False)
+    log = compile_latex(f"{head}{packages}\n\\begin{{document}}\n{body}\\end{{document}}\n")
     assert "Overfull" not in log
     assert "Float too large" not in log

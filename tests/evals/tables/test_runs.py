@@ -42,7 +42,7 @@ def test_a_usual_value_is_shown_where_runs_differ_and_sources_are_told_apart():
 def test_one_run_has_one_table():
     (table,) = settings_tables({"A": [Setting("G", "lr", "1e-6", "paper")]})
     assert [column.name for column in table.sections[0].columns] == ["A", "Source"]
-    assert to_csv([table], digits=2, with_ci=False) == "Group,Hyper-parameter,A,Source\nG,lr,1e-6,paper\n"
+    assert to_csv([table], with_ci=False) == "Group,Hyper-parameter,A,Source\nG,lr,1e-6,paper\n"
 
 
 @pytest.fixture

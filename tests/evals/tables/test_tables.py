@@ -66,7 +66,7 @@ def papers_own_numbers(write):
 def test_the_papers_benchmarks_give_its_average_table_but_for_the_misprint(papers_own_numbers):
     found = {
         (one["Model"], one["Method"], k): one[str(k)]
-        for one in records(to_csv(tables("average", papers_own_numbers), digits=2, with_ci=False))
+        for one in records(to_csv(tables("average", papers_own_numbers), with_ci=False))
         for k in (1, 2, 4, 8, 16, 32, 64, 128, 256)
     }
     printed = {
@@ -83,7 +83,7 @@ def test_the_papers_benchmarks_give_its_average_table_but_for_the_misprint(paper
 
 def test_beside_the_paper_every_published_average_is_as_printed(papers_own_numbers):
     (table,) = tables("average", papers_own_numbers[:1], with_paper=True)
-    found = {one["Method"]: one for one in records(to_csv([table], digits=2, with_ci=False))}
+    found = {one["Method"]: one for one in records(to_csv([table], with_ci=False))}
     for one in paper().series:
         if one.table == "tab:avg_passk" and one.model == "Qwen2.5-Math-1.5B":
             assert {str(k): f"{v:.2f}" for k, v in one.values().items()}.items() <= found[
@@ -97,7 +97,7 @@ def test_beside_the_paper_every_published_average_is_as_printed(papers_own_numbe
 def test_the_published_average_is_over_the_benchmarks_one_has(write):
     path = write("mine", [row("aime24", 1, 0.2), row("amc23", 1, 0.4)], model="org/qwen2.5-math-1.5b")
     (table,) = tables("average", [path], with_paper=True)
-    found = {one["Method"]: one["1"] for one in records(to_csv([table], digits=2, with_ci=False))}
+    found = {one["Method"]: one["1"] for one in records(to_csv([table], with_ci=False))}
     assert found["mine"] == "30.00"
     assert found["GSPO (paper)"] == decimal_text((16.28 + 51.47) / 2, 2)
     assert "over AMC23, AIME24" in table.title
@@ -116,8 +116,6 @@ def test_ties_as_shown_are_all_best_and_a_lone_number_is_not(write):
     (table,) = tables("benchmarks", paths)
     best = {line.label: [cell and cell.is_best for cell in line.cells] for line in table.sections[0].lines}
     assert best == {"x": [True, False], "y": [True, None], "z": [False, None]}
-    (table,) = tables("benchmarks", paths, digits=4)
-    assert [line.label for line in table.sections[0].lines if line.cells[0].is_best] == ["x"]
 
 
 def test_the_best_is_the_best_of_its_model(write):
@@ -147,10 +145,10 @@ def test_ucc_is_a_count_with_methods_inside_k(write):
     assert [(cell.value, cell.is_best, cell.is_ours) for cell in line.cells[:2]] == [(4, False, False), (5, True, True)]
     assert [column.group for column in small.sections[0].columns] == ["k = 8", "k = 8"]
     assert "n = 256" in large.title
-    joined = records(to_csv([large, small], digits=1, with_ci=False))
+    joined = records(to_csv([large, small], with_ci=False))
     assert joined == [
-        {"Dataset": "MATH500", "k = 32 GRPO": "4.0", "k = 32 Ours": "5.0", "k = 64 GRPO": "6.0", "k = 64 Ours": "9.0"}
-        | {"k = 8 GRPO": "1.5", "k = 8 Ours": "1.0"}
+        {"Dataset": "MATH500", "k = 32 GRPO": "4.00", "k = 32 Ours": "5.00"}
+        | {"k = 64 GRPO": "6.00", "k = 64 Ours": "9.00", "k = 8 GRPO": "1.50", "k = 8 Ours": "1.00"}
     ]
 
 
@@ -177,7 +175,7 @@ def test_the_published_misprint_is_marked_and_never_best(write):
     assert cell["k = 32 Ours (paper)"].is_misprint
     assert cell["k = 32 x"].is_best
     assert not cell["k = 32 Ours (paper)"].is_best
-    assert "15.80†" in to_markdown([table], digits=2, with_ci=False)
+    assert "15.80†" in to_markdown([table], with_ci=False)
 
 
 def test_the_ucc_average_row_is_the_mean_over_its_benchmarks(write):
@@ -306,12 +304,12 @@ def test_means_of_two_seeds_stand_beside_both_values_and_the_caption_says_so(wri
     found = tables("benchmarks", paths, with_ci=True)
     says = "Means of 2 seeds; an interval needs 3: of two the lower and the higher value stand in parentheses."
     assert found[0].notes == (says,)
-    assert "| 50.00 (25.00 to 75.00) |" in to_markdown(found, digits=2, with_ci=True)
-    assert r"50.00 {\tiny (25.00 to 75.00)}" in to_latex(found, digits=2, with_ci=True)
-    assert "| 50.00 |" in to_markdown(tables("benchmarks", paths), digits=2, with_ci=False)
-    (record,) = records(to_csv(found, digits=2, with_ci=True))
+    assert "| 50.00 (25.00 to 75.00) |" in to_markdown(found, with_ci=True)
+    assert r"50.00 {\tiny (25.00 to 75.00)}" in to_latex(found, with_ci=True)
+    assert "| 50.00 |" in to_markdown(tables("benchmarks", paths), with_ci=False)
+    (record,) = records(to_csv(found, with_ci=True))
     assert (record["1 ci_low"], record["1 min"], record["1 max"]) == ("", "25.00", "75.00")
-    (cell,) = json.loads(to_json("x", found, digits=2, with_ci=True))["tables"][0]["sections"][0]["rows"][0]["cells"]
+    (cell,) = json.loads(to_json("x", found, with_ci=True))["tables"][0]["sections"][0]["rows"][0]["cells"]
     assert (cell["ci_low"], cell["min"], cell["max"]) == (None, 25.0, 75.0)
     three = [*paths, write("m2", [row("a", 1, 0.5)], label="N")]
     paths = [*three, *(write(f"n{i}", [row("a", 1, value)], label="N") for i, value in enumerate((0.4, 0.6)))]
@@ -445,9 +443,9 @@ def test_the_files_own_average_brings_its_interval(write):
     (table,) = tables("average", [write("x", rows)])
     cell = table.sections[0].lines[0].cells[0]
     assert (cell.value, cell.low, cell.high) == pytest.approx((30, 25, 35))
-    (record,) = records(to_csv([table], digits=1, with_ci=True))
-    assert record == {"Method": "x", "1": "30.0", "1 ci_low": "25.0", "1 ci_high": "35.0"}
-    assert "30.0 \\[25.0, 35.0\\]" in to_markdown([table], digits=1, with_ci=True)
+    (record,) = records(to_csv([table], with_ci=True))
+    assert record == {"Method": "x", "1": "30.00", "1 ci_low": "25.00", "1 ci_high": "35.00"}
+    assert "30.00 \\[25.00, 35.00\\]" in to_markdown([table], with_ci=True)
 
 
 @pytest.mark.parametrize(
@@ -480,13 +478,13 @@ def test_hostile_names_stay_in_their_cells(write):
     label = '=HYPERLINK("http://x")|<img src=x>\n\x1b]0;pwned\x07*b*,"\ud800'
     path = write("x", [row("@evil|name", 1, 0.5)], label=label, model="-model")
     found = tables("benchmarks", [path])
-    text = to_csv(found, digits=2, with_ci=False)
+    text = to_csv(found, with_ci=False)
     (record,) = records(text)
     assert record["Model"] == "'-model"
     assert record["Method"].startswith("'=HYPERLINK")
     assert list(record) == ["Model", "Method", "1"]
-    markdown = to_markdown(found, digits=2, with_ci=False)
-    for one in (text, markdown, to_json("benchmarks", found, digits=2, with_ci=False)):
+    markdown = to_markdown(found, with_ci=False)
+    for one in (text, markdown, to_json("benchmarks", found, with_ci=False)):
         assert "\x1b" not in one
         one.encode("utf-8")
     body = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -501,7 +499,7 @@ def test_markdown_markup_is_escaped():
 
 def test_json_holds_full_precision_and_nothing_that_is_not_json(write):
     (table,) = tables("average", [write("x", [row("a", 1, 1 / 3)])])
-    document = json.loads(to_json("average", [table], digits=2, with_ci=False), parse_constant=pytest.fail)
+    document = json.loads(to_json("average", [table], with_ci=False), parse_constant=pytest.fail)
     (cell,) = document["tables"][0]["sections"][0]["rows"][0]["cells"]
     assert cell == {"value": pytest.approx(100 / 3, abs=1e-12), "text": "33.33", "is_best": False, "is_misprint": False}
     assert document["tables"][0]["unit"] == "percent"

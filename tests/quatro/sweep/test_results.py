@@ -229,10 +229,10 @@ def test_commands_take_a_sweep(sweep, tmp_path):
     assert result.exit_code == 0, result.output
     assert "Ours delta=0.01" in result.stdout
     for layout in ("ucc", "entropy"):
-        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "latex", "--standalone"])
+        result = runner.invoke(app, ["table", str(sweep), "--layout", layout, "--format", "latex"])
         assert result.exit_code == 0, result.output
     pytest.importorskip("matplotlib")
-    for name in ("passk", "ucc", "temperature"):
+    for name in ("passk", "ucc", "side-by-side"):
         out = tmp_path / f"{name}.svg"
         result = runner.invoke(app, ["plot", name, str(sweep), "-o", str(out)])
         assert result.exit_code == 0, result.output

@@ -385,30 +385,24 @@ def test_a_bar_counts_the_problems_of_long_commands(samples, monkeypatch):
         assert told == {name: expected}
 
 
-def test_clusters_of_problems_drawn_at_random_become_boxes(tmp_path):
-    path = write_samples(
-        tmp_path / "s.jsonl", {f"p{i}": ["x & y", "y_1", "bad"] for i in range(5)}, right={"x & y", "y_1"}
-    )
-    asked = ["eval", "clusters", str(path), "--similarity", "exact"]
+def test_clusters_become_boxes(tmp_path):
+    path = write_samples(tmp_path / "s.jsonl", {"p": ["x & y", "y_1", "bad"]}, right={"x & y", "y_1"})
+    asked = ["eval", "clusters", str(path), "--similarity", "exact,edit"]
     out = tmp_path / "boxes.tex"
-    made = runner.invoke(app, [*asked, "--random", "3", "--format", "latex", "--label", "Ours", "-o", str(out)])
+    made = runner.invoke(app, [*asked, "--id", "p", "--format", "latex", "--label", "Ours", "-o", str(out)])
     assert made.exit_code == 0, made.stderr
     text = out.read_text(encoding="utf-8")
-    assert text.count("\\begin{samplesbox}{gray}") == 3
-    assert text.count("\\begin{samplesbox}{blue}{Responses of Ours: 2 of 3 correct, 2 clusters}") == 3
+    assert text.count("\\begin{samplesbox}{gray}") == 2
+    assert text.count("\\begin{samplesbox}{blue}{Responses of Ours: 2 of 3 correct, 2 clusters}") == 2
     assert "x \\& y" in text
-    shown = runner.invoke(app, [*asked, "--random", "2", "--seed", "7", "--json"])
-    assert len(json.loads(shown.stdout)["problems"]) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "name a problem with --id, or draw some with --random N"),
-        (["--id", "a", "--random", "1"], "name a problem with --id, or draw"),
-        (["--id", "a", "--seed", "1"], "--seed has no effect without --random"),
+        ([], "--id"),
         (["--id", "a", "--label", "x"], "--label is for --format latex"),
-        (["--random", "1", "--json", "--format", "latex"], "exclude one another"),
+        (["--id", "a", "--json", "--format", "latex"], "exclude one another"),
     ],
 )
 def test_options_of_clusters_that_would_be_ignored_are_refused(samples, options, said):
