@@ -31,7 +31,7 @@ CONFIGURATIONS: dict[str, tuple[str, ...]] = {
     "quickstart": ("steps=5",),
     "four minibatches": ("steps=3", "minibatch_prompts=8", "inner_updates=2"),
     "plain": SMALL,
-    "fresh audit, no log-ratio": (*SMALL, "audit_rollouts=2", "method.log_ratio=none"),
+    "no log-ratio": (*SMALL, "method.log_ratio=none"),
     "dapo": (*SMALL, "method.name=dapo"),
     "gspo": (*SMALL, "method.name=gspo"),
     "auto, large radius": (*SMALL, "inner_updates=auto", "method.delta=5"),

@@ -219,11 +219,6 @@ TRAINING_METRICS = (
     Metric("kl/prompt_above_3delta_share", "share of audited prompts whose KL is above three times delta"),
     Metric("kl/capped_share", "share of rollouts whose log-ratio was capped at 20 in the audit"),
     Metric(
-        "kl/new_old_fresh",
-        "with `audit_rollouts`: the same KL, estimated from fresh responses of the new policy",
-        also=("kl/new_old_fresh_se",),
-    ),
-    Metric(
         "kl/reference",
         "KL of pi_old to the reference (`kl.reference`, else the model that the run began with): k3 estimate, mean "
         "over tokens",

@@ -101,8 +101,7 @@ def iteration(position: Position, parts: Parts, evaluation: Evaluation, run: Run
             position.base = evaluation.of_base()
     if position.iteration is None:  # o_i ~ pi_old(. | q), R(o_i | q)
         learnt, drawn = draw(step, parts)
-        snapshot = policy.snapshot() if config.audit_rollouts else []
-        position.iteration = Iteration(step, learnt, drawn, policy.lr, snapshot)
+        position.iteration = Iteration(step, learnt, drawn, policy.lr)
     it = position.iteration
     opinion = it.second_opinion(parts)
 

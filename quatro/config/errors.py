@@ -16,6 +16,10 @@ EXTENDS = "extends"  # the one key of a file that is none of the configuration
 # Where each key was set: "file:line" or the option as typed.
 Locations = dict[KeyPath, str]
 
+# Keys that quatro no longer has -> what to do instead.
+REMOVED = {
+    "audit_rollouts": "leave it out: audit.prompts measures the realised KL, on the responses that were learnt from",
+}
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -66,6 +70,8 @@ def _entries(problem: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
             yield path, f"missing, expected one of {problem['msg']}, or your own as package.module:Class"
         case "missing":
             yield path, f"missing, expected {_description(path, problem.get('model'))}"
+        case "extra_forbidden" if instead := REMOVED.get(".".join(map(str, path))):
+            yield path, f"was removed; {instead}"
         case "extra_forbidden":
             yield path, f"unknown key{_suggest_key(path, problem.get('model'), problem.get('owner'))}"
         case "value_error" | "assertion_error" if isinstance(problem["input"], Mapping):

@@ -183,9 +183,6 @@ class Config(Block):
     audit: Annotated[AuditConfig, BeforeValidator(_audit_block, json_schema_input_type=bool | AuditConfig)] = Field(
         default_factory=AuditConfig, description="of which prompts the realised KL of an iteration is measured"
     )
-    audit_rollouts: int = Field(
-        0, ge=0, description="number of fresh responses per prompt that the audit draws in addition; 0 draws none"
-    )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="when to save")
     early_stop: EarlyStopConfig = Field(
         default_factory=EarlyStopConfig, description="when the run ends before its last iteration"
@@ -340,8 +337,6 @@ def _check_recorded(config: Config) -> Problems:
         yield "rollout.replay_file", f"missing: {engine} needs a file of recorded responses"
     elif rollout.stop:
         yield "rollout.stop", f"found {list(rollout.stop)}, expected []: {engine} deals out responses as they are"
-    elif config.audit_rollouts:
-        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: {engine} cannot draw fresh responses"
     elif evaluations:
         yield "eval.every", f"found {evaluations}, expected 0: {engine} cannot draw samples to evaluate"
 
@@ -352,8 +347,6 @@ def _check_measuring(config: Config) -> Problems:
     for key, metric in config.watched.items():
         if metric.startswith(EVALUATED) and not config.eval.every:
             yield key, f"found {metric}, and nothing is evaluated: set eval.every and eval.benchmark"
-    if config.audit_rollouts and not config.audit.prompts:
-        yield "audit_rollouts", f"found {config.audit_rollouts}, expected 0: nothing is audited (audit.prompts is 0)"
 
 
 def _check_reference(config: Config) -> Problems:
@@ -374,14 +367,6 @@ def _check_policy(config: Config) -> Problems:
         if config.policy.offload_optimizer:
             yield "policy.offload_optimizer", "found true, expected false: only policy.kind deepspeed offloads"
         return
-    if config.audit_rollouts:
-        yield (
-            "audit_rollouts",
-            (
-                f"found {config.audit_rollouts}, expected 0: the audit of fresh rollouts needs the weights before the "
-                "iteration, which policy.kind deepspeed does not keep"
-            ),
-        )
     if config.inner_updates == "auto":
         yield (
             "inner_updates",

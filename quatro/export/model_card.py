@@ -24,7 +24,7 @@ PAPER = '"QUATRO: Query-Adaptive Trust Region Policy Optimization for LLM Fine-t
 LEFT_OUT = """
 model method data.prompts device threads microbatch_tokens policy.kind policy.zero_stage policy.gradient_checkpointing
 reward.workers rollout.engine rollout.rows_at_once rollout.cache_tokens rollout.gpu_memory_utilization
-rollout.replay_file audit audit_rollouts eval checkpoint tracking save_rollouts on_nonfinite
+rollout.replay_file audit eval checkpoint tracking save_rollouts on_nonfinite
 """
 LAST_ROWS = 10
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "vllm", "deepspeed", "peft")

@@ -269,7 +269,7 @@ def predict_memory(
 
         weights, gradients, reference   4 P each, AdamW 8 P; bfloat16: 2 P more of weights cast for the computation,
                                         and a reference of 2 P + 2 V D (its embedding stays in float32)
-        snapshots                       4 P each for `inner_updates: auto` and `audit_rollouts`
+        snapshots                       4 P for `inner_updates: auto`
         reward                          a reward model's weights (`Reward.device_bytes`; not part of this function)
         kv_cache                        2 K b for each row, layer and token while sampling, b bytes a number; of an
                                         engine with weights of its own its share of ``device_bytes``, where known

@@ -15,11 +15,10 @@ from quatro.loop.parts import Parts
 from quatro.loop.trust_region import MAX_LOG_RATIO, kl_new_old, sequence_log_ratio, summarise
 from quatro.methods.base import Method
 from quatro.ops import pack_groups
-from quatro.policy.local import Snapshot
-from quatro.policy.rows import Rows, collate
+from quatro.policy.rows import Rows
 from quatro.processes.world import World
 from quatro.rollout.streams import rollout_seed
-from quatro.types import Batch, Prompt
+from quatro.types import Batch
 
 
 def audit(
@@ -80,16 +79,14 @@ def audit(
 
 
 def audits(it: Iteration, rows: Rows, method: Method, parts: Parts) -> dict[str, float]:
-    """Metrics of the audits that the configuration asks for, after the last update of the iteration."""
-    config, policy, metrics = parts.config, parts.policy, dict[str, float]()
+    """Metrics of the audit that the configuration asks for, after the last update of the iteration."""
+    config, policy = parts.config, parts.policy
+    if not config.audit.prompts:
+        return {}
     assert it.progress is not None
-    if config.audit.prompts:
-        prompts = audited_prompts(config, it.step, len(it.learnt))
-        rows = _of_prompts(rows.with_batch(old_logp_BT=it.progress.old_logp_BT), prompts)
-        metrics |= audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius, policy.world, prompts=prompts)
-    if it.snapshot:
-        metrics |= audit_fresh(it.step, parts, it.learnt.prompts, it.snapshot)
-    return metrics
+    prompts = audited_prompts(config, it.step, len(it.learnt))
+    rows = _of_prompts(rows.with_batch(old_logp_BT=it.progress.old_logp_BT), prompts)
+    return audit(policy.score(rows).logp_BT, rows.batch, method.kl_radius, policy.world, prompts=prompts)
 
 
 def audited_prompts(config: Config, step: int, num_prompts: int) -> list[int]:
@@ -110,36 +107,3 @@ def _of_prompts(rows: Rows, prompts: Sequence[int]) -> Rows:
         return rows
     index = torch.nonzero(is_of_B).squeeze(-1)
     return rows.select(index if len(index) else rows.total_length_B.argmin()[None])
-
-
-def audit_fresh(step: int, parts: Parts, prompts: Sequence[Prompt], old: Snapshot) -> dict[str, float]:
-    """The same KL(pi_new || pi_old) from ``audit_rollouts`` fresh responses of the NEW policy to each prompt.
-
-    They show what rollouts of pi_old cannot: responses that the new policy gives and the old one never did. The
-    estimate is the mean of log pi_new - log pi_old + pi_old/pi_new - 1, which is never negative.
-    """
-    config, policy = parts.config, parts.policy
-    own = policy.world.share(len(prompts))
-    prompts = [prompts[i] for i in own]
-    seeds = [[rollout_seed(config.seed, step, f"audit/{i}", j) for j in range(config.audit_rollouts)] for i in own]
-    groups = parts.engine.generate(prompts, seeds, parts.sampling)
-    num_rows = sum(len(group) for group in groups)
-    rows = collate(
-        prompts,
-        groups,
-        torch.zeros(num_rows, dtype=torch.float64),
-        max_new_tokens=parts.sampling.max_new_tokens,
-        device=policy.device,
-    )
-    new_logp_BT = policy.score(rows).logp_BT
-    with policy.weights_of(old):
-        old_logp_BT = policy.score(rows).logp_BT
-    l_B = sequence_log_ratio(new_logp_BT, old_logp_BT, rows.batch.mask_BT).clamp(min=-MAX_LOG_RATIO)
-    value_B = policy.world.gather(l_B + (-l_B).exp() - 1.0)
-    group_B = policy.world.gather(rows.batch.group_B * policy.world.size + policy.world.rank)
-    value_QN, mask_QN, _, _ = pack_groups(value_B, group_B)
-    value_Q = value_QN.sum(dim=1) / mask_QN.sum(dim=1)
-    return {
-        "kl/new_old_fresh": value_B.mean().item(),
-        "kl/new_old_fresh_se": value_Q.std().item() / math.sqrt(len(value_Q)) if len(value_Q) > 1 else float("nan"),
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -30,16 +30,14 @@ from quatro.types import Needs, Prompt, Rollout
 class Iteration:
     """``learnt`` are the rollouts to learn from, ``drawn`` all rollouts; they differ if the method filters prompts.
 
-    ``lr`` is the learning rate at the beginning, ``snapshot`` holds the weights of pi_old if a fresh audit needs them,
-    ``progress`` says how far learning has come on this rank (None: it has not begun), and ``budget`` belongs to
-    `inner_updates: auto`. All but ``progress`` is the same on all ranks.
+    ``lr`` is the learning rate at the beginning, ``progress`` says how far learning has come on this rank (None: it
+    has not begun), and ``budget`` belongs to `inner_updates: auto`. All but ``progress`` is the same on all ranks.
     """
 
     step: int
     learnt: Drawn
     drawn: Drawn
     lr: float
-    snapshot: list[Tensor] = field(default_factory=list)
     progress: InnerProgress | None = None
     budget: BudgetState | None = None
 
@@ -72,7 +70,7 @@ class Iteration:
         """``(tensors, JSON values)`` of all ranks; a prompt is stored as its number among the prompts of the run."""
         number_of = {(prompt.benchmark, prompt.id): number for number, prompt in enumerate(parts.stream.prompts)}
         plain: dict[str, Any] = {"step": self.step, "lr": self.lr, "progress": []}
-        tensors = {f"snapshot/{number:06d}": value for number, value in enumerate(self.snapshot)}
+        tensors = dict[str, Tensor]()
         own = None if self.progress is None else self.progress.state()
         for rank, state in enumerate(parts.policy.world.gather_objects(own, "the position")):
             if state is not None:
@@ -99,7 +97,6 @@ class Iteration:
         learnt = _drawn(below(tensors, "learnt/"), plain["learnt"], prompts)
         drawn = _drawn(below(tensors, "drawn/"), plain["drawn"], prompts) if "drawn" in plain else learnt
         it = cls(plain["step"], learnt, drawn, plain["lr"])
-        it.snapshot = [value.to(device) for _, value in sorted(below(tensors, "snapshot/").items())]
         progress = plain["progress"][world.rank]
         if progress is not None:
             it.progress = InnerProgress.from_state(below(tensors, f"progress/{world.rank}/"), progress, device)

@@ -127,10 +127,6 @@ class Policy(ABC):
         """A copy of the trained weights."""
 
     @abstractmethod
-    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
-        """Inside, the policy has the weights of ``snapshot``; afterwards it has its own again."""
-
-    @abstractmethod
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         """A plain Hugging Face folder, or that of an adapter; called by all ranks, written by the first."""
 

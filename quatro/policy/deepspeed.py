@@ -217,10 +217,6 @@ class DeepSpeedPolicy(Policy):
         """Raises UsageError: the configuration refuses what would need one."""
         raise UsageError("policy.kind deepspeed keeps no second set of weights; use policy.kind local")
 
-    def weights_of(self, snapshot: list[Tensor]) -> AbstractContextManager[None]:
-        """Raises UsageError, see `snapshot`."""
-        raise UsageError("policy.kind deepspeed keeps no second set of weights; use policy.kind local")
-
     @property
     def _masters(self) -> list[Tensor]:
         """This rank's part of the weights in float32, flat: what the optimiser steps on."""

@@ -83,7 +83,7 @@ class Local(PolicyKind):
             "optimizer": 2 * trained,
             "reference": copied if _has_copy(config) else 0,
             "casts": 0 if number == FLOAT32_BYTES else number * size.num_trained,
-            "snapshots": trained * ((config.inner_updates == "auto") + (config.audit_rollouts > 0)),
+            "snapshots": trained * (config.inner_updates == "auto"),
         }
 
 

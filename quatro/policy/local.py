@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from quatro.policy.base import Forward, Objective, Policy, Step, Update
 from quatro.policy.facts import cast_products
 from quatro.processes.world import World
 
-__all__ = ["Forward", "LocalPolicy", "Objective", "Snapshot", "Update"]
-
-Snapshot = list[Tensor]
+__all__ = ["Forward", "LocalPolicy", "Objective", "Update"]
 
 
 class LocalPolicy(Policy):
@@ -93,24 +90,9 @@ class LocalPolicy(Policy):
         return all_weights(self.model, self.lora)
 
     @torch.no_grad()
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> list[Tensor]:
         """A copy of the weights that are trained, as they are."""
         return [parameter.detach().clone() for parameter in self.trained]
-
-    @contextmanager
-    def weights_of(self, snapshot: Snapshot) -> Iterator[None]:
-        """Inside, the policy has the weights of ``snapshot``; afterwards its own again."""
-        own = self.snapshot()
-        self._put(snapshot)
-        try:
-            yield
-        finally:
-            self._put(own)
-
-    @torch.no_grad()
-    def _put(self, snapshot: Snapshot) -> None:
-        for parameter, value in zip(self.trained, snapshot, strict=True):
-            parameter.copy_(value)
 
     def save_model(self, folder: Path, tokenizer: Any) -> None:
         if self.world.is_first:

@@ -144,11 +144,7 @@ def test_without_a_radius_or_an_audit_there_is_nothing_to_go_by():
 @pytest.mark.long
 @pytest.mark.parametrize("delta", ["0.001", "0.01", "0.1"])
 def test_on_the_embedded_task_the_realised_kl_is_the_radius(tmp_path, delta, run_training):
-    """20 iterations. Over seeds 0-2 at delta .001, .01 and .1, in units of delta: .93-.94, .85-.87, .78-.82.
-
-    On fresh rollouts, which the passes did not fit: .66-.71, .63-.71, .64-.72.
-    """
-    settings = [f"method.delta={delta}", "inner_updates=auto", "steps=20", "save_rollouts=false", "audit_rollouts=4"]
+    """20 iterations. Over seeds 0-2 at delta .001, .01 and .1, in units of delta: .93-.94, .85-.87, .78-.82."""
+    settings = [f"method.delta={delta}", "inner_updates=auto", "steps=20", "save_rollouts=false"]
     rows = run_training(tmp_path / "run", settings)
     assert 0.5 < mean(row["kl/ratio_to_delta"] for row in rows) < 1.01
-    assert 0.5 < mean(row["kl/new_old_fresh"] for row in rows) / float(delta) < 2.0

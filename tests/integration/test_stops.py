@@ -146,7 +146,7 @@ def test_a_stop_after_a_step_that_was_skipped_changes_nothing(
 MOMENTS = range(14)
 AT_ANY_MOMENT = [
     [],
-    ["audit_rollouts=2", "audit.prompts=2", "method.log_ratio=none"],
+    ["audit.prompts=2", "method.log_ratio=none"],
     ["method.name=dapo"],
     ["inner_updates=auto", "method.delta=5"],
     ["inner_updates=auto", "method.delta=0.5", *EVALUATED],

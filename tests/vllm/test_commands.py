@@ -38,7 +38,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 SETTINGS = (
     *("-s", "rollout.engine=vllm", "-s", "prompts_per_step=8", "-s", "minibatch_prompts=4", "-s", "inner_updates=2"),
-    *("-s", "rollouts_per_prompt=16", "-s", "checkpoint.every=1", "-s", "threads=1", "-s", "audit_rollouts=2"),
+    *("-s", "rollouts_per_prompt=16", "-s", "checkpoint.every=1", "-s", "threads=1"),
 )
 
 

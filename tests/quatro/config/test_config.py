@@ -126,7 +126,6 @@ def test_defaults_are_the_contracts(write: Any) -> None:
         },
         "eval": {"every": 0, "at_start": True, "benchmark": None, "n": 16, "temperature": 1.0, "top_p": 1.0},
         "audit": {"prompts": 32},
-        "audit_rollouts": 0,
         "checkpoint": {"every": 20, "keep": {"last": 3, "best": None}},
         "early_stop": {"metric": "eval/pass@1", "patience": 0, "min_delta": 0.0},
         "tracking": {"tensorboard": False, "wandb": None, "project": "quatro", "name": None},

@@ -4,6 +4,7 @@ import pytest
 
 from evals.errors import UsageError
 from quatro.config import load_config, resolve_config
+from quatro.config.errors import REMOVED
 
 SMALLEST = "model: some/model\nmethod: {name: quatro}\n"
 
@@ -13,6 +14,13 @@ def refusal(*args: Any, **kwargs: Any) -> str:
         load_config(*args, **kwargs)
     assert error.value.exit_code == 2
     return str(error.value)
+
+
+@pytest.mark.parametrize(("key", "instead"), REMOVED.items())
+def test_a_removed_key_is_refused_with_what_to_do_instead(key: str, instead: str) -> None:
+    said = refusal("quickstart", overrides=[f"{key}=1"])
+    assert f"-s {key}=1: {key}: " in said
+    assert instead in said
 
 
 @pytest.mark.parametrize(

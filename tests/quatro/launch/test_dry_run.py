@@ -67,9 +67,7 @@ def test_memory_adds_up_from_parameters_and_batch(tiny_config):
     )
     assert describe(prepare(tiny_config("kl.beta=0"))).memory.reference == 0
     assert memory.snapshots == 0
-    assert (
-        describe(prepare(tiny_config("inner_updates=auto", "audit_rollouts=1"))).memory.snapshots == 8 * num_parameters
-    )
+    assert describe(prepare(tiny_config("inner_updates=auto"))).memory.snapshots == 4 * num_parameters
 
 
 def test_a_reward_model_counts_and_an_engine_that_takes_its_share_first_is_named(tiny_config, monkeypatch):

@@ -57,7 +57,6 @@ def audited(config, rows, new_logp_BT, world=None):
     it = SimpleNamespace(
         step=1,
         progress=SimpleNamespace(old_logp_BT=rows.batch.old_logp_BT),
-        snapshot=[],
         learnt=range(4),
     )
     return audits(it, rows, config.method, SimpleNamespace(config=config, policy=policy)), policy

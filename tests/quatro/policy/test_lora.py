@@ -143,5 +143,3 @@ def test_bfloat16_freezes_in_bfloat16_and_keeps_the_adapter_in_float32(make, rag
     done = policy.update(ragged_rows, make_objective(tiny_config()), use_own_logp=True, need_entropy=True)
     assert done.is_applied
     assert any(not torch.equal(old, new) for old, new in zip(before, policy.trained, strict=True))
-    with policy.weights_of(before):
-        assert all(torch.equal(old, new) for old, new in zip(before, policy.trained, strict=True))

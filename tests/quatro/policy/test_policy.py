@@ -134,18 +134,6 @@ def test_the_rate_falls_over_the_steps_that_the_run_plans_and_goes_on_after_a_ro
     assert rates == pytest.approx(expected)
 
 
-def test_a_snapshot_is_put_in_and_taken_out_again(policy, ragged_rows):
-    rows = ragged_rows
-    before, old = policy.score(rows).logp_BT, policy.snapshot()
-    with torch.no_grad():
-        next(policy.model.parameters()).add_(0.1)
-    after = policy.score(rows).logp_BT
-    with policy.weights_of(old):
-        assert torch.equal(policy.score(rows).logp_BT, before)
-    assert torch.equal(policy.score(rows).logp_BT, after)
-    assert not torch.equal(before, after)
-
-
 def test_temperature_divides_the_logits_but_not_the_entropy(tiny_config, ragged_rows):
     config = tiny_config("rollout.temperature=0.5")
     policy = LocalPolicy(load_model(config.model, torch.float32, "cpu"), config)
