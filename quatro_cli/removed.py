@@ -1,5 +1,13 @@
 """Commands and options that quatro no longer has, each with what to do instead; keys: `quatro/config/errors.py`."""
 
+# Options of `eval grade` that the commands which measure had, too.
+GRADING = {
+    "--regrade": "",
+    "--policy": "--policy NAME",
+    "--extraction": "--extraction NAME",
+    "--thinking": "--thinking MARKERS",
+    "--allow-unsafe-code": "--allow-unsafe-code",
+}
 REMOVED = {
     "quatro train --probe": "measure one iteration of each choice with --steps 1 (-s dtype=bfloat16, "
     "-s policy.gradient_checkpointing=true) and compare perf/step_s in their metrics.jsonl",
@@ -16,6 +24,12 @@ REMOVED = {
     "quatro eval passk --compare": "type `quatro eval compare A B`",
     "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
     "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",
+    **{
+        f"quatro eval {command} {option}": f"grade first, with `quatro eval grade FILE{' ' + more if more else ''} -o "
+        "graded`, and measure what it writes"
+        for command in ("passk", "ucc", "compare", "clusters")
+        for option, more in GRADING.items()
+    },
     **{
         f"quatro eval {command} --bootstrap-seed": "type --seed N"
         for command in ("passk", "ucc", "compare", "flips", "side-by-side")

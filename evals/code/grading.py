@@ -148,7 +148,7 @@ def open_sandbox(workers: int, *, refusal: str, preload: Sequence[str] = (), pac
     except IsolationError as error:
         raise MissingError(
             f"{refusal}: {error}; `quatro doctor` shows what was tried. If you trust what the model wrote, add "
-            f"--allow-unsafe-code (or set {ALLOW_UNSAFE}=1)"
+            f"--allow-unsafe-code to `quatro eval grade`, `sample`, `train` or `sweep` (or set {ALLOW_UNSAFE}=1)"
         ) from error
 
 

@@ -25,7 +25,7 @@ class Counted:
 
     ``files`` are those that hold the samples, ``warnings`` are about them, ``grader`` is who graded them, and ``kinds``
     say of each benchmark how its answers are judged. What is counted is kept on ``shelf``, if there is one and if it
-    would come out the same again. ``asked`` is how to grade, and ``jobs`` how many processes do it.
+    would come out the same again. ``jobs`` processes compare answers.
     """
 
     files: Sequence[Path]
@@ -39,12 +39,10 @@ class Counted:
         read: Callable[[], Graded],
         shelf: Shelf | None = None,
         *,
-        asked: Asked | None = None,
         jobs: int | None = None,
     ) -> None:
         self._read = read
         self._shelf = shelf
-        self._asked = asked or Asked()
         self._jobs = jobs
         self._clusters: dict[tuple[str, Setting, bool], list[Counts]] = {}
         if not self._take_kept():
@@ -85,7 +83,7 @@ class Counted:
     def with_votes(self) -> list[Counts]:
         """The problems with the votes for wrong answers; raises as `wrong_votes`.
 
-        Answers are taken from completions and compared as the samples were graded, or as was asked.
+        Answers are taken from completions and compared as the samples were graded.
         """
         if any(problem.wrong is None for problem in self.problems):
             votes = self._kept("votes")
@@ -93,8 +91,8 @@ class Counted:
                 told = self.grader.model_extra or {}
                 votes = wrong_votes(
                     list(zip(self._samples.problems(), self._problems, strict=True)),
-                    policy=self._asked.policy or ("simko" if self.grader.policy == "simko" else "strict"),
-                    extraction=self._asked.extraction or told.get("extraction") or "boxed",
+                    policy="simko" if self.grader.policy == "simko" else "strict",
+                    extraction=told.get("extraction") or "boxed",
                     jobs=self._jobs,
                 )
                 self._keep(votes, "votes")
@@ -202,19 +200,16 @@ def count_samples(
     jobs: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Counted:
-    """`read_graded` as counts. Those of large files are kept, and looked up next time unless they are graded again.
+    """`read_graded` as counts. Those of large files are kept, and looked up next time.
 
     Raises:
         UsageError, DataError: as `read_graded`.
     """
     asked = asked or Asked()
     plan = plan_reading(paths, asked)
-    how = {**asked.given(), "first": str(asked.first), "votes": str(asked.votes and asked.given() != {})}
-    shelf = None if asked.regrade else shelf_of(plan, benchmarks, how)
     return Counted(
         lambda: grade_planned(plan, benchmarks=benchmarks, asked=asked, jobs=jobs, on_progress=on_progress),
-        shelf,
-        asked=asked,
+        shelf_of(plan, benchmarks, {**asked.given(), "first": str(asked.first)}),
         jobs=jobs,
     )
 

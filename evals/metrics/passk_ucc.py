@@ -252,7 +252,7 @@ def _without_votes(counts: Sequence[Counts]) -> list[str]:
         if 10 * num_silent > num_all:
             warnings.append(
                 f"{name}: {num_silent} of {num_all} samples are wrong and hold no answer that could be found, so they "
-                "do not vote and maj@k is too high; look for answers with `--extraction last-number` or `answer-is`"
+                "do not vote and maj@k is too high; `quatro eval grade --extraction last-number` looks for others"
             )
     return warnings
 

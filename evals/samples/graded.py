@@ -28,7 +28,6 @@ from evals.samples.graders import (
     missing_box_hint,
     own_sources,
     refuse_infra_errors,
-    with_grade,
 )
 from evals.samples.own_grader import OWN
 from evals.samples.reading import read_samples, sample_files
@@ -39,20 +38,17 @@ _HERE = ", graded here"
 
 @dataclass(frozen=True)
 class Asked:
-    """How to grade. None means as graded copies were, else the default. ``regrade`` ignores all known grades.
+    """How to grade. None means as graded copies were, else the default.
 
     Where ``may_grade`` is false, a row without a grade is refused. ``first`` takes this many samples of each problem.
-    ``votes`` says that the answers of graded rows are compared, too, by ``policy`` and ``extraction`` (maj@k).
     """
 
     policy: Policy | None = None
     extraction: ExtractionPolicy | None = None
     grader: str | None = None
-    regrade: bool = False
     may_grade: bool = True
     thinking: str | None = None
     first: int | None = None
-    votes: bool = False
 
     def given(self) -> dict[str, str]:
         """The settings that were asked for by name."""
@@ -110,7 +106,7 @@ class Reading(NamedTuple):
 def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
     """Which files to read; raises DataError for a path that does not exist or holds no samples."""
     sources = [file for path in paths for file in sample_files(Path(path))]
-    copies, notes, warnings = ({}, [], []) if asked.regrade else _graded_copies(sources, asked)
+    copies, notes, warnings = _graded_copies(sources, asked)
     return Reading(paths, [copies.get(file, file) for file in sources], copies, notes, warnings)
 
 
@@ -161,16 +157,13 @@ def grade_planned(
 ) -> Graded:
     """`read_graded` of files that were looked for already; raises as it does."""
     samples = read_samples(plan.paths, benchmarks=benchmarks, instead=plan.copies, first=asked.first)
-    for file in samples.files if asked.regrade else ():
-        asked.refuse_forgotten(note_of(file), graded_copy(file))
     samples = replace(samples, rows=asked.settings().without_thoughts(samples.rows))
     said_by = {str(note.file): _info(note.grader) for note in plan.notes if note.file in samples.files}
     ungraded = [file for file in samples.files if str(file) not in said_by]
     chosen = [place for place, row in enumerate(samples.rows) if id is None or row.id == id]
-    open_places = [place for place in chosen if asked.regrade or samples.rows[place].correct is None]
+    open_places = [place for place in chosen if samples.rows[place].correct is None]
     open_rows = [samples.rows[place] for place in open_places]
-    if not asked.regrade:
-        refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
+    refuse_infra_errors((samples.rows[place], str(samples.rows[place].extra.get("outcome"))) for place in chosen)
     if not open_rows:
         _refuse_idle(asked, ungraded, [note for note in plan.notes if note.file in samples.files])
         grader = _grader_of_rows(samples) if ungraded else agreed_grader(said_by)
@@ -184,9 +177,7 @@ def grade_planned(
     hints = _hints(plan.paths, open_rows, grades, settings)
     rows = list(samples.rows)
     for place, found in zip(open_places, grades, strict=True):
-        # An outcome from an earlier grading would contradict this one.
-        is_known = "outcome" in rows[place].extra
-        rows[place] = with_grade(rows[place], found) if is_known else replace(rows[place], correct=found.correct)
+        rows[place] = replace(rows[place], correct=found.correct)
     here = f"{ungraded[0] if ungraded else samples.files[0]}{_HERE}"
     sandbox = isolation() if any(grade.verdicts for grade in grades) else None
     sources = own_sources(open_rows, grades, settings.grader)
@@ -228,8 +219,7 @@ def agreed_grader(said_by: Mapping[str, GraderInfo]) -> GraderInfo:
         if first and {**own, "sandbox": own.get("sandbox", sandbox)} != {**agreed, "sandbox": sandbox}:
             raise DataError(
                 f"{first} ({_words(agreed)}) and {file} ({_words(own)}) were graded differently, so "
-                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}` (passk, "
-                "ucc, compare and clusters also take --regrade)"
+                f"their numbers do not compare; grade them alike: `{_alike((first, file), (agreed, own))}`"
             )
         agreed, first = {**own, **agreed}, first or file
     return GraderInfo(**agreed | ({"own_graders": sources} if sources else {}))
@@ -276,12 +266,16 @@ def _refuse_idle(asked: Asked, ungraded: Sequence[Path], notes: Sequence[Note]) 
     """Raises UsageError if settings were asked for that would be ignored."""
     if not asked.given():
         return
-    options = " ".join(f"--{name} {value}" for name, value in asked.given().items())
-    for note in notes:
-        if difference := asked.differs_from(note.grader):
-            raise UsageError(f"{options}: {note.file} was graded with {difference}; add --regrade to grade it again")
-    if ungraded and not (asked.votes and asked.given().keys() <= {"policy", "extraction"}):
-        raise UsageError(f"{options}: every row of {ungraded[0]} says `correct`; add --regrade to grade it again")
+    options = [word for name, value in asked.given().items() for word in (f"--{name}", value)]
+    found = [
+        (note.file, f"was graded with {difference}")
+        for note in notes
+        if (difference := asked.differs_from(note.grader))
+    ]
+    found += [(file, "says `correct` in every row") for file in ungraded]
+    for file, reason in found[:1]:
+        command = shlex.join(["quatro", "eval", "grade", str(file), *options, "-o", "graded"])
+        raise UsageError(f"{shlex.join(options)}: {file} {reason}; to grade it again: `{command}`")
 
 
 def _hints(
@@ -293,8 +287,9 @@ def _hints(
     found_hints = {name: missing_box_hint(counts, settings) for name, counts in outcomes.items()}
     files = [str(path) for path in paths]
     command = shlex.join(["quatro", "eval", "grade", *files, "--extraction", "last-number", "-o", "graded"])
-    other = "" if settings.thinking is not None else f", or write graded files for any command: `{command}`"
-    return [f"{', '.join(files)}: {name}: {hint}{other}" for name, hint in found_hints.items() if hint is not None]
+    return [
+        f"{', '.join(files)}: {name}: {hint}: `{command}`" for name, hint in found_hints.items() if hint is not None
+    ]
 
 
 def _info(grader: Mapping[str, Any]) -> GraderInfo:

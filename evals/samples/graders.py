@@ -215,7 +215,7 @@ def _warn_of_tests(rows: Sequence[Sample]) -> None:
     for name in dict.fromkeys(row.benchmark for row in rows if row.extra.get("tests") is not None):
         _log.warning(
             "%s: the rows have `tests` but are graded as maths, by their reference answers; to run the tests, add "
-            "`--grader code` (and --regrade, if they were graded before)",
+            "`--grader code`",
             name,
         )
 

@@ -9,22 +9,18 @@ from typing import Annotated
 import typer
 
 from quatro_cli.commands.eval.options import (
-    Extraction,
     Files,
     Grader,
     Id,
     Linkage,
-    Policy,
-    Regrade,
     Similarities,
-    Thinking,
     Thresholds,
     Tokens,
     asked_for,
     clustering,
     graded_samples,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, refuse_loss, usage_error
+from quatro_cli.options import Benchmarks, Json, refuse_loss, usage_error
 from quatro_cli.output import output
 
 
@@ -53,12 +49,7 @@ def clusters(
     threshold: Thresholds = None,
     linkage: Linkage = "components",
     tokens: Tokens = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
     grader: Grader = None,
-    thinking: Thinking = None,
-    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
 ) -> None:
     """Show the largest clusters of a problem, with a text each.
@@ -77,7 +68,7 @@ def clusters(
     _refuse(format, label, out, json=json)
     refuse_loss(out, files)
     how = clustering(similarity, threshold, linkage, tokens)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade)
+    asked = asked_for(grader)
     samples, _ = graded_samples(files, benchmarks, asked=asked, id=id)
     found = clusters_of_problem(samples, id, **how)
     if json:

@@ -11,18 +11,14 @@ from quatro_cli.commands.eval.options import (
     Also,
     B,
     BootstrapSeed,
-    Extraction,
     First,
     Grader,
     Jobs,
     Ks,
     Linkage,
     Out,
-    Policy,
-    Regrade,
     Similarities,
     Taus,
-    Thinking,
     Thresholds,
     Tokens,
     asked_for,
@@ -34,7 +30,7 @@ from quatro_cli.commands.eval.options import (
     say_and_write,
     two_counted,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers, usage_error
+from quatro_cli.options import Benchmarks, Json, numbers, usage_error
 
 
 def _elsewhere(name: str) -> str:
@@ -61,12 +57,7 @@ def compare(
     jobs: Jobs = None,
     seed: BootstrapSeed = 0,
     first: First = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
     grader: Grader = None,
-    thinking: Thinking = None,
-    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -97,7 +88,7 @@ def compare(
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first, votes="maj" in metrics)
+    asked = asked_for(grader, first=first)
     check_out(out, [a, b])
     counted_a, counted_b, _ = two_counted((a, b), benchmarks, asked=asked, jobs=jobs)
     sides = (str(a), str(b))

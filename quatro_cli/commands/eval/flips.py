@@ -59,7 +59,7 @@ def flips(
     from evals.metrics.flips import flips_result
 
     ks = numbers(k, "--k", int)
-    asked = asked_for(None, None, None, None, regrade=False, first=first)
+    asked = asked_for(first=first)
     check_out(out, [base, tuned])
     check_per_problem(per_problem, json=json, out=out)
     before, after, about = two_counted((base, tuned), benchmarks, asked=asked, label=label)

@@ -69,7 +69,7 @@ def grade(
       quatro eval grade samples/math500.jsonl -o graded
       quatro eval grade runs/math --explain --id 17
     """
-    asked = asked_for(policy, extraction, grader, thinking, regrade=True)
+    asked = asked_for(grader, policy=policy, extraction=extraction, thinking=thinking)
     if id is not None and not (explain or disagree):
         raise usage_error("--id goes with --explain: grading writes whole files")
     if explain or disagree:

@@ -68,14 +68,6 @@ Labels = Annotated[
         show_default=False,
     ),
 ]
-Regrade = Annotated[bool, typer.Option("--regrade", help="Grade again and ignore stored grades.")]
-Policy = Annotated[
-    str | None, typer.Option("--policy", metavar="NAME", help="strict or simko. Default: stored, else strict.")
-]
-Extraction = Annotated[
-    str | None,
-    typer.Option("--extraction", metavar="NAME", help="boxed, answer-is, last-number. Default: stored."),
-]
 Grader = Annotated[
     str | None,
     typer.Option("--grader", metavar="NAME", help="math, countdown, code, reasoning-gym or your own."),
@@ -149,16 +141,14 @@ def beside_pass(also: str | None, tau: str | None) -> tuple[list[str], list[floa
 
 
 def asked_for(
-    policy: str | None,
-    extraction: str | None,
-    grader: str | None,
-    thinking: str | None,
+    grader: str | None = None,
     *,
-    regrade: bool,
+    policy: str | None = None,
+    extraction: str | None = None,
+    thinking: str | None = None,
     first: int | None = None,
-    votes: bool = False,
 ) -> Asked:
-    """How to grade, as the options say; raises UsageError for an unknown name. ``votes`` is that of `Asked`."""
+    """How to grade, as the options say; raises UsageError for an unknown name."""
     from evals.benchmarks.catalogue import GRADERS, is_grader
     from evals.grading.thinking import check_markers
     from evals.samples.graded import Asked
@@ -173,7 +163,7 @@ def asked_for(
             raise usage_error(f"{option} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}")
     if thinking is not None:
         check_markers(thinking)
-    return Asked(cast(Any, policy), cast(Any, extraction), grader, regrade, thinking=thinking, first=first, votes=votes)
+    return Asked(cast(Any, policy), cast(Any, extraction), grader, thinking=thinking, first=first)
 
 
 def require(files: list[Path]) -> None:
@@ -239,7 +229,9 @@ def say_whose_grades(about: About) -> None:
     from evals.samples.about import has_foreign_grades
 
     if has_foreign_grades(about):
-        output.info("the grades are those of the samples file (`correct`), not quatro's; --regrade grades anew")
+        output.info(
+            "the grades are those of the samples file (`correct`), not quatro's: `quatro eval grade FILE -o graded`"
+        )
 
 
 def warn_of_foreign_grades(about_of: Mapping[Path, About]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from quatro_cli.commands.eval.options import (
     Also,
     BootstrapSeed,
-    Extraction,
     Files,
     First,
     Grader,
@@ -15,10 +14,7 @@ from quatro_cli.commands.eval.options import (
     Label,
     Out,
     PerProblem,
-    Policy,
-    Regrade,
     Taus,
-    Thinking,
     asked_for,
     beside_pass,
     check_out,
@@ -27,7 +23,7 @@ from quatro_cli.commands.eval.options import (
     say_and_write,
     say_whose_grades,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, numbers
+from quatro_cli.options import Benchmarks, Json, numbers
 
 
 def passk(
@@ -41,13 +37,8 @@ def passk(
     first: First = None,
     per_problem: PerProblem = False,
     label: Label = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
     grader: Grader = None,
-    thinking: Thinking = None,
     jobs: Jobs = None,
-    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -65,7 +56,7 @@ def passk(
 
     metrics, taus = beside_pass(also, tau)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first, votes="maj" in metrics)
+    asked = asked_for(grader, first=first)
     check_out(out, files)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)

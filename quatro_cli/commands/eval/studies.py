@@ -155,7 +155,7 @@ def side_by_side(
     ks = numbers(k, "--k", int) or []
     check_out(out, files)
     named = labels_of(files, label)
-    asked = asked_for(None, None, None, None, regrade=False, first=first)
+    asked = asked_for(first=first)
     found = [counted_samples([path], benchmarks, asked=asked, jobs=jobs) for path in files]
     agreed_grader({str(path): about["grader"] for path, (_, about) in zip(files, found, strict=True)})
     sides = [Side(name, *one) for name, one in zip(named, found, strict=True)]

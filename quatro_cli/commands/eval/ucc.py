@@ -8,7 +8,6 @@ import typer
 
 from quatro_cli.commands.eval.options import (
     BootstrapSeed,
-    Extraction,
     Files,
     First,
     Grader,
@@ -19,10 +18,7 @@ from quatro_cli.commands.eval.options import (
     Linkage,
     Out,
     PerProblem,
-    Policy,
-    Regrade,
     Similarities,
-    Thinking,
     Thresholds,
     Tokens,
     asked_for,
@@ -35,7 +31,7 @@ from quatro_cli.commands.eval.options import (
     say_and_write,
     say_whose_grades,
 )
-from quatro_cli.options import AllowUnsafe, Benchmarks, Json, names, numbers, usage_error
+from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
 from quatro_cli.output import output
 
 AlsoClustered = Annotated[
@@ -66,12 +62,7 @@ def ucc(
     first: First = None,
     per_problem: PerProblem = False,
     label: Label = None,
-    regrade: Regrade = False,
-    policy: Policy = None,
-    extraction: Extraction = None,
     grader: Grader = None,
-    thinking: Thinking = None,
-    allow_unsafe_code: AllowUnsafe = False,
     json: Json = False,
     out: Out = None,
 ) -> None:
@@ -96,7 +87,7 @@ def ucc(
     check_beside_ucc(further, how["similarities"])
     backend_named(backend)
     ks = numbers(k, "--k", int)
-    asked = asked_for(policy, extraction, grader, thinking, regrade=regrade, first=first)
+    asked = asked_for(grader, first=first)
     check_out(out, files)
     check_per_problem(per_problem, json=json, out=out)
     counted, about = counted_samples(files, benchmarks, asked=asked, label=label, jobs=jobs)

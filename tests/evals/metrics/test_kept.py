@@ -175,15 +175,6 @@ def test_the_code_of_every_room_of_evals_is_in_the_key(monkeypatch, tmp_path):
     assert kept._code.__wrapped__() != before
 
 
-def test_grading_again_neither_uses_nor_keeps_counts(samples, reads):
-    stored = passk(samples)
-    again = passk(samples, asked=Asked(regrade=True))
-    assert again != stored  # the made-up grades of the rows are not those of the grader
-    assert passk(samples, asked=Asked(regrade=True)) == again
-    assert passk(samples) == stored
-    assert len(reads) == 3
-
-
 def test_grades_made_here_are_kept_with_how_they_were_made(tmp_path, reads):
     path = write(tmp_path / "raw.jsonl", correct=None)
     strict, last = passk(path), passk(path, asked=Asked(extraction="last-number"))
@@ -249,14 +240,6 @@ def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch
     monkeypatch.setattr(counted, "grade_planned", grade_planned)
     passk(samples)
     assert not held(cache)
-
-
-def test_votes_are_kept_by_how_answers_are_found_and_compared(tmp_path, reads):
-    path = write(tmp_path / "raw.jsonl")
-    for extraction in (None, "last-number"):
-        asked = Asked(extraction=extraction, votes=True)
-        assert passk(path, asked=asked, also=["maj"]) == passk(path, asked=asked, also=["maj"])
-    assert len(reads) == 2
 
 
 def test_the_reference_neither_uses_nor_keeps_counts(samples, monkeypatch):

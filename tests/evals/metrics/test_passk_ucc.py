@@ -14,7 +14,7 @@ from evals.estimators import pass_at_k
 from evals.metrics.passk_ucc import passk_result, ucc_result
 from evals.results.document import GraderInfo, Result, read_result
 from evals.samples.about import about_samples
-from evals.samples.graded import Asked, read_graded
+from evals.samples.graded import read_graded
 from evals.samples.graders import grade_rows
 from evals.samples.reading import read_samples
 from evals.samples.types import Sample, Samples
@@ -216,20 +216,18 @@ def written(path, rows):
     return path
 
 
-def test_rows_decide_for_themselves_unless_regraded(tmp_path):
+def test_rows_decide_for_themselves(tmp_path):
     wrong, right = "\\boxed{8}", "\\boxed{7}"
     rows = [Sample("a", "p", 0, wrong, "7", correct=True), *(Sample("a", "p", i, right, "7") for i in (1, 2))]
     path = written(tmp_path / "s.jsonl", rows)
     assert read_graded([path])[0].graded()[0].completions == [wrong, right, right]
-    assert read_graded([path], asked=Asked(regrade=True))[0].graded()[0].completions == [right, right]
 
 
-def test_infra_errors_are_refused_unless_regraded(tmp_path):
+def test_infra_errors_are_refused(tmp_path):
     rows = [Sample("a", "p", 0, "\\boxed{7}", "7", correct=False, extra={"outcome": "infra_error"})]
     path = written(tmp_path / "s.jsonl", rows)
     with pytest.raises(DataError, match="infra_error"):
         read_graded([path])
-    assert read_graded([path], asked=Asked(regrade=True))[0].graded()[0].correct == 1
 
 
 def is_right(sample, **how):

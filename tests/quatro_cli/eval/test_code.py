@@ -165,9 +165,10 @@ def test_without_isolation_the_command_ends_with_3_unless_it_is_allowed(tmp_path
     done = quatro("eval", "passk", write(tmp_path), "--k", "1")
     assert done.exit_code == 3
     assert "--allow-unsafe-code" in done.stderr
-    done = quatro("eval", "passk", tmp_path / "humaneval_x.jsonl", "--k", "1", "--json", "--allow-unsafe-code")
+    done = quatro("eval", "grade", tmp_path / "humaneval_x.jsonl", "-o", tmp_path / "graded", "--allow-unsafe-code")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["grader"]["sandbox"].startswith("none, version")
+    found = json.loads(quatro("eval", "passk", tmp_path / "graded", "--k", "1", "--json").stdout)
+    assert found["grader"]["sandbox"].startswith("none, version")
 
 
 def test_samples_carry_short_values_and_long_ones_lie_beside_once(tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from evals.code.grading import ALLOW_UNSAFE
 from quatro_cli.app import app
 
 runner = CliRunner()
@@ -21,12 +22,13 @@ def imported(folder, *rows, tool="jsonl", options=("-b", "own")):
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()], out
 
 
-def test_programs_with_their_tests_need_no_answer_and_are_run(tmp_path):
+def test_programs_with_their_tests_need_no_answer_and_are_run(tmp_path, monkeypatch):
+    monkeypatch.setenv(ALLOW_UNSAFE, "1")
     row = {"problem": "Write double(x).", "entry_point": "double", "tests": TESTS, "completions": [RIGHT, WRONG]}
     rows, out = imported(tmp_path, row)
     assert [one["completion"] for one in rows] == [RIGHT, WRONG]
     assert rows[0]["judged_as"]["grader"] == "code"
-    measured = runner.invoke(app, ["eval", "passk", str(out), "--k", "1", "--json", "--allow-unsafe-code"])
+    measured = runner.invoke(app, ["eval", "passk", str(out), "--k", "1", "--json"])
     assert json.loads(measured.stdout)["rows"][0]["value"] == 0.5
 
 

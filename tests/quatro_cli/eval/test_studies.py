@@ -199,8 +199,7 @@ def test_members_of_clusters_are_shown_with_their_samples_and_the_nearest_text(t
     assert "UCC@1 0.833, UCC@2 1.267" in shown
 
 
-@pytest.mark.parametrize("regrade", [[], ["--regrade"]])
-def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch, regrade):
+def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch):
     texts = ["one \\boxed{1}", "two \\boxed{1}", "\\boxed{2}"]
     rows = [
         {"benchmark": "b", "id": "p", "sample_index": i, "completion": t, "answer": "1"} for i, t in enumerate(texts)
@@ -215,7 +214,7 @@ def test_the_preset_reads_and_grades_once(tmp_path, monkeypatch, regrade):
     monkeypatch.setattr(
         "evals.samples.graded.read_samples", lambda paths, **how: read.append(paths) or read_samples(paths, **how)
     )
-    done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json", *regrade])
+    done = runner.invoke(app, ["eval", "ucc", str(file), "--preset", "paper", "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["sensitivity"]) == 2 * len(TOKENS) * len(LINKAGES) * len(THRESHOLDS)
     assert (graded, len(read)) == ([3], 1)
