@@ -287,7 +287,8 @@ class _Tests:
         else:
             report = judge_calls(tests, Channel(5, 6, most_bytes, sees_changes=tests["kind"] == "asserts"))
         write_frame(4, write_json({"report": report}))
-        os._exit(0)
+        while True:  # ending here would wake the program, which is to be killed asleep
+            signal.pause()
 
     def end(self, stopped: tuple[str, str] | None, report: Report | None) -> Report:
         """Ends the process; the report, or one that says why there is none."""
