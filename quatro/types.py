@@ -120,6 +120,10 @@ class Advantages:
     value_B: Tensor
     metrics: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.value_B.ndim != 1:  # it would be spread over the tokens, and train something else
+            raise ValueError(f"advantages of shape {tuple(self.value_B.shape)}: expected one for each row")
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -150,6 +154,11 @@ class LossTerm:
     value: Tensor
     weight: Tensor
     coefficient: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.value.shape != self.weight.shape or self.value.ndim not in (1, 2):
+            shapes = f"value {tuple(self.value.shape)} and weight {tuple(self.weight.shape)}"
+            raise ValueError(f"the loss term {self.name} has {shapes}: expected one shape, (rows,) or (rows, tokens)")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ OURS = ("evals", "quatro", "quatro_cli")
 def report(error: BaseException) -> int:
     """Say what happened on stderr; returns the exit code."""
     from evals.errors import QuatroError, is_out_of_memory
-    from evals.files.own_code import line_of_any_own
+    from evals.files.own_code import line_of_any_own, own_in_use
 
     if isinstance(error, KeyboardInterrupt):
         output.error("interrupted")
@@ -68,6 +68,11 @@ def report(error: BaseException) -> int:
     said = f"{type(error).__name__}: {error}"
     if own := line_of_any_own(error):
         output.error(f"your own code raised {said}\n  {own}\n{_keep_traceback(error)}.")
+    elif in_use := own_in_use():
+        output.error(
+            f"{said}\nEither your own code, {in_use}, gave something else than docs/extending.md says, or this is a "
+            f"bug.\n{_keep_traceback(error)}."
+        )
     else:
         output.error(f"this is a bug: {said}\n{_keep_traceback(error)}; please report it with the command you typed.")
     return EXIT_BUG

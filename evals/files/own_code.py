@@ -144,6 +144,11 @@ def line_of_any_own(error: BaseException) -> str:
     return next((line_of_own(error, spec) for spec in _imported if file_of(spec) in files), "")
 
 
+def own_in_use() -> str:
+    """What was imported of the user's own, with its files, in words; "" if nothing was."""
+    return ", ".join(f"{spec} ({file_of(spec)})" for spec in dict.fromkeys(_imported))
+
+
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of the traceback without this package's own and those that import."""
     ours = (str(Path(__file__).parents[1]), str(Path(importlib.__file__).parent), "<frozen")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evals.text import size_text
 from quatro.config import Config, config_to_yaml
 from quatro.launch.health import prompt_warnings, startup_warnings
-from quatro.launch.own_code import try_engine, try_method, try_reward
+from quatro.launch.own_code import try_engine, try_reward
 from quatro.launch.prepare import Prepared
 from quatro.policy.adapters import base_of
 from quatro.policy.footprint import cache_token_bytes, footprint, with_checkpointing
@@ -165,7 +165,6 @@ def describe(prepared: Prepared, *, tries: bool = False) -> DryRun:
     config, device, num_ranks = prepared.config, prepared.device, prepared.launch.size
     prompts, model = prepared.prompts, prepared.shape
     _ = prepared.evaluation_prompts  # read here because they may be refused, too
-    tried = try_method(config.method)
     kind: type[PolicyKind] = POLICIES[config.policy.kind]
     kind.check_device(device)
     ENGINES[config.rollout.engine].check_model(model.config)
@@ -181,7 +180,6 @@ def describe(prepared: Prepared, *, tries: bool = False) -> DryRun:
     notes += prompts.notes
     if prepared.sizes_note:
         notes.append(prepared.sizes_note)
-    notes += tried
     if tries:
         notes += [*try_reward(prepared), *try_engine(config)]
     memory = predict_memory(

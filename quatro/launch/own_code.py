@@ -1,8 +1,7 @@
-"""Tries a user's own method, reward and engine on what is made up, so that a wrong one is refused before a run."""
+"""Tries a user's own reward and engine on what is made up: what a dry run says of them."""
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,70 +9,21 @@ from typing import Any
 import torch
 
 from evals.errors import UsageError
-from evals.files.own_code import file_of, is_own, line_of_own
+from evals.files.own_code import file_of, is_own
 from evals.text import visible
 from quatro.config import Config, load_config
 from quatro.launch.prepare import Prepared
-from quatro.methods.base import Method
 from quatro.policy.embedded import WarmStart, make_model
 from quatro.policy.local import LocalPolicy, save_folder
 from quatro.registry import ENGINES
 from quatro.rewards import Grade
 from quatro.rollout.engine import Engine, Recipe
 from quatro.rollout.probe import policy_score
-from quatro.types import Advantages, Batch, Loss, LossTerm, Prompt, Rollout, Sampling
+from quatro.types import Prompt, Rollout, Sampling
 
 TRIED_TOKENS, TRIED_SEEDS = 8, ((1, 2, 3), (4, 5, 6))
 # Nats a token between an engine's log-probabilities and the policy's in float32; rounding explains less.
 LARGEST_GAP = 1e-3
-MADE_UP = "a made-up batch of 5 rows in mixed groups of 3 and 2"
-
-
-def try_method(method: Method) -> list[str]:
-    """Compute advantages and loss of a made-up batch with a method of the user's own, and say so; others give no line.
-
-    Raises:
-        UsageError: it raises, or returns something else than the trainer needs; names the file.
-    """
-    if type(method).__module__.startswith("quatro.methods."):
-        return []
-    reward_B, group_B = torch.tensor([1.0, 0.0, 0.5, 0.5, 0.0], dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0])
-    found: Any = _called(method, "advantages", reward_B, group_B)
-    if not isinstance(found, Advantages):
-        raise _wrong(method, f"advantages gave a {type(found).__name__}; expected quatro.types.Advantages(value_B)")
-    _check_values(method, found.value_B, reward_B.shape)
-    mask_BT = torch.arange(3) < torch.tensor([3, 2, 1, 3, 2])[:, None]
-    old_BT = torch.full(mask_BT.shape, -1.0)
-    batch = Batch(old_BT, mask_BT, found.value_B, group_B, torch.tensor([3, 2, 3, 2, 3]), 3, ref_logp_BT=old_BT)
-    loss: Any = _called(method, "loss", torch.full(mask_BT.shape, -1.1, requires_grad=True), batch)
-    if not isinstance(loss, Loss):
-        raise _wrong(method, f"loss gave a {type(loss).__name__}; expected quatro.types.Loss(terms)")
-    if not isinstance(loss.terms, list | tuple) or not all(isinstance(term, LossTerm) for term in loss.terms):
-        raise _wrong(method, f"the terms of loss are {loss.terms!r:.80}; expected a list of quatro.types.LossTerm")
-    for term in loss.terms:
-        _check_term(method, term, mask_BT.shape)
-    if not any(term.value.requires_grad for term in loss.terms):
-        raise _wrong(method, "loss gave terms without a gradient; expected a term that depends on logp_BT")
-    return [f"method {_spec(method)}, {file_of(_spec(method))}: tried on {MADE_UP}"]
-
-
-def _check_values(method: Method, value_B: Any, expected: torch.Size) -> None:
-    if not isinstance(value_B, torch.Tensor):
-        raise _wrong(method, f"value_B of the advantages is a {type(value_B).__name__}; expected a tensor")
-    if value_B.shape != expected:
-        raise _wrong(method, f"value_B of the advantages has shape {tuple(value_B.shape)}; expected {tuple(expected)}")
-    if not bool(value_B.isfinite().all()):
-        raise _wrong(method, f"value_B of the advantages is {value_B.tolist()}; expected finite numbers")
-
-
-def _check_term(method: Method, term: LossTerm, shape_BT: torch.Size) -> None:
-    for name, tensor in (("value", term.value), ("weight", term.weight)):
-        if not isinstance(tensor, torch.Tensor):
-            raise _wrong(method, f"{name} of the loss term {term.name} is a {type(tensor).__name__}; expected a tensor")
-    if term.value.shape != term.weight.shape or term.value.shape not in (shape_BT, shape_BT[:1]):
-        found = f"value {tuple(term.value.shape)} and weight {tuple(term.weight.shape)}"
-        expected = f"one shape, {tuple(shape_BT[:1])} or {tuple(shape_BT)}"
-        raise _wrong(method, f"the loss term {term.name} has shapes {found}; expected {expected}")
 
 
 def try_reward(prepared: Prepared) -> list[str]:
@@ -109,7 +59,6 @@ def try_engine(config: Config) -> list[str]:
 
     Raises:
         UsageError: its log-probabilities are not the policy's.
-        QuatroError: as `OwnEngine.generate`.
     """
     if not is_own(spec := config.rollout.engine):
         return []
@@ -154,31 +103,3 @@ def _tried(spec: str, engine: Engine, policy: LocalPolicy, tokenizer: Any, confi
     is_same = all(one[0][0].token_ids == group[0].token_ids for one, group in zip(alone, groups, strict=True))
     again = "" if is_same else "; drawn alone, a seed gives another response, so a resume will not be exact"
     return f"engine {spec} drew {sum(map(len, groups))} responses from a toy model: {known}{again}"
-
-
-def _called(method: Method, name: str, *arguments: Any) -> Any:
-    function = getattr(method, name)
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        found, expected = (
-            f"{name}({', '.join(inspect.signature(one).parameters)})" for one in (function, getattr(Method, name))
-        )
-        raise _wrong(method, f"it has {found}; expected {expected.replace('(self, ', '(')}") from None
-    try:
-        return function(*arguments)
-    except Exception as error:  # whatever a user's own code does
-        trace = error.__traceback__ and error.__traceback__.tb_next
-        raise UsageError(
-            f"method {_spec(method)} raised {type(error).__name__} in {name}: {error}\n"
-            f"  {line_of_own(error.with_traceback(trace), _spec(method))}\n"
-            f"It was tried on {MADE_UP}; groups may have any size, and their rows any order"
-        ) from error
-
-
-def _spec(method: Method) -> str:
-    return f"{type(method).__module__}:{type(method).__name__}"
-
-
-def _wrong(method: Method, said: str) -> UsageError:
-    return UsageError(f"method {_spec(method)}, tried on {MADE_UP}: {said}. Look at {file_of(_spec(method))}")

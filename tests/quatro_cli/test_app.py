@@ -145,6 +145,7 @@ def test_a_symbolic_link_to_itself_is_named(argv, tmp_path, monkeypatch):
 
 def test_an_exception_nobody_expected_is_one_and_no_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("evals.files.own_code._imported", [])
     monkeypatch.setattr("quatro_cli.commands.doctor.run_checks", lambda: 1 / 0)
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 1
