@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
 
 from evals.errors import DataError, MissingError, QuatroError, UsageError
 from evals.files.whole import write_json
 from evals.training_metrics import EVALUATED
 from quatro.launch.health import Watch, startup_warnings
-from quatro.launch.stacks import Watchdog, dumped_on_signal
 from quatro.runs.directory import RunDir, log_only
 from quatro.runs.ending import ending
 from quatro.runs.followed import FollowedRun
 from quatro.runs.status import read_status
 from quatro.runs.trackers import Trackers, observers
 from quatro.types import Observer
+
+logger = logging.getLogger("quatro")
 
 
 @contextlib.contextmanager
@@ -36,18 +43,17 @@ def recorded(run: RunDir, observer: Observer | None) -> Iterator[Observer | None
         try:
             run.set_status("running")
             for warning in startup_warnings(run.config):
-                logging.getLogger("quatro").warning(warning)
+                logger.warning(warning)
             with (
                 # Not the stream of the handler: whoever configures logging, as vLLM does, closes all handlers.
                 (run.path / "log.txt").open("a", encoding="utf-8") as file,
                 Trackers(run) as trackers,
-                contextlib.closing(Watchdog(run.config, file)) as watchdog,
                 dumped_on_signal(file, run.path / "log.txt"),
             ):
                 watch = Watch(run.config, run.path / "rollouts")
-                yield observers(watch, watchdog, partial(_log_evaluation, log), trackers, observer)
+                yield observers(watch, partial(_log_evaluation, log), trackers, observer)
             if run.ended_early:
-                logging.getLogger("quatro").info("%s", run.ended_early)
+                logger.info("%s", run.ended_early)
         except (KeyboardInterrupt, SystemExit) as error:
             with contextlib.suppress(OSError):  # a full disk must not hide why the run ended
                 run.set_status("interrupted", reason=type(error).__name__)
@@ -73,7 +79,7 @@ def _logged(run: RunDir) -> Iterator[logging.FileHandler]:
 
     Where nothing else takes them, warnings go to stderr too, as they would without log.txt.
     """
-    logger, handler, level = logging.getLogger("quatro"), run.log_handler(), logging.getLogger("quatro").level
+    handler, level = run.log_handler(), logger.level
     others = [] if logger.hasHandlers() or logging.lastResort is None else [logging.lastResort]
     for one in (handler, *others):
         logger.addHandler(one)
@@ -85,6 +91,34 @@ def _logged(run: RunDir) -> Iterator[logging.FileHandler]:
         for one in (handler, *others):
             logger.removeHandler(one)
         handler.close()
+
+
+@contextlib.contextmanager
+def dumped_on_signal(file: TextIO, path: Path) -> Iterator[None]:
+    """SIGUSR1 writes the stacks of all threads to ``file``, which is at ``path``, and says so.
+
+    Outside the main thread, where Python takes no signal handlers, the signal keeps its meaning.
+    """
+    if not hasattr(signal, "SIGUSR1") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def say(number: int, frame: FrameType | None) -> None:
+        # The signal may have arrived inside a write to the same stream, which must not be entered twice.
+        with contextlib.suppress(RuntimeError):
+            logger.info("SIGUSR1: the stacks of all threads are in %s", path)
+
+    # To stderr, by the command line. The stubs of mypy do not know that there is an answer.
+    was_dumped: bool = faulthandler.unregister(signal.SIGUSR1)  # type: ignore[func-returns-value,assignment]
+    before = signal.signal(signal.SIGUSR1, say)
+    faulthandler.register(signal.SIGUSR1, file=file, all_threads=True, chain=True)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, before)
+        if was_dumped:
+            faulthandler.register(signal.SIGUSR1)
 
 
 def _log_evaluation(log: logging.Handler, metrics: Mapping[str, float]) -> None:
