@@ -23,6 +23,7 @@ REMOVED = {
     "quatro eval grade --outcome": "type `--explain --json | jq '.samples[] | select(.outcome == \"error\")'`",
     "quatro eval passk --compare": "type `quatro eval compare A B`",
     "quatro eval ucc --compare": "type `quatro eval compare A B --metric ucc@k`",
+    "quatro eval ucc --backend": "`quatro doctor --similarity FILE` compares with scikit-learn and rouge_score",
     "quatro eval ucc --show": "type `quatro eval clusters FILE --id ID`",
     **{
         f"quatro eval {command} {option}": f"grade first, with `quatro eval grade FILE{' ' + more if more else ''} -o "

@@ -11,7 +11,7 @@ from typing import Any
 from evals.benchmarks.catalogue import Kind
 from evals.files.own_code import is_own
 from evals.metrics.beside import wrong_votes
-from evals.metrics.counting import FAST, Backend, Counts, by_benchmark, count_clusters, hash_of
+from evals.metrics.counting import Counts, by_benchmark, count_clusters, hash_of
 from evals.metrics.kept import Shelf, shelf_of
 from evals.results.document import GraderInfo
 from evals.samples.graded import Asked, Graded, grade_planned, plan_reading
@@ -107,18 +107,17 @@ class Counted:
         jobs: int | None = 1,
         on_progress: Callable[[int, int], None] | None = None,
         with_vendi: bool = False,
-        backend: Backend = FAST,
     ) -> dict[Setting, list[Counts]]:
         """The problems with their clusters by setting, as `count_clusters` counts them.
 
-        `FAST` counts are kept, but for those by a similarity of the user's own.
+        They are kept, but for those by a similarity of the user's own.
         """
-        known = self._clusters if backend is FAST else {}
+        known = self._clusters
         vendi_of = {one: with_vendi and has_vendi_score(one.similarity) for one in chain(*settings_of.values())}
 
         def is_missing(name: str, setting: Setting) -> bool:
             place = (name, setting, vendi_of[setting])
-            if place not in known and backend is FAST and (columns := self._kept("clusters", *place)) is not None:
+            if place not in known and (columns := self._kept("clusters", *place)) is not None:
                 group = [problem for problem in self.problems if problem.benchmark == name]
                 known[place] = [
                     Counts(name, one.id, one.n, one.correct, _sizes_of(runs), share, vendi=vendi)
@@ -131,15 +130,13 @@ class Counted:
         }
         if any(missing_of.values()):
             problems = [problem for problem in self._problems if missing_of[problem.benchmark]]
-            counts = count_clusters(
-                problems, missing_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi, backend=backend
-            )
+            counts = count_clusters(problems, missing_of, jobs=jobs, on_progress=on_progress, with_vendi=with_vendi)
             for setting, found in counts.items():
                 for name, group in by_benchmark(found).items():
                     place = (name, setting, vendi_of[setting])
                     known[place] = group
                     # A similarity of the user's own may change with whatever its function reads.
-                    if backend is FAST and not is_own(setting.similarity):
+                    if not is_own(setting.similarity):
                         self._keep(
                             [(_runs_of(one.sizes or ()), one.found_share, one.vendi) for one in group],
                             "clusters",

@@ -22,12 +22,11 @@ from evals.results.document import AVERAGE
 from evals.samples.about import Sampled
 from evals.samples.types import GradedProblem
 from evals.similarity.catalogue import DEFAULT, has_vendi_score
-from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
+from evals.similarity.measures import Distinct, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import check_tokens
 from evals.worker_pool import usable_cores
 
-BACKENDS = ("fast", "reference")
 LARGEST_DEFAULT_K = 256
 # Characters of different correct answers from which processes save more than their start costs.
 LEAST_SHARED = 4_000_000
@@ -36,8 +35,8 @@ LEAST_SHARED = 4_000_000
 class Counts(NamedTuple):
     """The counts of one problem.
 
-    ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`, and
-    ``num_ties`` is that of `Partition`. ``reference`` and ``prompt`` are hashes, empty where they are not needed.
+    ``sizes`` are those of its clusters (None before clustering), ``wrong`` the votes of `evals.metrics.beside`.
+    ``reference`` and ``prompt`` are hashes, empty where they are not needed.
     """
 
     benchmark: str
@@ -48,7 +47,6 @@ class Counts(NamedTuple):
     found_share: float | None = None
     wrong: tuple[int, ...] | None = None
     vendi: float | None = None
-    num_ties: int = 0
     reference: str = ""
     prompt: str = ""
 
@@ -157,52 +155,16 @@ def labels_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Set
     return {setting: labels[setting] for setting in settings}
 
 
-class Partition(NamedTuple):
-    """The cluster of each text, and how many pairs are within rounding of the threshold (if counted)."""
-
-    labels: list[int]
-    num_ties: int = 0
-
-
-class Backend(NamedTuple):
-    """Who computes similarities and clusters: `FAST` is ours, `evals.metrics.reference.REFERENCE` checks it.
-
-    ``similarity(name, unique, tokens=...)`` returns a (U, U) matrix, ``partitions(unique, settings)`` the clusters
-    under each setting.
-    """
-
-    similarity: Callable[..., Floats]
-    partitions: Callable[[Distinct, Sequence[Setting]], Mapping[Setting, Partition]]
-
-
-def _partitions(unique: Distinct, settings: Sequence[Setting]) -> Mapping[Setting, Partition]:
-    return {setting: Partition(labels) for setting, labels in labels_by_setting(unique, settings).items()}
-
-
-FAST = Backend(similarity_of_distinct, _partitions)
-
-
-def backend_named(name: str) -> Backend:
-    """The backend that is called ``name``; raises UsageError for an unknown one."""
-    if name not in BACKENDS:
-        raise UsageError(f"unknown backend {name!r}; choose from {', '.join(BACKENDS)}")
-    if name == "reference":
-        from evals.metrics.reference import REFERENCE
-
-        return REFERENCE
-    return FAST
-
-
 def _cluster_counts(
-    problem: GradedProblem, *, settings_of: Mapping[str, Sequence[Setting]], with_vendi: bool, backend: Backend
+    problem: GradedProblem, *, settings_of: Mapping[str, Sequence[Setting]], with_vendi: bool
 ) -> dict[Setting, Counts]:
     """Cluster sizes of the correct completions under each setting, and ``with_vendi`` their Vendi score."""
     counts = {}
     settings = settings_of[problem.benchmark]
     unique = solutions(problem, settings[0].tokens)
-    vendi = _vendi_scores(unique, settings, backend) if with_vendi else {}
-    for setting, partition in backend.partitions(unique, settings).items():
-        sizes = cluster_sizes(partition.labels)
+    vendi = _vendi_scores(unique, settings) if with_vendi else {}
+    for setting, labels in labels_by_setting(unique, settings).items():
+        sizes = cluster_sizes(labels)
         is_share_known = setting.similarity == "exact" and problem.kind.grader == "countdown"
         found_share = _found_share(problem, len(sizes)) if is_share_known else None
         counts[setting] = Counts(
@@ -213,15 +175,14 @@ def _cluster_counts(
             sizes,
             found_share,
             vendi=vendi.get((setting.similarity, setting.tokens)),
-            num_ties=partition.num_ties,
         )
     return counts
 
 
-def _vendi_scores(unique: Distinct, settings: Sequence[Setting], backend: Backend) -> dict[tuple[str, str], float]:
+def _vendi_scores(unique: Distinct, settings: Sequence[Setting]) -> dict[tuple[str, str], float]:
     """Vendi scores by similarity and tokens, the only parts of a setting that change them."""
     return {
-        (name, tokens): vendi_score(backend.similarity(name, unique, tokens=tokens), unique.count_U.tolist())
+        (name, tokens): vendi_score(similarity_of_distinct(name, unique, tokens=tokens), unique.count_U.tolist())
         for name, tokens in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
         if has_vendi_score(name)
     }
@@ -234,7 +195,6 @@ def count_clusters(
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
     with_vendi: bool = False,
-    backend: Backend = FAST,
 ) -> dict[Setting, list[Counts]]:
     """Counts of all problems by setting; ``settings_of`` is by benchmark, ``jobs`` a number of processes.
 
@@ -249,7 +209,7 @@ def count_clusters(
     """
     has_own = any(is_own(setting.similarity) for settings in settings_of.values() for setting in settings)
     jobs = min(jobs or (1 if has_own else _useful_jobs(problems)), len(problems))
-    count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi, backend=backend)
+    count = partial(_cluster_counts, settings_of=settings_of, with_vendi=with_vendi)
     counts: dict[Setting, list[Counts]] = {}
     others = set(multiprocessing.active_children())
     with ExitStack() as stack:

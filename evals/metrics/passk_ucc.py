@@ -26,7 +26,6 @@ from evals.metrics.beside import check_beside_pass, check_beside_ucc
 from evals.metrics.counted import Counted
 from evals.metrics.counting import (
     Counts,
-    backend_named,
     by_benchmark,
     clustering_settings,
     resolve_ks,
@@ -84,7 +83,6 @@ def ucc_result(
     ci: bool = False,
     seed: int = 0,
     per_problem: bool = False,
-    backend: str = "fast",
     jobs: int | None = 1,
     on_progress: Callable[[int, int], None] | None = None,
     **about: Unpack[About],
@@ -94,13 +92,12 @@ def ucc_result(
     ``similarities`` None means tfidf, but exact where answers are short; ``thresholds`` None means each similarity's
     default; ``tokens`` None means math, but code for programs, which are then compared without comments and layout;
     ``also`` names more metrics: vendi (Vendi score, of tfidf and exact), distinct (clusters among k correct answers).
-    ``backend`` "reference" computes the same slowly, with scikit-learn, rouge_score and the plain rules.
     ``jobs`` processes share the problems (None: one a usable core, where that saves time; not from a script without
     ``if __name__ == "__main__"``), ``on_progress(done, total)`` counts those clustered. The other arguments are those
     of `passk_result`.
 
     Raises:
-        UsageError: as `passk_result`; an unknown similarity, linkage, tokens or backend; a threshold for `exact`; vendi
+        UsageError: as `passk_result`; an unknown similarity, linkage or tokens; a threshold for `exact`; vendi
             without a similarity that has a Vendi score.
         DataError: a sample has no grade.
     """
@@ -116,7 +113,6 @@ def ucc_result(
         jobs=jobs,
         on_progress=on_progress,
         with_vendi="vendi" in also,
-        backend=backend_named(backend),
     )
     estimates = ucc_estimates(counts, ks, also=also)
     rows = [row for estimate in estimates for row in rows_of(estimate, ci_seed=seed if ci else None)]
@@ -124,9 +120,6 @@ def ucc_result(
     result = _result("ucc@k", counted, rows, problems if per_problem else None, about)
     if "distinct" in also:
         result.warnings.extend(_left_out(counted.problems, ks))
-    num_ties = sum(problem.num_ties for group in counts.values() for problem in group)
-    if num_ties:
-        result.warnings.append(f"similarities within 1e-12 of their threshold, where rounding may decide: {num_ties}")
     return result
 
 

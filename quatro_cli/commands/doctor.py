@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
+import typer
+
 from quatro_cli.options import Json, run_paths
 from quatro_cli.output import output
 from quatro_cli.self_tests import SELF_TESTS, sampler
@@ -66,7 +68,10 @@ class Check:
 
 
 def doctor(
-    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead.")] = None,
+    run: Annotated[Path | None, run_paths("[RUN]", "Look at this run instead; with --similarity, samples.")] = None,
+    similarity: Annotated[
+        bool, typer.Option("--similarity", help="Compare our similarities with scikit-learn and rouge_score (slow).")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check what this machine has, or whether a run is whole.
@@ -75,7 +80,7 @@ def doctor(
     graders, the sandbox and the lock, and whether programs in the sandbox could read solutions of a benchmark. Of a
     run: whether it is finished, whether it can be resumed, its last error, and whether every checkpoint and every other
     file of it is whole. The exit code is 6 if a check fails; packages of extras that are not installed do not count as
-    failures.
+    failures. --similarity takes the correct samples of a file, or else a few texts, and shows the largest difference.
 
     \b
     Examples:
@@ -83,10 +88,36 @@ def doctor(
       quatro doctor runs/quickstart-quatro-0
       quatro doctor --json
     """
-    if run is None:
+    if similarity:
+        _compare_similarities(run, json=json)
+    elif run is None:
         _look_at_machine(json=json)
     else:
         _look_at_run(run, json=json)
+
+
+def _compare_similarities(samples: Path | None, *, json: bool) -> None:
+    from evals.errors import PartialFailureError
+    from evals.metrics.counting import solutions
+    from evals.samples.graded import read_graded
+    from quatro_cli.self_tests import agreement_by_similarity, sample_solutions
+
+    groups = sample_solutions()
+    if samples is not None:
+        groups = [solutions(problem, "math") for problem in read_graded([samples])[0].graded()]
+    found = agreement_by_similarity(groups)
+    if json:
+        output.json({"schema": 1, "similarities": {name: one._asdict() for name, one in found.items()}})
+    else:
+        heads = ["similarity", "pairs", "largest difference", "partitions", "others", "of these by rounding", "ties"]
+        rows = [
+            (name, one.num_pairs, f"{one.largest_difference:.1g}", one.num_partitions, one.num_wrong + one.num_tied)
+            + (one.num_tied, one.num_ties)
+            for name, one in found.items()
+        ]
+        output.table("ours beside scikit-learn, rouge_score and the plain rules", heads, rows)
+    if wrong := [name for name, one in found.items() if not one.is_good]:
+        raise PartialFailureError(f"{', '.join(wrong)}: similarities or clusters are others than the libraries'")
 
 
 def _look_at_run(run: Path, *, json: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from evals.studies import reference
 from quatro_cli.app import app
 from quatro_cli.commands import doctor
 
@@ -40,6 +41,21 @@ def test_this_machine_passes_its_self_tests():
     names = ("dual", "countdown", "similarity", "grader", "lock")
     for name in (*(f"{name} self-test" for name in names), "cache folder", "python"):
         assert checks[name]["status"] == "ok", checks[name]
+
+
+def test_similarities_are_compared_with_those_of_the_libraries(tmp_path):
+    texts = ["add 1 and 2, then divide", "add 2 and 1, then divide", "multiply", "multiply", "wrong"]
+    rows = [
+        {"benchmark": "b", "id": "p", "sample_index": i, "completion": text, "answer": "1", "correct": text != "wrong"}
+        for i, text in enumerate(texts)
+    ]
+    file = tmp_path / "s.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = json.loads(runner.invoke(app, ["doctor", "--similarity", str(file), "--json"]).stdout)["similarities"]
+    assert set(found) == {"tfidf", "rouge-l", "jaccard", "edit"}
+    assert {one["num_pairs"] for one in found.values()} == {3}  # of the correct texts
+    assert all(one["largest_difference"] <= 1e-12 for one in found.values())
+    assert "largest difference" in runner.invoke(app, ["doctor", "--similarity"]).stdout
 
 
 def test_a_missing_extra_is_no_failure_and_comes_with_the_command(monkeypatch, alone):
@@ -125,13 +141,13 @@ def test_a_broken_dual_is_found(monkeypatch, alone):
 
 def test_a_similarity_that_is_not_that_of_the_libraries_is_found(monkeypatch, alone):
     alone("similarity self-test")
-    from evals.metrics import reference
-
     ours = reference.similarity_of_distinct
     monkeypatch.setattr(reference, "similarity_of_distinct", lambda *args, **how: ours(*args, **how) ** 1.000001)
     result = runner.invoke(app, ["doctor"])
     assert result.exit_code == 6
     assert "similarity self-test" in result.stderr
+    failed = runner.invoke(app, ["doctor", "--similarity"])
+    assert (failed.exit_code, "tfidf" in failed.stderr) == (6, True)
 
 
 def test_a_grader_that_misjudges_is_found(monkeypatch, alone):

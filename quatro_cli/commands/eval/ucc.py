@@ -37,9 +37,6 @@ from quatro_cli.output import output
 AlsoClustered = Annotated[
     str | None, typer.Option("--also", metavar="NAME[,NAME]", help="vendi (Vendi score), distinct (distinct@k).")
 ]
-Backend = Annotated[
-    str, typer.Option("--backend", metavar="NAME", help="fast (default), or reference (slow).", show_default=False)
-]
 Preset = Annotated[
     str | None, typer.Option("--preset", metavar="NAME", help="paper: the paper's clustering, as we read it.")
 ]
@@ -55,7 +52,6 @@ def ucc(
     tokens: Tokens = None,
     also: AlsoClustered = None,
     preset: Preset = None,
-    backend: Backend = "fast",
     jobs: Jobs = None,
     ci: Interval = False,
     seed: BootstrapSeed = 0,
@@ -74,7 +70,6 @@ def ucc(
       quatro eval ucc base.jsonl --similarity tfidf,rouge-l --threshold 0.8,0.9 --json
     """
     from evals.metrics.beside import check_beside_ucc
-    from evals.metrics.counting import backend_named
     from evals.metrics.passk_ucc import ucc_result
     from evals.studies.sensitivity import sampling_warnings, sensitivity_rows
     from quatro_cli.commands.eval.tables import show_rows, show_sensitivity
@@ -85,7 +80,6 @@ def ucc(
     how = clustering(**same)
     further = names(also, "--also") or []
     check_beside_ucc(further, how["similarities"])
-    backend_named(backend)
     ks = numbers(k, "--k", int)
     asked = asked_for(grader, first=first)
     check_out(out, files)
@@ -94,7 +88,7 @@ def ucc(
     say_whose_grades(about)
     counting: dict[str, Any] = {"also": further, "ks": ks, "ci": ci, "seed": seed, "per_problem": per_problem}
     with progress("clustering") as tell:
-        result = ucc_result(counted, **how, **counting, backend=backend, jobs=jobs, on_progress=tell, **about)
+        result = ucc_result(counted, **how, **counting, jobs=jobs, on_progress=tell, **about)
     others = None
     if preset is not None:
         with progress("clustering otherwise") as tell:

@@ -14,10 +14,12 @@ from evals.metrics.counting import clustering_settings
 from evals.metrics.passk_ucc import ucc_result
 from evals.report.samples import view_samples
 from evals.samples.types import Sample, Samples
-from evals.similarity.catalogue import SIMILARITIES, has_vendi_score
+from evals.similarity.catalogue import SIMILARITIES
+from evals.similarity.setting import Setting
 from evals.studies.clusters import clusters_of_problem
 from evals.studies.heatmap import heatmap_of
 from evals.studies.partition_bias import reclustered_result
+from evals.studies.reference import agreement
 from evals.studies.similarity import similarity_result
 from evals.tables.side_by_side import Side, temperature_result
 
@@ -58,26 +60,21 @@ def rows_of(texts, **options):
     return result.document()["rows"]
 
 
-@pytest.mark.parametrize("backend", ["fast", "reference"])
 @pytest.mark.parametrize("linkage", ["components", "greedy"])
-def test_layout_comments_and_prose_change_no_number(backend, linkage):
+def test_layout_comments_and_prose_change_no_number(linkage):
     assert len(set(OTHER)) == 12
-    options = {"backend": backend, "linkage": linkage, "also": ["vendi"], "tokens": "code"}
+    options = {"linkage": linkage, "also": ["vendi"], "tokens": "code"}
     assert rows_of(OTHER, **options) == rows_of(PLAIN, **options)
     assert rows_of(OTHER, **options) != rows_of(OTHER, **options | {"tokens": "math"})
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_the_two_backends_agree(similarity):
+def test_the_libraries_agree_on_programs(similarity):
     texts = [*OTHER, "no program at all, I'm afraid", PROGRAMS[0].replace("n", "N"), ""]
-    also = ["vendi"] if has_vendi_score(similarity) else []
-    fast, reference = (
-        ucc_result(samples(texts), similarities=[similarity], thresholds=thresholds, backend=backend, also=also)
-        for backend in ("fast", "reference")
-        for thresholds in [None if similarity == "exact" else [0.5, 0.7, 0.9]]
-    )
-    values = [[row["value"] for row in one.document()["rows"]] for one in (fast, reference)]
-    assert values[0] == pytest.approx(values[1], abs=1e-12)
+    thresholds = [None] if similarity == "exact" else [0.5, 0.7, 0.9]
+    settings = [Setting(similarity, threshold, "components", "code") for threshold in thresholds]
+    found = agreement([solutions_in(texts, tokens="code")], settings)
+    assert found.is_good, found
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)

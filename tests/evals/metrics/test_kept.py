@@ -13,7 +13,6 @@ from evals.errors import DataError
 from evals.metrics import counted, counting, kept
 from evals.metrics.counted import Counted, count_samples
 from evals.metrics.passk_ucc import passk_result, ucc_result
-from evals.metrics.reference import REFERENCE
 from evals.samples.graded import Asked
 from evals.samples.graded_copies import grade_file
 from evals.samples.graders import GradingSettings
@@ -240,21 +239,6 @@ def test_files_that_change_while_they_are_read_are_not_kept(samples, monkeypatch
     monkeypatch.setattr(counted, "grade_planned", grade_planned)
     passk(samples)
     assert not held(cache)
-
-
-def test_the_reference_neither_uses_nor_keeps_counts(samples, monkeypatch):
-    ucc(samples, similarities=["edit"])
-    backends: list = []
-    real = counting.count_clusters
-
-    def count_clusters(*arguments, backend, **options):
-        backends.append(backend)
-        return real(*arguments, backend=backend, **options)
-
-    monkeypatch.setattr(counted, "count_clusters", count_clusters)
-    for backend in ("reference", "fast", "reference"):
-        assert ucc(samples, similarities=["edit"], backend=backend) == ucc(samples, similarities=["edit"])
-    assert backends == [REFERENCE, REFERENCE]
 
 
 def test_nothing_is_kept_of_small_files(samples, monkeypatch, cache):

@@ -228,25 +228,6 @@ def test_processes_change_nothing(samples):
     assert one == two
 
 
-@pytest.mark.parametrize("linkage", ["components", "complete", "average", "greedy"])
-def test_the_reference_backend_gives_the_same_document(tmp_path, linkage):
-    texts = [f"first add {i % 5} and {i % 7}, then divide by {i % 3}" for i in range(24)]
-    path = write_samples(tmp_path / "r.jsonl", {"p": texts, "q": texts[::2] * 2}, right=set(texts[:20]))
-    options = [str(path), "--similarity", "tfidf,rouge-l,jaccard,edit,exact", "--linkage", linkage, "--per-problem"]
-    fast, reference = (document("ucc", *options, "--backend", name) for name in ("fast", "reference"))
-    assert reference == fast
-
-
-def test_the_reference_backend_says_how_many_similarities_lie_at_a_threshold(tmp_path):
-    # 5 of 10 characters differ: the similarity is 0.5 exactly.
-    path = write_samples(tmp_path / "t.jsonl", {"p": ["aaaaabbbbb", "aaaaaccccc"]}, right={"aaaaabbbbb", "aaaaaccccc"})
-    options = ["eval", "ucc", str(path), "--similarity", "edit", "--threshold", "0.5,0.6", "--backend"]
-    reference, fast, unknown = (runner.invoke(app, [*options, name]) for name in ("reference", "fast", "magic"))
-    assert "warning: similarities within 1e-12 of their threshold, where rounding may decide: 1\n" in reference.stderr
-    assert ("1e-12" in fast.stderr, fast.stdout) == (False, reference.stdout)
-    assert (unknown.exit_code, "choose from fast, reference" in unknown.stderr) == (2, True)
-
-
 def test_clusters_prints_representatives_escaped(tmp_path):
     hostile = "\x1b[31mred\x1b[0m \u202e[bold]x[/bold]\r"
     path = write_samples(

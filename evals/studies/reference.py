@@ -1,7 +1,7 @@
 """A slow way that everybody can check: similarities by scikit-learn and rouge_score, clusters by definition.
 
-`quatro eval ucc --backend reference` computes with this module what `evals.similarity` and `evals.clustering`
-compute fast. Every pair of texts is compared, and every rule is written as it is stated.
+`quatro doctor --similarity` compares with this module what `evals.similarity` and `evals.clustering` compute fast.
+Every pair of texts is compared, and every rule is written as it is stated.
 """
 
 # Axes: N texts, U distinct texts (sorted by code point), G clusters.
@@ -15,9 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from evals.clustering import by_first_appearance, partitions
-from evals.errors import UsageError
-from evals.files.own_code import is_own
-from evals.metrics.counting import Backend, Partition
 from evals.similarity.measures import Distinct, Floats, similarity_of_distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import TOKENISERS
@@ -26,28 +23,16 @@ from evals.similarity.tokens import TOKENISERS
 TOLERANCE = 1e-12
 
 
-def partitions_by_setting(unique: Distinct, settings: Sequence[Setting]) -> dict[Setting, Partition]:
-    """The cluster of each text under each setting, and how many pairs lie within `TOLERANCE` of its threshold."""
-    similarity_of = {
-        measure: similarities(measure[0], unique, tokens=measure[1])
-        for measure in dict.fromkeys((setting.similarity, setting.tokens) for setting in settings)
-    }
-    return {
-        setting: cluster(unique, similarity_of[setting.similarity, setting.tokens], setting) for setting in settings
-    }
+class Partition(NamedTuple):
+    """The cluster of each text, and how many pairs lie within `TOLERANCE` of the threshold."""
+
+    labels: list[int]
+    num_ties: int = 0
 
 
 def similarities(name: str, unique: Distinct, *, tokens: str = "math") -> Floats:
-    """The (U, U) matrix of the measure ``name``; equal texts are 1, and a text without tokens is 0 to any other.
-
-    Raises:
-        UsageError: this module does not know the measure.
-    """
+    """The (U, U) matrix of the measure ``name``; equal texts are 1, and a text without tokens is 0 to any other."""
     texts = unique.texts
-    if is_own(name):
-        return similarity_of_distinct(name, unique, tokens=tokens)  # there is no other way to it
-    if name not in ("exact", *CHECKED):
-        raise UsageError(f"similarity {name!r} has no reference to compare with; leave --backend reference out")
     if name == "tfidf":
         return _tfidf(unique, tokens)
     value = _VALUE_OF[name](texts, tokens)
@@ -159,9 +144,6 @@ def _agglomerated(similarity_UU: Floats, count_U: np.ndarray, linkage: str, thre
     for number, group in enumerate(groups):
         label_U[group] = number
     return label_U
-
-
-REFERENCE = Backend(similarities, partitions_by_setting)
 
 
 class Agreement(NamedTuple):

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from evals.clustering import LINKAGES
-from evals.metrics import reference
-from evals.metrics.counting import BACKENDS, backend_named
-from evals.metrics.passk_ucc import ucc_result
-from evals.metrics.reference import TOLERANCE, agreement
-from evals.samples.types import Sample, Samples
 from evals.similarity.catalogue import SIMILARITIES
 from evals.similarity.measures import distinct
 from evals.similarity.setting import Setting
 from evals.similarity.tokens import TOKENISERS
+from evals.studies import reference
+from evals.studies.reference import TOLERANCE, agreement
 
 HAS_TOKENS = ("tfidf", "jaccard")
 
@@ -95,35 +92,8 @@ def test_a_partition_that_is_off_is_seen_unless_a_pair_lies_at_the_threshold(mon
     assert tied.num_tied > 0
 
 
-def result_by(backend, threshold, similarities, **how):
+def test_pairs_whose_similarity_rounding_decides_are_counted():
     # Six words of 7 and 8 are shared, which is 0.8 to rouge-l: rouge_score's 2pr / (p + r) comes out a little lower.
-    texts = ["a b c d e f g", "a b c d e f h i", "x y", "a b c d e f g", "x y z w"]
-    rows = [Sample("demo", id, index, text, "2", correct=index != 2) for id in "pq" for index, text in enumerate(texts)]
-    return ucc_result(
-        Samples(rows, files=[]),
-        similarities=similarities,
-        thresholds=threshold,
-        per_problem=True,
-        backend=backend,
-        **how,
-    )
-
-
-def test_the_reference_makes_the_same_document():
-    how = {"threshold": None, "similarities": ["tfidf", "exact", "jaccard", "edit"], "also": ["distinct", "vendi"]}
-    fast, slow = (result_by(backend, **how) for backend in BACKENDS)
-    ours, theirs = ([row.pop("value") for row in result.document()["rows"]] for result in (fast, slow))
-    assert ours == pytest.approx(theirs, rel=1e-9)  # Vendi: eigenvalues of cosines that differ in the last bit
-    assert fast.document()["problems"] == slow.document()["problems"]
-
-
-def test_the_reference_says_how_many_similarities_rounding_decides():
-    fast, slow = (result_by(backend, [0.8], ["rouge-l"]) for backend in BACKENDS)
-    assert fast.warnings == []
-    assert slow.warnings == ["similarities within 1e-12 of their threshold, where rounding may decide: 2"]
-    assert fast.document()["problems"] != slow.document()["problems"]
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match=r"'numpy'.*fast, reference"):
-        backend_named("numpy")
+    group = distinct(["a b c d e f g", "a b c d e f h i", "x y", "a b c d e f g", "x y z w"])
+    found = agreement([group], [Setting("rouge-l", 0.8, "components", "math")])
+    assert (found.num_ties, found.num_tied, found.num_wrong) == (1, 1, 0)
