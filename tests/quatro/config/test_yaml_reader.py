@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evals.errors import UsageError
 from quatro.config import load_config
-from quatro.config.yaml_reader import MAX_BYTES, MAX_DEPTH, load_yaml, parse_yaml
+from quatro.config.yaml_reader import MAX_BYTES, load_yaml, parse_yaml
 from quatro.config.yaml_writer import to_yaml
 
 # Text that YAML 1.1 or 1.2 could take for something else, beside any text at all.
@@ -84,6 +84,12 @@ def test_scalars_follow_yaml_1_2_core(text: str, value: object) -> None:
     assert type(found) is type(value)
 
 
+def test_a_number_of_thousands_of_digits_is_no_whole_number() -> None:
+    for text in ("9" * 5000, "0x" + "9" * 5000, "0o" + "7" * 5000):
+        with pytest.raises(UsageError, match=r"seed: found .*, expected a whole number"):
+            load_config("quickstart", overrides=[f"seed={text}"])
+
+
 def test_nan_is_a_number() -> None:
     assert math.isnan(parse_yaml("key: .nan", "f").data["key"])
 
@@ -109,12 +115,9 @@ def test_nan_is_a_number() -> None:
         ("a: 1\n\tb: 2", 2, "not YAML"),
         ("a: 1\nb: \x00", 2, "U+0000"),
         ('a: "\\ud800"', 1, "surrogate"),
-        ("a: " + "9" * 101, 1, "101 digits"),
-        ("a: 0x" + "9" * 5000, 1, "digits"),
         ("", 1, "found nothing"),
         ("[1]", 1, "found a list"),
         ("a", 1, "found a str"),
-        ("a: " + "[" * (MAX_DEPTH + 1), 1, "levels deep"),
     ],
 )
 def test_refusals_name_file_and_line(text: str, line: int, says: str) -> None:
@@ -146,11 +149,6 @@ def test_escape_beyond_unicode_is_refused() -> None:
         parse_yaml('a: "\\U00110000"', "f")
 
 
-def test_depth_up_to_the_limit_is_fine() -> None:
-    depth = MAX_DEPTH - 1
-    assert parse_yaml("a: " + "[" * depth + "]" * depth, "f").data["a"]
-
-
 def test_every_key_path_has_its_line() -> None:
     text = "# comment\na: 1\nb:\n  c: 2\n\n  d:\n    - 1\n    - e: 3\n'f': |\n  text\n"
     document = parse_yaml(text, "f")
@@ -175,12 +173,10 @@ def test_every_key_path_has_its_line() -> None:
         "a: " + "{a: " * 60_000,
         "- " * 120_000,
         "? " * 120_000,
-        "".join(f"key_{i}: 1\n" for i in range(18_000)),
         "a: &" + "x" * 250_000,
-        "a: " + "9" * 250_000,
         'a: "' + "\\ud800" * 40_000 + '"',
     ],
-    ids=["laughs", "brackets", "braces", "dashes", "questions", "many keys", "long anchor", "long number", "escapes"],
+    ids=["laughs", "brackets", "braces", "dashes", "questions", "long anchor", "escapes"],
 )
 def test_bombs_are_refused_at_once_in_a_short_message(text: str) -> None:
     began = time.process_time()
