@@ -17,11 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evals.benchmarks.catalogue import JUDGED_AS, Kind, judged_as
+from evals.benchmarks.catalogue import CODE_BENCHMARKS, JUDGED_AS, Kind, judged_as
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import refuse, shown
 from evals.files.whole import finite, write_whole
-from evals.samples.foreign import has_tests, import_command, lacking
 from evals.samples.layouts import TOOLS, Fields, Layout, look_up, prompt_text, score_of
 from evals.samples.reading import SamplesReader
 from evals.samples.types import FIELDS, Sample
@@ -68,7 +67,7 @@ def import_samples(
     done: list[Imported] = []
     try:
         for target, only in targets.items():
-            done.append(_Conversion(file, out, layout, benchmark, columns or {}, answer_after, only).write(target))
+            done.append(_Conversion(file, layout, benchmark, columns or {}, answer_after, only).write(target))
     except BaseException:
         for part in done:
             part.path.unlink()
@@ -107,13 +106,12 @@ def _checked(tool: str, benchmark: str | None, columns: Mapping[str, str] | None
 class _Conversion:
     """Turns rows into samples, and remembers what must be the same for all rows of a problem or of the file.
 
-    ``out`` is what the user named; ``only`` is a field, and the value that it has in the rows that are taken.
+    ``only`` is a field, and the value that it has in the rows that are taken.
     """
 
     def __init__(
         self,
         file: Path,
-        out: Path,
         layout: Layout,
         benchmark: str | None,
         columns: Mapping[str, str],
@@ -121,7 +119,6 @@ class _Conversion:
         only: tuple[str, str] | None,
     ) -> None:
         self.file = file
-        self.out = out
         self.layout = layout
         self.columns = columns
         self.benchmark = benchmark
@@ -211,25 +208,24 @@ class _Conversion:
 
     def check_whole(self, row: Fields, fields: Fields, name: Any, at: str) -> None:
         """Raises UsageError if the benchmark's name is missing, and DataError, which names all of it, if more is."""
-        lacks = lacking(self.layout, row, fields, name, self.columns)
-        if not lacks:
+        is_code = self.layout.tool == "evalplus" or has_tests(fields) or str(name).lower().startswith(CODE_BENCHMARKS)
+        has_answer = fields.get("answer") is not None or "correct" in self.columns or is_code
+        lacks = {
+            "benchmark": name is None and "--benchmark NAME",
+            "id or prompt": fields.get("id") is None
+            and prompt_text(fields.get("prompt")) is None
+            and "--column id=FIELD (or prompt=FIELD)",
+            "completion": fields.get("completion") is None and "--column completion=FIELD",
+            "reference answer": not has_answer
+            and "--column answer=FIELD (or take the tool's grade: --column correct=FIELD)",
+        }
+        missing = {what: option for what, option in lacks.items() if option}
+        if not missing:
             return
-        verdict = " (or take the tool's grade: --column correct=FIELD)" if "answer" in list(lacks)[-1] else ""
-        words = f"has no {', no '.join(lacks)}{verdict}; found the keys {_keys(row)}. Type "
-        more = [word for option in lacks.values() for word in option]
-        split = self.only is None and self._has_models()
-        words += f"`{self._split(more) if split else self.command(more)}`"
-        if "benchmark" in lacks and len(lacks) == 1:
+        words = f"has no {', no '.join(missing)}; found the keys {_keys(row)}; add {', '.join(missing.values())}"
+        if list(missing) == ["benchmark"]:
             raise UsageError(f"{at}: {words}")
         refuse(at, words)
-
-    def command(self, more: Sequence[str], out: Path | None = None) -> str:
-        """The command of the user with ``more`` options."""
-        given = ["--benchmark", self.benchmark] if self.benchmark is not None else []
-        given += [word for name, field in self.columns.items() for word in ("--column", f"{name}={field}")]
-        given += ["--answer-after", self.answer_after] if self.answer_after else []
-        given += ["--split-by", self.only[0]] if self.only is not None else []
-        return import_command(self.layout.tool, self.file, [*given, *more], out or self.out)
 
     def answer(self, given: Any, at: str) -> str | int | float | None:
         if given is not None and type(given) not in (str, int, float):
@@ -237,8 +233,8 @@ class _Conversion:
         if not self.answer_after and "correct" not in self.columns and _GSM8K in str(given):
             refuse(
                 at,
-                f"the answer {shown(given)} is a whole solution as in GSM8K, which no response would equal; take what "
-                f"follows {_GSM8K}: `{self.command(['--answer-after', _GSM8K])}`",
+                f"the answer {shown(given)} is a whole solution as in GSM8K, which no response would equal; add "
+                f"--answer-after '{_GSM8K}'",
             )
         if not self.answer_after or given is None:
             return given
@@ -286,21 +282,9 @@ class _Conversion:
         if model != self.model and self.only is None:
             refuse(
                 at,
-                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; --split-by {_MODEL} writes a "
-                f"file for each: `{self._split([])}`",
+                f"samples of {_MODEL} {shown(model)} after those of {shown(self.model)}; for a file of each add "
+                f"--split-by {_MODEL} -o FOLDER",
             )
-
-    def _split(self, more: Sequence[str]) -> str:
-        """`command` with a file for each model."""
-        return self.command([*more, "--split-by", _MODEL], self.out.with_suffix(""))
-
-    def _has_models(self) -> bool:
-        """Whether the file holds samples of several models, as far as it can be read."""
-        with suppress(DataError):
-            models = (row.get(_MODEL) for _, row in self.layout.rows(self.file))
-            first = next(models, None)
-            return any(model != first for model in models)
-        return False
 
     def notes(self) -> list[str]:
         notes = [f"warning: {self.note}"] if self.note else []
@@ -312,6 +296,11 @@ class _Conversion:
                 f"the rows have no ids, so the {len(self.id_of_prompt)} different prompts got hashes as theirs"
             )
         return notes
+
+
+def has_tests(fields: Fields) -> bool:
+    """Whether a sample of these ``fields`` is a program with its own tests."""
+    return fields.get("answer") is None and fields.get("extra", {}).get("tests") is not None
 
 
 def _field(row: Fields, path: str, name: str, at: str) -> Any:

@@ -170,7 +170,7 @@ class SamplesReader:
                 self.warnings.append(torn_line_warning(file, number))
                 break
             if not names and (lack := _lack(row)):
-                refuse(f"{file}:{number}", f"{lack}{import_hint(file, row)}")
+                refuse(f"{file}:{number}", f"{lack}{import_hint(file, row.keys())}")
             sample = self.check(row, file, number)
             names.add(sample.benchmark)
             if self.benchmarks is None or sample.benchmark in self.benchmarks:

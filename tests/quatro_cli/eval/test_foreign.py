@@ -26,13 +26,15 @@ def told(result):
 
 
 @pytest.mark.parametrize("command", [["passk"], ["ucc"], ["grade", "--explain"]])
-def test_a_table_leads_to_the_whole_command_that_imports_it(tmp_path, monkeypatch, command):
+def test_a_table_leads_to_the_command_that_imports_it(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     spreadsheet(tmp_path)
     refused = runner.invoke(app, ["eval", *command, "answers.csv"])
     assert refused.exit_code == 4
     typed = told(refused)
-    assert runner.invoke(app, typed).exit_code == 0
+    lacking = runner.invoke(app, typed)
+    assert (lacking.exit_code, "--benchmark NAME" in lacking.stderr) == (2, True)
+    assert runner.invoke(app, [*typed, "--benchmark", "own"]).exit_code == 0
     measured = runner.invoke(app, ["eval", "passk", typed[-1], "--k", "1", "--json"])
     assert json.loads(measured.stdout)["rows"][0]["value"] == 0.75
 
@@ -89,17 +91,9 @@ def test_an_import_names_all_that_is_missing_at_once_and_leaves_nothing_behind(t
     refused = runner.invoke(app, ["eval", "import", "--from", "csv", str(tmp_path / "answers.csv"), "-o", str(out)])
     assert refused.exit_code == 4
     assert "no benchmark, no id or prompt, no completion, no reference answer" in refused.stderr
+    for option in ("--benchmark NAME", "prompt=FIELD", "completion=FIELD", "answer=FIELD", "correct=FIELD"):
+        assert option in refused.stderr
     assert not (tmp_path / "new").exists()
-    assert runner.invoke(app, told(refused)).exit_code == 0
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 4
-
-
-def test_the_command_that_names_missing_columns_splits_the_file_by_its_models_too(tmp_path):
-    table = tmp_path / "m.csv"
-    table.write_text("question,response,gold,model\nq,a,1,one\nq,b,1,two\n", encoding="utf-8")
-    asked = ["eval", "import", "--from", "csv", str(table), "-o", str(tmp_path / "out.jsonl")]
-    assert runner.invoke(app, told(runner.invoke(app, asked))).exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one.jsonl", "two.jsonl"]
 
 
 def test_a_split_that_fails_leaves_no_part_behind(tmp_path):
@@ -116,9 +110,10 @@ def test_samples_of_several_models_lead_to_a_split_and_its_folder_to_comparing(t
     monkeypatch.chdir(tmp_path)
     rows = [{"id": "1", "completion": "x", "answer": "1", "model": f"m{i}"} for i in range(3)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    mixed = runner.invoke(app, ["eval", "import", "t.jsonl", "--from", "jsonl", "-b", "toy", "-o", "t-out.jsonl"])
-    assert mixed.exit_code == 4
-    assert runner.invoke(app, told(mixed)).exit_code == 0
+    asked = ["eval", "import", "t.jsonl", "--from", "jsonl", "-b", "toy", "-o", "t-out"]
+    mixed = runner.invoke(app, [*asked[:-1], "t-out.jsonl"])
+    assert (mixed.exit_code, "--split-by model" in mixed.stderr) == (4, True)
+    assert runner.invoke(app, [*asked, "--split-by", "model"]).exit_code == 0
     refused = runner.invoke(app, ["eval", "passk", "t-out"])
     assert refused.exit_code == 4
     assert "3 sets of samples" in refused.stderr
