@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -112,6 +112,13 @@ def usage_error(message: str) -> Exception:
     from evals.errors import UsageError
 
     return UsageError(message)
+
+
+def refuse_idle(options: Mapping[str, object], beside: str) -> None:
+    """Raises UsageError for the first of ``options`` that was given: with ``beside`` it would be ignored."""
+    for option, value in options.items():
+        if value:
+            raise usage_error(f"{option} has no effect beside {beside}; leave one of them out")
 
 
 # What runs, sweeps and folders of samples consist of; results beside it may be replaced by newer ones.

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of, registry
-from evals.benchmarks.loading import local_problems
-from evals.errors import DataError, QuatroError, UsageError
+from evals.benchmarks.catalogue import GRADERS, JUDGED_AS, Kind, is_grader, kind_of
+from evals.errors import DataError, UsageError
 from evals.files.own_code import is_own
 from evals.files.strict_json import shown
 from evals.grading import Grade, Outcome, grade_many
@@ -87,8 +86,6 @@ def grade_rows(
         raise UsageError(f"unknown grader {grader!r}; choose {', '.join(GRADERS)}, or your own as module:function")
     kinds = graders_of(rows, grader)
     own = {kind: own_grader(kind) for kind in kinds.values() if is_own(kind)}
-    if grader is None:
-        _warn_of_namesakes(rows)
     grades: dict[int, Grade] = {}
     maths, code, tasks = [], [], []
     for index, row in enumerate(rows):
@@ -170,44 +167,6 @@ def _kinds_of(rows: Sequence[Sample]) -> dict[str, Kind]:
             )
     names = {row.benchmark for row in rows}
     return {name: recorded[name][0] if name in recorded else kind_of(name) for name in names}
-
-
-def _warn_of_namesakes(rows: Sequence[Sample]) -> None:
-    """Logs a warning for each benchmark of a user's own, here, that is another one than that of the samples."""
-    answers: dict[str, dict[str, Sample]] = {}
-    for row in rows:
-        answers.setdefault(row.benchmark, {}).setdefault(row.id, row)
-    for name, row_of in answers.items():
-        entry = registry().get(name)
-        if entry is None or entry.defined_in is None:
-            continue
-        recorded = Kind.recorded_in(next(iter(row_of.values())).extra)
-        if recorded is not None and recorded.grader != entry.grader:
-            _log.warning(
-                "the samples of %s are graded as %s, as they say themselves; [%s] of %s, another benchmark of that "
-                "name, says %s: to grade by it add `--grader %s`",
-                *(name, recorded.grader, name, entry.defined_in, entry.grader, entry.grader),
-            )
-        elif recorded is not None and recorded.has_short_answers != entry.has_short_answers:
-            _log.warning(
-                "the samples of %s were drawn with has_short_answers = %s, which counts for them; [%s] of %s says "
-                "otherwise: to cluster by it add `--similarity %s`",
-                *(name, str(recorded.has_short_answers).lower(), name, entry.defined_in),
-                "exact" if entry.has_short_answers else "tfidf",
-            )
-        try:
-            here = {problem.id: problem.answer for problem in local_problems(name)}
-        except QuatroError as error:  # grading needs none of them
-            _log.warning("%s", error)
-            continue
-        others = [row for id, row in row_of.items() if id in here and str(here[id]) != str(row.answer)]
-        if others:
-            _log.warning(
-                "%d of %d problems of %s are others than in %s, where %s has the answer %s and not %s; they are graded "
-                "by the answers in the samples",
-                *(len(others), len(row_of), name, entry.path or entry.defined_in, shown(others[0].id)),
-                *(shown(here[others[0].id]), shown(others[0].answer)),
-            )
 
 
 def _warn_of_tests(rows: Sequence[Sample]) -> None:

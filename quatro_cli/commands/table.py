@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
@@ -18,6 +17,7 @@ from quatro_cli.options import (
     expander,
     names,
     numbers,
+    refuse_idle,
     refuse_loss,
     run_paths,
     usage_error,
@@ -140,20 +140,21 @@ def table(
     refuse_loss(out, paths)
     if layout is Layout.tidy:
         chosen_by["--labels"] = labels
-        _refuse({**chosen_by, "--ci": ci}, "the layout tidy")
+        refuse_idle({**chosen_by, "--ci": ci}, "--layout tidy")
         _write_tidy(paths, format, out, expand=expander(paths, top_p, temperature, cell))
         return
     if format is Format.parquet:
         raise usage_error("--format parquet is for the layout tidy; add --layout tidy")
     format = format or Format.markdown
     if layout in (Layout.settings, Layout.cost):
-        _refuse({**chosen_by, "--ci": ci, "--top-p": top_p, "--temperature": temperature}, f"the layout {layout.value}")
+        sampled = {"--top-p": top_p, "--temperature": temperature}
+        refuse_idle({**chosen_by, "--ci": ci, **sampled}, f"--layout {layout.value}")
         tables = _tables_of_runs(paths, layout, cell, asked.labels)
         _finish(format, layout.value, tables, ci=False, out=out)
         return
     comparison = _comparison(paths)
     if comparison is not None:
-        _refuse({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
+        refuse_idle({"--layout": layout, "--labels": labels, **chosen_by}, "what `quatro eval compare` wrote")
         _finish(format, "comparison", comparison_table(comparison), ci=ci, out=out)
         return
     sources = read_sources(paths, describe=_describe, expand=expander(paths, top_p, temperature, cell))
@@ -216,13 +217,6 @@ def _tables(
         if others:
             output.info(f"{metric} is shown; the files also hold {', '.join(others)}: choose with --metric")
     return chosen, tables
-
-
-def _refuse(options: Mapping[str, object], what: str) -> None:
-    """Raises UsageError for an option that was given."""
-    for option, value in options.items():
-        if value:
-            raise usage_error(f"{option} has no effect on {what}; leave it out")
 
 
 def _write_tidy(

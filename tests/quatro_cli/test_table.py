@@ -113,7 +113,7 @@ def test_the_metric_chooses_the_layout(result_file, two):
         (["--k", "3"], "only at 1, 8"),
         (["--k", "x"], "expected numbers"),
         (["--format", "parquet"], "add --layout tidy"),
-        (["--layout", "tidy", "--k", "8"], "--k has no effect on the layout tidy"),
+        (["--layout", "tidy", "--k", "8"], "--k has no effect beside --layout tidy"),
         (["--layout", "tidy", "--format", "latex"], "as csv or parquet, found --format latex"),
         (["--layout", "tidy", "--format", "parquet"], "name a file with -o"),
         (["--layout", "tidy", "--format", "csv", "-o", "rows.parquet"], "rows.parquet"),

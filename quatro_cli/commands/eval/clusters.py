@@ -20,7 +20,7 @@ from quatro_cli.commands.eval.options import (
     clustering,
     graded_samples,
 )
-from quatro_cli.options import Benchmarks, Json, refuse_loss, usage_error
+from quatro_cli.options import Benchmarks, Json, refuse_idle, refuse_loss
 from quatro_cli.output import output
 
 
@@ -65,7 +65,10 @@ def clusters(
     from evals.studies.clusters import clusters_of_problem
     from quatro_cli.commands.eval.tables import LARGEST_CLUSTERS, clusters_as_boxes, show_clusters
 
-    _refuse(format, label, out, json=json)
+    if format is Format.text:
+        refuse_idle({"--label": label, "-o": out}, "--format text")
+    else:
+        refuse_idle({"--format latex": json}, "--json")
     refuse_loss(out, files)
     how = clustering(similarity, threshold, linkage, tokens)
     asked = asked_for(grader)
@@ -82,12 +85,3 @@ def clusters(
 
         write_whole(out, [clusters_as_boxes(found, label).encode("utf-8")])
         output.info(f"written: {out}")
-
-
-def _refuse(format: Format, label: str, out: Path | None, *, json: bool) -> None:
-    """Raises UsageError for an option that would be ignored."""
-    for option, value in (("--label", label), ("-o", out)):
-        if value and format is not Format.latex:
-            raise usage_error(f"{option} is for --format latex; add it, or leave {option} out")
-    if json and format is Format.latex:
-        raise usage_error("--json and --format latex exclude one another; leave one of them out")

@@ -26,11 +26,10 @@ from quatro_cli.commands.eval.options import (
     check_out,
     clustering,
     progress,
-    refuse_beside,
     say_and_write,
     two_counted,
 )
-from quatro_cli.options import Benchmarks, Json, numbers, usage_error
+from quatro_cli.options import Benchmarks, Json, numbers, refuse_idle, usage_error
 
 
 def _elsewhere(name: str) -> str:
@@ -76,15 +75,15 @@ def compare(
     if metric not in ("pass@k", "ucc@k"):
         raise usage_error(f"--metric {metric}: expected pass@k or ucc@k{_elsewhere(metric.removesuffix('@k'))}")
     if metric == "pass@k":
-        chosen = {"linkage": linkage != "components", "tokens": tokens}
-        refuse_beside("--metric pass@k", similarity=similarity, threshold=threshold, **chosen)
+        chosen = {"--linkage": linkage != "components", "--tokens": tokens}
+        refuse_idle({"--similarity": similarity, "--threshold": threshold, **chosen}, "--metric pass@k")
     elif also:
         raise usage_error(
             "--also has no effect beside --metric ucc@k, which brings UCR, clusters and effective number"
             f"{_elsewhere(also)}"
         )
     else:
-        refuse_beside("--metric ucc@k", tau=tau)
+        refuse_idle({"--tau": tau}, "--metric ucc@k")
     metrics, taus = beside_pass(also, tau)
     how = clustering(similarity, threshold, linkage, tokens)
     ks = numbers(k, "--k", int)

@@ -288,14 +288,6 @@ def check_per_problem(per_problem: bool, *, json: bool, out: Path | None) -> Non
         raise usage_error("--per-problem has no effect on the screen or in rows; add --json, or -o FILE.json")
 
 
-def refuse_beside(option: str, **others: object) -> None:
-    """Raises UsageError if one of ``others`` was given: it would be ignored."""
-    for name, value in others.items():
-        if value:
-            given = "FILE" if name == "files" else f"--{name.replace('_', '-')}"
-            raise usage_error(f"{given} has no effect beside {option}; leave one of them out")
-
-
 def say_and_write(result: Result | Comparison, *, json: bool, out: Path | None) -> None:
     """Warnings to stderr, the document to ``out`` and, with ``json``, to stdout."""
     output.warn(*result.warnings)

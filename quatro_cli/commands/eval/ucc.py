@@ -27,11 +27,10 @@ from quatro_cli.commands.eval.options import (
     clustering,
     counted_samples,
     progress,
-    refuse_beside,
     say_and_write,
     say_whose_grades,
 )
-from quatro_cli.options import Benchmarks, Json, names, numbers, usage_error
+from quatro_cli.options import Benchmarks, Json, names, numbers, refuse_idle, usage_error
 from quatro_cli.output import output
 
 AlsoClustered = Annotated[
@@ -108,6 +107,7 @@ def _of_preset(preset: str, given: dict[str, Any]) -> dict[str, Any]:
 
     if preset not in PRESETS:
         raise usage_error(f"--preset {preset!r}: expected {' or '.join(PRESETS)}")
-    refuse_beside("--preset", **{**given, "linkage": given["linkage"] != "components"})
+    chosen = {**given, "linkage": given["linkage"] != "components"}
+    refuse_idle({f"--{name}": value for name, value in chosen.items()}, "--preset")
     setting = PRESETS[preset]
     return {**setting._asdict(), "threshold": f"{setting.threshold:g}"}

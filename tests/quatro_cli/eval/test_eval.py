@@ -366,8 +366,8 @@ def test_clusters_become_boxes(tmp_path):
     ("options", "said"),
     [
         ([], "--id"),
-        (["--id", "a", "--label", "x"], "--label is for --format latex"),
-        (["--id", "a", "--json", "--format", "latex"], "exclude one another"),
+        (["--id", "a", "--label", "x"], "--label has no effect beside --format text"),
+        (["--id", "a", "--json", "--format", "latex"], "--format latex has no effect beside --json"),
     ],
 )
 def test_options_of_clusters_that_would_be_ignored_are_refused(samples, options, said):
