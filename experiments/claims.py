@@ -26,7 +26,6 @@ from evals.results.document import AVERAGE
 from evals.results.paper import BENCHMARKS, Series, paper
 from evals.tables.titles import title_of
 from evals.text import visible
-from quatro.config import load_config
 from quatro.runs.tag import Tag
 from quatro.sweep.counts import Counts, all_counts_in, is_measured
 from quatro.sweep.paper import SweepSources
@@ -91,7 +90,7 @@ def measured_runs(runs: Sequence[SweptRun], tag: Tag) -> Measured:
     found: dict[str, list[Mapping[str, Counts]]] = {}
     for run in runs:
         if is_measured(run.folder, tag):
-            label = label_of(run.settings, method=load_config(run.folder).method.name)
+            label = label_of(run.settings, method=run.config.method.name)
             found.setdefault(label, []).append(all_counts_in(run.folder, tag))
     return found
 

@@ -152,7 +152,7 @@ def _as_there(path: Path, wanted: Config, overrides: Mapping[str, Any]) -> Confi
 
     Raises UsageError if it is not ``wanted``, up to sizes of `auto`.
     """
-    from quatro.launch.preflight import MAY_CHANGE
+    from quatro.config.lasting import MAY_CHANGE
 
     changed = {key: value for key, value in overrides.items() if key.split(".")[0] in MAY_CHANGE}
     own = load_config(path, overrides=_texts(changed))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from evals.errors import DataError
+from evals.files.belonging import refuse_other_run, refuse_other_tag
 from evals.files.frames import FRAME_SUFFIXES, TEXT, frame_of, other_columns, write_frame
 from evals.files.strict_json import parse_row, read_document, read_lines, shown
 from evals.files.whole import write_whole
@@ -113,6 +114,7 @@ class About(TypedDict, total=False):
     model: str | None
     method: str | None
     sample_seed: int | None
+    source_digest: str | None
     sampling: SamplingInfo
     grader: GraderInfo
 
@@ -193,6 +195,9 @@ class Result(FileDocument):
         None, description="the method that trained it, such as `quatro delta=0.01`; null: unknown or none"
     )
     seed: Seed | None = Field(None, description="seed of the samples")
+    source_digest: str | None = Field(
+        None, description="digest of the settings of the run that was sampled, or of the model; null: unknown"
+    )
     sampling: SamplingInfo = SamplingInfo()
     grader: GraderInfo = GraderInfo()
     rows: list[Row] = Field(description="the numbers, see below")
@@ -234,7 +239,8 @@ def read_result(path: str | Path) -> Result:
         [1, 2]
 
     Raises:
-        DataError: names the file and the first key that is wrong, or says that it has no rows.
+        DataError: names the file and the first key that is wrong, or says that it has no rows; or it lies in a run, and
+            is not of that run.
     """
     try:
         document = read_document(Path(path))
@@ -252,6 +258,8 @@ def read_result(path: str | Path) -> Result:
         raise DataError(f"{path}: {first_error(error)}") from None
     if not result.rows:
         raise DataError(f"{path}: it has no rows, so nothing was measured; make it again: `quatro eval ... -o {path}`")
+    refuse_other_run(Path(path), result.source_digest)
+    refuse_other_tag(Path(path), result.sampling.model_dump())
     return result
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from evals.errors import DataError, UsageError
+from evals.files.belonging import run_of
 from evals.files.frames import TEXT, frame_of
 from evals.files.metric_rows import metric_dtypes, metric_rows
 from evals.files.strict_json import shown
@@ -136,11 +137,6 @@ def named_by_samples(sources: Sources) -> Sources:
             one = replace(one, label=method if method is not None and is_own else name_of[one.path])
         results.append(one)
     return replace(sources, results=results)
-
-
-def run_of(file: Path) -> Path | None:
-    """The run directory that ``file`` lies in, such as in its samples/TAG or results; None where there is none."""
-    return next((folder for folder in file.resolve().parents[:4] if (folder / "config.yaml").is_file()), None)
 
 
 def _names(files: Sequence[Path]) -> dict[Path, str]:

@@ -39,6 +39,7 @@ def about_samples(files: Sequence[Path]) -> About:
         "model": _agreed([one.model for one in found]),
         "method": _agreed([one.method for one in found]),
         "sample_seed": _agreed([one.seed for one in found]),
+        "source_digest": _agreed([one.source_digest for one in found]),
         "sampling": SamplingInfo(**settings),
     }
 
@@ -52,6 +53,7 @@ class _SamplingFile(Document):
     model: str | None = None
     method: str | None = None
     seed: int | None = None
+    source_digest: str | None = None
     sampling: SamplingInfo = SamplingInfo()
 
 
@@ -84,6 +86,7 @@ def head_of(about: About, problems: Iterable[Sampled]) -> dict[str, Any]:
         "model": about.get("model"),
         "method": about.get("method"),
         "seed": about.get("sample_seed"),
+        "source_digest": about.get("source_digest"),
         "sampling": sampling,
         "grader": about.get("grader", GraderInfo()),
     }

@@ -30,6 +30,7 @@ from evals.samples.graders import (
     refuse_infra_errors,
 )
 from evals.samples.own_grader import OWN
+from evals.samples.places import refuse_misplaced
 from evals.samples.reading import read_samples, sample_files
 from evals.samples.types import Sample, Samples
 
@@ -104,8 +105,13 @@ class Reading(NamedTuple):
 
 
 def plan_reading(paths: Sequence[Path], asked: Asked) -> Reading:
-    """Which files to read; raises DataError for a path that does not exist or holds no samples."""
+    """Which files to read; raises DataError for a path that does not exist or holds no samples, and for misplaced ones.
+
+    `refuse_misplaced` says which these are.
+    """
     sources = [file for path in paths for file in sample_files(Path(path))]
+    for file in sources:
+        refuse_misplaced(file)
     copies, notes, warnings = _graded_copies(sources, asked)
     return Reading(paths, [copies.get(file, file) for file in sources], copies, notes, warnings)
 

@@ -20,7 +20,7 @@ from evals.benchmarks.catalogue import Kind, kind_of
 from evals.errors import DataError, UsageError
 from evals.files.strict_json import parse_row, read_lines, refuse, shown
 from evals.samples.foreign import document_hint, import_hint, refusal_by_name
-from evals.samples.places import problems_beside
+from evals.samples.places import problems_beside, refuse_misplaced
 from evals.samples.types import FIELDS, NO_EXTRA, REQUIRED_FIELDS, Sample, Samples
 
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
@@ -42,12 +42,17 @@ def read_samples(
     ``first`` keeps this many samples of every problem, those with the smallest indices.
 
     Raises:
-        DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message).
+        DataError: a file is missing, unreadable, empty, or a row breaks the contract (`file:line` in the message); or
+            as `refuse_misplaced`.
         UsageError: a file is named twice, or holds none of the ``benchmarks`` asked for; or a problem has fewer than
             ``first`` samples.
     """
     reader = SamplesReader(benchmarks=benchmarks, keep_extra=keep_extra)
-    given = [(path, [(instead or {}).get(file, file) for file in sample_files(Path(path))]) for path in paths]
+    named = [(path, sample_files(Path(path))) for path in paths]
+    for _, files in named:
+        for file in files:
+            refuse_misplaced(file)
+    given = [(path, [(instead or {}).get(file, file) for file in files]) for path, files in named]
     reader.given = [file for _, files in given for file in files]
     for path, files in given:
         for file in files:

@@ -45,10 +45,10 @@ from experiments.replication.results import (
 from experiments.replication.rules import Estimate, estimate_of, known
 from experiments.replication.sample_claims import FLIP_K, HOT, hot_runs
 from experiments.replication.small_n import SIZES, DualError
+from quatro.runs.points import base_name
 from quatro.runs.series import read_settings
 from quatro.runs.tag import Tag
 from quatro.sweep.counts import flip_rows, temperature_rows
-from quatro.sweep.measure import base_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,11 +18,12 @@ from evals.estimators import Floats
 from evals.files.metric_rows import LAST_ITERATIONS
 from quatro.config.yaml_reader import load_yaml
 from quatro.runs.metrics import read_metrics
+from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
 from quatro.sweep import SweptRun, read_sweep
 from quatro.sweep.counts import Counts, counts_in, is_measured
-from quatro.sweep.measure import BASE_CELL, base_name
+from quatro.sweep.measure import BASE_CELL
 
 BENCHMARK = "countdown-600"
 ALL, NUCLEUS = TAGS = (Tag(), Tag(top_p=0.7))  # the whole distribution, the paper's evaluation

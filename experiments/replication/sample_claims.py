@@ -28,9 +28,9 @@ from experiments.replication.rules import (
     Finding,
     Unit,
 )
+from quatro.runs.points import base_name
 from quatro.runs.tag import Tag
 from quatro.sweep.counts import NEVER, is_measured
-from quatro.sweep.measure import base_name
 
 HOT = {tag: replace(tag, temperature=1.5) for tag in (NUCLEUS, ALL)}
 FLIP_K = 16

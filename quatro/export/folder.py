@@ -19,12 +19,13 @@ from evals.errors import DataError, QuatroError, UsageError
 from evals.files.strict_json import read_document
 from evals.files.whole import fsync_directory, naming, write_bytes, write_text
 from evals.results.document import Result, read_result
-from quatro.config import Config, load_config
+from quatro.config import Config
 from quatro.export.model_card import Facts, model_card
 from quatro.policy.adapters import ADAPTER_CONFIG, base_of
 from quatro.policy.digest import check_model
 from quatro.runs import checkpoint
 from quatro.runs.directory import INSIDE, require_run
+from quatro.runs.identity import load_from, read_config
 from quatro.runs.metrics import read_metrics
 from quatro.runs.status import read_environment
 
@@ -79,8 +80,7 @@ def export_model(
     require_run(run)
     final = Path(os.path.realpath(folder))
     refuse_present(folder)
-    config = load_config(run)
-    found = checkpoint.load(checkpoint.find_checkpoint(run, step))
+    config, found = read_config(run), load_from(run, step)
     is_adapter = (found.model / ADAPTER_CONFIG).is_file()
     if not is_adapter and not (found.model / "config.json").is_file():
         raise DataError(f"{found.model} is not a complete model: it has no config.json")

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from evals.errors import DataError, QuatroError
 from evals.files.strict_json import parse_row, read_document, read_lines
+from evals.results.document import read_result
+from evals.samples.places import refuse_misplaced
 from quatro.config import load_config
-from quatro.launch.preflight import missing_rollouts, refuse_changed, refuse_other_settings, why_finished
+from quatro.launch.preflight import refuse_other_settings, why_finished
 from quatro.runs.checkpoint import STATE, complete_checkpoints, lost_newest
 from quatro.runs.directory import require_run, step_number
+from quatro.runs.identity import missing_rollouts, read_config, refuse_changed, refuse_other_config
 from quatro.runs.imported import is_imported
 from quatro.runs.manifest import MANIFEST, is_whole, verify
 from quatro.runs.metrics import read_metrics
@@ -122,13 +125,13 @@ def _looks(run: Path) -> list[tuple[str, Look]]:
     if is_imported(run):
         return [("metrics.jsonl", partial(_metrics, run))]
     checkpoints = [path for path in sorted(run.glob("checkpoints/step-*")) if step_number(path.name) is not None]
-    files = [path for folder in ("samples", "graded") for path in sorted((run / folder).rglob("*.json*"))]
+    files = [path for folder in ("samples", "graded", "results") for path in sorted((run / folder).rglob("*.json*"))]
     return [
         ("config.yaml", partial(_config, run)),
         ("environment.json", partial(_document, run / "environment.json")),
         ("status.json", partial(_document, run / "status.json")),
         ("metrics.jsonl", partial(_metrics, run)),
-        *((_name(run, path), partial(_checkpoint, path)) for path in checkpoints),
+        *((_name(run, path), partial(_checkpoint, run, path)) for path in checkpoints),
         ("checkpoints/latest", partial(_latest, run)),
         *((f"{_name(run, path)}: the run's files", partial(_vouched, run, path)) for path in _newest(run)),
         ("rollouts", partial(_rollouts, run / "rollouts")),
@@ -146,7 +149,7 @@ def _newest(run: Path) -> list[Path]:
 
 
 def _config(run: Path) -> str:
-    config = load_config(run)
+    config = read_config(run)
     return f"{config.model}, {config.steps} iterations"
 
 
@@ -166,10 +169,11 @@ def _metrics(run: Path) -> str:
     return f"{last} iterations"
 
 
-def _checkpoint(path: Path) -> str:
+def _checkpoint(run: Path, path: Path) -> str:
     if not is_whole(path):
         raise DataError(f"{path} has lost its {MANIFEST}: a resume moves it aside and goes on without it")
     verify(path)
+    refuse_other_config(run, load_config(run), read_document(path / STATE), path.name)
     return f"{folder_bytes(path) / 2**20:.1f} MiB, as its manifest says"
 
 
@@ -205,7 +209,13 @@ def _rollouts(folder: Path) -> str:
 
 
 def _file(path: Path) -> str:
-    return _document(path) if path.suffix == ".json" else f"{_num_rows(path)} rows"
+    if path.suffix != ".json":
+        refuse_misplaced(path)
+        return f"{_num_rows(path)} rows"
+    found = read_document(path)
+    if "rows" in found:
+        read_result(path)
+    return f"{len(found)} entries"
 
 
 def _num_rows(path: Path) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from evals.errors import QuatroError
 from quatro.config import Config, load_config
-from quatro.runs.checkpoint import find_checkpoint, load, run_and_step
+from quatro.runs.checkpoint import load, run_and_step
 from quatro.runs.directory import step_number
+from quatro.runs.identity import load_from
 from quatro.runs.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def begin_with_weights(config: Config) -> tuple[Config, list[str]]:
     checkpoint. Any other model is left as it is.
 
     Raises:
-        DataError: the run has no checkpoint, or a file of it was changed.
+        DataError: the run has no checkpoint, or a file of it was changed or is of another run.
         UsageError: the run has no checkpoint of that step, or keeps no best one.
     """
     notes = []
@@ -85,14 +86,14 @@ def _weights_of(name: str) -> tuple[str, Path | None]:
     """The model folder of the checkpoint that ``name`` names, and the checkpoint; ``name`` and None for others."""
     place = Path(name)
     if (place / "config.yaml").is_file():
-        folder = find_checkpoint(place)
+        found = load_from(place)
     elif (place / MANIFEST).is_file():
-        folder = place
+        found = load(place)
     elif (named := run_and_step(name)) is not None:
-        folder = find_checkpoint(*named)
+        found = load_from(*named)
     else:
         return name, None
-    return str(load(folder).model.resolve()), folder
+    return str(found.model.resolve()), found.path
 
 
 def command_for(run: Path | str) -> str:

@@ -33,6 +33,7 @@ from evals.files.whole import (
 )
 from evals.text import size_text, visible
 from quatro.config import Config, config_to_yaml, load_config
+from quatro.config.lasting import lasting_digest
 from quatro.runs.lock import RunLock, is_locked
 from quatro.runs.status import changes, collect_environment, now, read_environment, read_status
 
@@ -154,7 +155,10 @@ class RunDir:
     # ---- status and environment
 
     def set_status(self, status: Status, *, step: int | None = None, reason: str | None = None) -> None:
-        """Write status.json; ``step`` iterations are finished (None keeps the number)."""
+        """Write status.json; ``step`` iterations are finished (None keeps the number).
+
+        It has the digest of the settings, and once the run has ended that of its metrics: `identity.py` compares both.
+        """
         before = read_status(self.path)
         document = {
             "status": status,
@@ -163,7 +167,10 @@ class RunDir:
             "steps": self.config.steps,
             "started": before.get("started") or now(),
             "updated": now(),
+            "run_digest": lasting_digest(self.config),
         }
+        if status != "running":
+            document |= {key: value for key, value in self.written.items() if key.startswith("metrics_")}
         write_json(self.path / "status.json", document)
 
     def add_to_environment(self, extra: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, UsageError
+from evals.files.strict_json import read_document
+from quatro.config import Config, diff_configs, load_config
+from quatro.config.lasting import planned_differences
 from quatro.config.yaml_reader import load_yaml
+from quatro.runs.identity import read_config
 
 SWEEP = "sweep.yaml"
 _MAX_NAME = 240  # bytes: file systems take 255, and `.yaml` is added
@@ -47,6 +51,70 @@ def read_points(sweep: Path) -> dict[str, tuple[str, dict[str, str]]]:
         name: (str(cells.get(name, "")), {key: str(value) for key, value in settings.items()})
         for name, settings in points.items()
     }
+
+
+def config_file(sweep: Path, point: str) -> Path:
+    """The file with the whole configuration of a point."""
+    return sweep / "configs" / f"{point}.yaml"
+
+
+def planned_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Config:
+    """The configuration that a point was planned with, which has its ``settings``.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+        DataError: it has other settings.
+    """
+    file = config_file(sweep, point)
+    config = load_config(file)
+    wanted = load_config(file, overrides=[f"{key}={value}" for key, value in settings.items()])
+    differing = [f"{key} is {found}, and {named} there" for key, found, named in diff_configs(config, wanted)]
+    if differing:
+        raise DataError(
+            f"{file} is not the point {point} of {sweep / SWEEP}: {', '.join(differing)}; one of the two was edited or "
+            "is of another point: put back what belongs there"
+        )
+    return config
+
+
+def point_config(sweep: Path, point: str, settings: Mapping[str, str]) -> Config:
+    """The configuration of a point's run, or if that has not begun, the planned one; all that is there agrees.
+
+    Raises: as `planned_config` and `read_config`; DataError: the run is another point's.
+    """
+    run = sweep / "runs" / point
+    if not (run / "config.yaml").is_file():
+        return planned_config(sweep, point, settings)
+    if config_file(sweep, point).is_file():
+        refuse_other_point(run, planned_config(sweep, point, settings))
+    return read_config(run)
+
+
+def refuse_other_point(run: Path, planned: Config) -> None:
+    """Raises DataError unless ``run`` is one of the configuration ``planned``."""
+    if differing := planned_differences(planned, load_config(run)):
+        raise DataError(
+            f"{run / 'config.yaml'} is not the point {run.name} as the sweep planned it: {'; '.join(differing)}; put "
+            f"back the run that belongs there, or move this one away and repeat the sweep's command"
+        )
+
+
+def base_name(model: str) -> str:
+    """What the samples of an untrained model are called in a sweep."""
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")[-80:]
+    return f"base-{slug}"
+
+
+def refuse_other_base(folder: Path) -> None:
+    """Raises DataError if ``folder``, where a sweep has samples of an untrained model, holds those of another one."""
+    for file in sorted(folder.glob("samples/*/sampling.json")):
+        said = read_document(file)
+        model, method = said.get("model"), said.get("method")
+        if method is not None or not folder.name.startswith(base_name(str(model))):
+            raise DataError(
+                f"{file} says model {model!a} and method {method!a}, and {folder.name} is for an untrained model of "
+                f"that name; put back what belongs there, or remove {folder} and repeat the sweep's command"
+            )
 
 
 def _is_point(entry: tuple[str, Any]) -> bool:

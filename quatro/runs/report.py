@@ -19,11 +19,12 @@ from evals.results.labels import labels_of
 from evals.samples.about import about_samples
 from evals.samples.graded import read_graded
 from evals.samples.reading import sample_files
-from quatro.config import Config, load_config, value_texts
+from quatro.config import Config, value_texts
 from quatro.config.model import embedded_benchmark
+from quatro.runs.identity import read_config
 from quatro.runs.imported import is_imported, radius_of, read_source
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import is_sweep, read_points
+from quatro.runs.points import is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.rollouts import failures_text
 from quatro.runs.series import run_folders
 from quatro.runs.summary import describe_run
@@ -32,10 +33,10 @@ ReportProgress = Callable[[int, int], None]  # samples files read, of how many
 
 
 class _Place(NamedTuple):
-    """Where a run is, or would be. ``config_file`` None: an imported run, or a base model with samples only."""
+    """Where a run is, or would be. ``config`` None: an imported run, or a base model with samples only."""
 
     path: Path
-    config_file: Path | None
+    config: Config | None
     cell: str = ""
     settings: Mapping[str, str] = {}
 
@@ -48,13 +49,13 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
 
     Raises:
         UsageError: a path is neither a run nor a sweep, or a configuration cannot be read.
-        DataError: a metrics.jsonl or status.json is broken.
+        DataError: a metrics.jsonl is broken, or a run or base model is not what it says it is.
     """
     places = list({place.path.resolve(): place for path in paths for place in _places(path)}.values())
     files = [_tags(place.path) for place in places]
     total = sum(len(tag_files) for tags in files for tag_files in tags.values())
     names = labels_of([place.path for place in places])
-    configs = [None if place.config_file is None else load_config(place.config_file) for place in places]
+    configs = [place.config for place in places]
     groups = _groups(names, places, configs)
     settings = _settings(places, configs)
     notes: list[str] = []
@@ -70,7 +71,7 @@ def gather_report(paths: Sequence[Path], *, num_answers: int = 3, progress: Repo
         samples = _samples(place.path, tags, num_answers, tell, notes)
         runs.append(_run(place, name, config, group, setting, samples))
     title = paths[0].resolve().name if len(paths) == 1 else f"{len(runs)} runs"
-    return Report(title, [str(path) for path in paths], runs, notes, _hints(paths, places, runs))
+    return Report(title, [str(path) for path in paths], runs, list(dict.fromkeys(notes)), _hints(paths, places, runs))
 
 
 # ---- which runs
@@ -81,14 +82,14 @@ def _places(path: Path) -> list[_Place]:
     if is_imported(path):
         return [_Place(path, None)]
     if (path / "config.yaml").is_file() or not is_sweep(path):
-        return [_Place(folder, folder / "config.yaml") for folder in run_folders([path])]
+        return [_Place(folder, read_config(folder)) for folder in run_folders([path])]
     bases = sorted(folder for folder in path.glob("base/*") if folder.is_dir())
+    for folder in bases:
+        refuse_other_base(folder)
     places = [_Place(folder, None, BASE_CELL) for folder in bases]
     for name, (cell, settings) in read_points(path).items():
-        run = path / "runs" / name
-        begun = run / "config.yaml"
-        config_file = begun if begun.is_file() else path / "configs" / f"{name}.yaml"
-        places.append(_Place(run, config_file, cell or _cell_of(name, settings), settings))
+        config = point_config(path, name, settings)
+        places.append(_Place(path / "runs" / name, config, cell or _cell_of(name, settings), settings))
     return places
 
 
@@ -269,7 +270,7 @@ def _unused(words: str, tag: str, found: Sequence[ReportSamples]) -> str:
 def _hints(paths: Sequence[Path], places: Sequence[_Place], runs: Sequence[ReportRun]) -> dict[str, str]:
     """Commands that fill the sections that are empty."""
     hints = {}
-    trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config_file]
+    trained = [(place, run) for place, run in zip(places, runs, strict=True) if place.config]
     if not any(run.metrics for run in runs):
         run = shlex.quote(str(trained[0][0].path)) if trained else "RUN"
         sweep = next((shlex.quote(str(path)) for path in paths if is_sweep(path)), None)

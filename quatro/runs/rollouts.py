@@ -11,7 +11,9 @@ from evals.errors import UsageError
 from evals.files.strict_json import parse_row, read_lines
 from quatro.config import Config
 from quatro.runs.directory import require_run, step_number
+from quatro.runs.identity import newest_state, refuse_changed_rollouts
 from quatro.runs.metrics import read_metrics
+from quatro.runs.status import read_status
 
 Order = Literal["file", "worst", "best"]
 
@@ -21,7 +23,7 @@ def read_rollouts(run: Path, step: int | None = None) -> tuple[int, list[dict[st
 
     Raises:
         UsageError: no run is there, it kept no rollouts, or none of that iteration.
-        DataError: a row cannot be read; names file and line.
+        DataError: a row cannot be read, which names file and line; or the file is not what the run has written.
     """
     require_run(run)
     files = {number: path for path in (run / "rollouts").glob("step-*.jsonl") if (number := step_number(path.stem))}
@@ -31,6 +33,7 @@ def read_rollouts(run: Path, step: int | None = None) -> tuple[int, list[dict[st
     if step not in files:
         raise UsageError(f"--step {step}: {run} has rollouts of the iterations {min(files)} to {max(files)}")
     file = files[step]
+    refuse_changed_rollouts(file, newest_state(run, read_status(run)))
     rows = [parse_row(line, f"{file}:{number}") for number, line, _ in read_lines(file)]
     return step, [row for row in rows if row is not None]
 

@@ -17,12 +17,13 @@ from evals.figures.run_settings import RunSetting
 from evals.figures.training import TrainingCurve
 from evals.files.metric_rows import Rows
 from evals.text import visible
-from quatro.config import Config, leaves, load_config
+from quatro.config import Config, leaves
 from quatro.config.sizes import SIZE_KEYS
 from quatro.dual import DualSolution, solve_dual
+from quatro.runs.identity import read_config
 from quatro.runs.imported import is_imported, radius_of
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import is_sweep, read_points, require_sweep
+from quatro.runs.points import is_sweep, point_config, read_points, require_sweep
 
 # Keys that change no step of a run, only which seed it has, how long it is, and what is kept or measured beside it.
 _NEUTRAL = ("seed", "steps", "threads", "processes", "device", "save_rollouts", *SIZE_KEYS)
@@ -65,7 +66,7 @@ def read_curves(paths: Sequence[Path], *, cell: str | None = None) -> tuple[list
             rows = list(read_metrics(path))
             curves.append(TrainingCurve(path.resolve().name, (rows,), radius_of(rows)))
         elif (path / "config.yaml").is_file():
-            radius = load_config(path).method.kl_radius
+            radius = read_config(path).method.kl_radius
             curves.append(TrainingCurve(path.resolve().name, (list(read_metrics(path)),), radius))
         elif folders := run_folders([path], cell=cell):
             found = read_settings(folders)
@@ -100,7 +101,7 @@ def read_settings(paths: Sequence[Path]) -> RunSettings:
     warnings = []
     groups: dict[Hashable, dict[int, _Run]] = {}
     for path in run_folders(paths):
-        config = load_config(path)
+        config = read_config(path)
         run = _Run(path, config, list(read_metrics(path)), _leaves_of(config))
         if not run.rows:
             warnings.append(f"{path} has no metrics yet and is left out")
@@ -160,6 +161,9 @@ def _instead(path: Path) -> str:
 def _begun(sweep: Path, cell: str | None) -> list[Path]:
     folders = sorted(config.parent for config in sweep.glob("runs/*/config.yaml"))
     points = read_points(sweep) if is_sweep(sweep) else {}
+    for folder in folders:
+        if folder.name in points:
+            point_config(sweep, folder.name, points[folder.name][1])
     if cell is not None:
         known = dict.fromkeys(name for name, _ in points.values() if name)
         if cell not in known:

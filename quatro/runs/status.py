@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 # What readers take for granted of a key that is there.
 _STATUS: Mapping[str, type | UnionType] = {
-    **dict.fromkeys(("step", "steps"), int),
+    **dict.fromkeys(("step", "steps", "metrics_bytes"), int),
+    **dict.fromkeys(("run_digest", "metrics_sha256"), str),
     **dict.fromkeys(("status", "reason", "started", "updated"), str | None),
 }
 _ENVIRONMENT: Mapping[str, type | UnionType] = {

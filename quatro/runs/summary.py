@@ -12,9 +12,10 @@ from typing import Any
 from evals.errors import QuatroError, UsageError
 from evals.files.metric_rows import with_base
 from evals.training_metrics import EVALUATED, TRAINING_METRICS
-from quatro.config import Config, load_config
+from quatro.config import Config
 from quatro.runs.checkpoint import checkpoint_steps
 from quatro.runs.directory import require_run
+from quatro.runs.identity import read_config
 from quatro.runs.imported import is_imported, read_source
 from quatro.runs.lock import is_locked
 from quatro.runs.metrics import last_metrics, read_metrics
@@ -149,7 +150,7 @@ def describe_run(path: Path) -> RunSummary:
 
     Raises:
         UsageError: no run is there.
-        DataError: a file of it cannot be read.
+        DataError: a file of it cannot be read, or is of another run.
     """
     if is_imported(path):
         source, metrics = read_source(path), last_metrics(path)
@@ -166,7 +167,7 @@ def describe_run(path: Path) -> RunSummary:
     state, reason = status.get("status", "unknown"), status.get("reason")
     if state == "running" and not is_locked(path):
         state, reason = "killed", f"no process holds it; continue with `quatro train {path} --resume`"
-    config = load_config(path)
+    config = read_config(path)
     metrics = last_metrics(path)
     environment = read_environment(path)
     return RunSummary(

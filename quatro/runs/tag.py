@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from evals.files.belonging import TAG
 from quatro.runs.directory import INSIDE
 from quatro.types import Sampling
-
-_NUMBER = r"([0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?)"
-_TAG = re.compile(rf"T{_NUMBER}-p{_NUMBER}(?:-k([0-9]+))?(?:-step([0-9]+)({INSIDE})?)?")
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Tag:
     @classmethod
     def parse(cls, name: str) -> Tag | None:
         """The tag that is written ``name``; None for any other name, such as one given with --tag."""
-        match = _TAG.fullmatch(name)
+        match = TAG.fullmatch(name)
         if match is None:
             return None
         temperature, top_p, top_k, step, inside = match.groups()

@@ -31,7 +31,7 @@ from evals.samples.types import Sample
 from evals.samples.writing import SampleWriter
 from quatro.rollout.engine import Arrival, RolloutProgress, Sampler, Seeds, StreamingSampler
 from quatro.rollout.streams import sample_seed
-from quatro.sample.settings import Source, claim_folder
+from quatro.sample.settings import Source, claim_folder, note_drawn
 from quatro.types import Prompt, Rollout, Sampling
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def sample_benchmark(
         # Also where nothing was missing: a call may have ended between its last row and this.
         if num_present or isinstance(engine, StreamingSampler):
             put_in_order(path, [prompt.id for prompt in prompts])
+        note_drawn(path, benchmark)
     return SampleFile(benchmark, path, len(prompts), num_done - num_present, num_present, num_graded)
 
 

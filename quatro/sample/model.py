@@ -8,8 +8,8 @@ from pathlib import Path
 
 from evals.errors import UsageError
 from evals.files.whole import file_stem
-from quatro.config import load_config
-from quatro.runs.checkpoint import MODEL, Checkpoint, Step, find_checkpoint, load, run_and_step
+from quatro.runs.checkpoint import MODEL, Checkpoint, Step, load, run_and_step
+from quatro.runs.identity import load_from, read_config, run_digest
 from quatro.runs.manifest import MANIFEST
 from quatro.sample.settings import Source
 
@@ -68,13 +68,17 @@ def find_model(name: str, step: Step | None = None) -> SampledModel:
         checkpoint = load(folder)
         source = Source(model=name, checkpoint=checkpoint.path.name)
         return SampledModel(str(checkpoint.model), source, checkpoint=checkpoint)
-    config = load_config(path)
-    checkpoint = load(find_checkpoint(path, step))
+    config, checkpoint = read_config(path), load_from(path, step)
     method = config.method
     label = method.name if method.kl_radius is None else f"{method.name} delta={method.kl_radius:g}"
     return SampledModel(
         name=str(checkpoint.model),
-        source=Source(model=config.model, method=label, checkpoint=checkpoint.path.name),
+        source=Source(
+            model=config.model,
+            method=label,
+            checkpoint=checkpoint.path.name,
+            run_digest=run_digest(path, config),
+        ),
         run=path,
         checkpoint=checkpoint,
         step=checkpoint.step,

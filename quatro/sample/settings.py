@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import DataError, UsageError
+from evals.files.belonging import DIGEST, file_sha256, refuse_other_run, refuse_other_tag
 from evals.files.strict_json import read_document, refuse
 from evals.files.whole import file_stem, write_json
+from evals.samples.places import SAMPLING, refuse_misplaced
 from quatro.types import Sampling
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ def settings_of(preset: str | None, **explicit: float | int | None) -> tuple[Sam
 class Source:
     """Where samples come from. ``fingerprint`` is the model's `model_digest`, which tells two of a name apart.
 
+    ``run_digest`` is the `lasting_digest` of the run, where one was sampled.
     ``checkpoint`` is the name of a run's checkpoint, such as `step-000020`; ``dtype`` is what the model computes in;
     ``device`` is recorded, and two of them in one folder are warned about. ``engine`` drew them: another one makes
     other texts of the same seeds. ``server`` is what is known of a server that did, and how it is asked.
@@ -90,6 +93,7 @@ class Source:
     model: str
     method: str | None = None
     fingerprint: str | None = None
+    run_digest: str | None = None
     checkpoint: str | None = None
     dtype: str | None = None
     device: str | None = None
@@ -122,6 +126,7 @@ def claim_folder(
     path = folder / "sampling.json"
     keys = ("model", "checkpoint", "fingerprint", "method", "dtype", "engine")
     head = {key: getattr(source, key) for key in keys} | {"seed": seed}
+    head[DIGEST] = source.run_digest or source.fingerprint
     shared = {key: getattr(sampling, key) for key in ("temperature", "top_p", "top_k")}
     own = {"n": n, "max_tokens": sampling.max_new_tokens, "prompt": template, "stop": list(sampling.stop)}
     newer = {"system": system, "thinking": thinking}  # written only where there is one
@@ -133,11 +138,13 @@ def claim_folder(
         there = found["benchmarks"].get(benchmark, own)
         _refuse_other_settings(
             folder,
-            {"engine": "transformers", "checkpoint": source.checkpoint, **found, **found["sampling"], **there}
+            {"engine": "transformers", "checkpoint": source.checkpoint, DIGEST: head[DIGEST]}
+            | {**found, **found["sampling"], **there}
             | _named(found.get("server")),
             {**head, **shared, **newer, **{key: value for key, value in own.items() if key != "n"}}
             | _named(source.server),
         )
+        refuse_misplaced(folder / f"{file_stem(benchmark)}.jsonl")
         own["n"] = max(n, there["n"])
         benchmarks = {**found["benchmarks"], benchmark: own}
         devices = list(dict.fromkeys([*found["devices"], source.device]))
@@ -159,6 +166,16 @@ def claim_folder(
         "sampling": {"n": common["n"], **shared, **{key: value for key, value in common.items() if key != "n"}},
         "benchmarks": benchmarks,
     }
+    refuse_other_run(path, head[DIGEST])
+    refuse_other_tag(path, shared, source.checkpoint)
+    write_json(path, document)
+
+
+def note_drawn(samples: Path, benchmark: str) -> None:
+    """Add the SHA-256 of ``samples``, which are complete, to the sampling.json beside them; a claim takes it away."""
+    path = samples.with_name(SAMPLING)
+    document = read_document(path)
+    document["benchmarks"][benchmark]["sha256"] = file_sha256(samples)
     write_json(path, document)
 
 

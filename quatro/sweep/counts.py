@@ -20,7 +20,7 @@ from evals.estimators import Floats, fail_table, hit_table
 from evals.intervals import mean_over_seeds_and_problems
 from evals.metrics.flips import BUCKETS, FLIP, FLIP_AT_K, bucket_of
 from evals.results.document import Result, Row, read_result
-from quatro.config import load_config
+from quatro.runs.identity import read_config
 from quatro.runs.tag import Tag
 from quatro.sample.measure import UCC
 from quatro.sweep.results import SweptRun, base_folder, chosen_runs, chosen_tag, fitting_tags, label_of
@@ -181,7 +181,7 @@ def flip_results(
     """
 
     def rows_at(group: Mapping[int, Path], tag: Tag) -> list[Row]:
-        config = load_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
+        config = read_config(next(iter(group.values())))  # the runs of a group differ in their seed alone
         base = base_folder(folder, config.model, config.rollout.max_new_tokens)
         if base is None:
             raise DataError(f"{folder}: the base was not sampled; add it with `quatro sweep {folder} --eval NAME`")
@@ -201,8 +201,7 @@ def _by_setting(folder: Path, cell: str | None, tags: Sequence[Tag], rows_at: _R
         raise UsageError(f"{folder} has the cells {', '.join(cells)}; a figure of bars shows one: choose with --cell")
     groups: dict[str, list[SweptRun]] = {}
     for run in runs:
-        method = load_config(run.folder).method.name
-        groups.setdefault(label_of(run.settings, method=method), []).append(run)
+        groups.setdefault(label_of(run.settings, method=run.config.method.name), []).append(run)
     found = []
     for label, members in groups.items():
         for tag in tags:

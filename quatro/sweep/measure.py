@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from evals.benchmarks.problems import benchmark_name
 from evals.errors import UsageError
 from evals.files.whole import file_stem
 from quatro.registry import ENGINES
+from quatro.runs.points import base_name
 from quatro.runs.status import read_environment
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
@@ -82,12 +82,6 @@ def base_points(plan: SweepPlan) -> list[Point]:
             "are asked with several templates or stop strings; sweep them apart"
         )
     return list(found.values())
-
-
-def base_name(model: str) -> str:
-    """What the samples of an untrained model are called in a sweep."""
-    slug = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")[-80:]
-    return f"base-{slug}"
 
 
 def run_folder(folder: Path, point: Point) -> Path:

@@ -40,7 +40,6 @@ from evals.tables.latex import to_latex
 from evals.tables.layouts import PAPER_TABLES, Layout, build_tables
 from evals.tables.parts import Style, Table
 from evals.text import visible
-from quatro.config import load_config
 from quatro.runs.series import read_settings
 from quatro.sweep.counts import flip_results, temperature_results
 from quatro.sweep.paper_page import Made, Missing, PaperPage, document, readme
@@ -89,7 +88,7 @@ class SweepSources:
 
     @cached_property
     def models(self) -> list[str]:
-        return list(dict.fromkeys(load_config(run.folder).model for run in self.runs))
+        return list(dict.fromkeys(run.config.model for run in self.runs))
 
     @cached_property
     def sources(self) -> Sources:
@@ -116,7 +115,7 @@ class SweepSources:
         """Samples files by label: of the first seed of each setting, and of the base they began from."""
         found: dict[str, list[Path]] = {}
         for run in self.runs:
-            config = load_config(run.folder)
+            config = run.config
             base = base_folder(self.folder, config.model, config.rollout.max_new_tokens)
             label = label_of(run.settings, method=config.method.name)
             for name, place in (("Base", base), (label, run.folder)):

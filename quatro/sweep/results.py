@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -17,10 +18,11 @@ from evals.files.metric_rows import last_mean
 from evals.results.document import Result, Row, read_result
 from evals.results.entries import ENTROPY
 from evals.results.labels import labels_of
-from quatro.config import load_config
+from quatro.config import Config
+from quatro.runs.identity import read_config
 from quatro.runs.imported import is_imported
 from quatro.runs.metrics import read_metrics
-from quatro.runs.points import SWEEP, is_sweep, read_points
+from quatro.runs.points import SWEEP, is_sweep, point_config, read_points, refuse_other_base
 from quatro.runs.status import read_status
 from quatro.runs.tag import Tag
 from quatro.sample.measure import PASSK, UCC
@@ -38,13 +40,19 @@ _ENTROPY_METRIC = "entropy/token_mean"
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A finished run of a sweep; ``settings`` are its axes without the seed, key -> value as text."""
+    """A finished run of a sweep; ``settings`` are its ``axes`` without the seed, key -> value as text."""
 
     name: str
     cell: str
     settings: Mapping[str, str]
     seed: int
     folder: Path
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def config(self) -> Config:
+        """Raises DataError unless the run is what the sweep planned under this name."""
+        return point_config(self.folder.parents[1], self.name, self.axes)
 
 
 class SweptResult(NamedTuple):
@@ -68,7 +76,7 @@ def read_sweep(folder: Path) -> tuple[list[SweptRun], int]:
         others = {key: value for key, value in settings.items() if key != SEED_AXIS}
         if read_status(folder / "runs" / name).get("status") == "done":
             seed = int(settings.get(SEED_AXIS, "0"))
-            runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name))
+            runs.append(SweptRun(name, cell, others, seed, folder / "runs" / name, settings))
     return runs, len(points)
 
 
@@ -104,7 +112,7 @@ def labelled_results(
     headings_with_base = set()
     cells_of = _cells_of_models(runs)
     for run in runs:
-        config = load_config(run.folder)
+        config = run.config
         heading = f"{config.model}, {run.cell}" if len(cells_of[config.model]) > 1 else config.model
         if heading not in headings_with_base:
             headings_with_base.add(heading)
@@ -130,7 +138,7 @@ def labelled_runs(paths: Sequence[Path], *, cell: str | None = None) -> dict[str
             runs = chosen_runs(path, cell)
             has_cells = len({run.cell for run in runs}) > 1
             for run in runs:
-                label = label_of(run.settings, method=load_config(run.folder).method.name)
+                label = label_of(run.settings, method=run.config.method.name)
                 own.setdefault(f"{label}, {run.cell}" if has_cells else label, []).append(run.folder)
         elif (path / "config.yaml").is_file():
             own = {name: [path]}
@@ -151,7 +159,7 @@ def _cells_of_models(runs: Sequence[SweptRun]) -> dict[str, set[str]]:
     """The cells of each model that the runs began from."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        found.setdefault(load_config(run.folder).model, set()).add(run.cell)
+        found.setdefault(run.config.model, set()).add(run.cell)
     return found
 
 
@@ -223,11 +231,12 @@ def tags_with(runs: Sequence[SweptRun], file: str) -> set[Tag]:
 
 
 def base_folder(folder: Path, model: str, max_tokens: int) -> Path | None:
-    """Where the samples of the untrained ``model``, drawn to that length, are."""
+    """Where the samples of the untrained ``model``, drawn to that length, are; raises as `refuse_other_base`."""
     for path in sorted((folder / BASE_CELL).glob("*")):
+        refuse_other_base(path)
         for file in sorted(path.glob(f"samples/*/{PASSK}"))[:1]:
             head = read_result(file)
-            if (head.model, head.sampling.max_tokens) == (model, max_tokens):
+            if (head.model, head.method, head.sampling.max_tokens) == (model, None, max_tokens):
                 return path
     return None
 
@@ -268,5 +277,5 @@ def run_tables(layout: Literal["settings", "cost"], runs: Mapping[str, Sequence[
 
     if layout == "cost":
         return [cost_table(runs)]
-    configs = {label: [load_config(folder) for folder in folders] for label, folders in runs.items()}
+    configs = {label: [read_config(folder) for folder in folders] for label, folders in runs.items()}
     return settings_tables({label: [Setting(*one) for one in hyperparameters(c)] for label, c in configs.items()})

@@ -22,8 +22,9 @@ from evals.errors import DataError, LockedError, QuatroError, UsageError
 from evals.files.whole import write_text
 from quatro.config import config_to_yaml, load_config
 from quatro.processes.stop import StopRequest
+from quatro.runs.identity import read_config
 from quatro.runs.lock import RunLock, is_locked
-from quatro.runs.points import SWEEP, is_sweep, read_points
+from quatro.runs.points import SWEEP, config_file, is_sweep, read_points, refuse_other_point
 from quatro.runs.status import read_status
 from quatro.sample import measure_samples
 from quatro.sweep.children import Children, Slot, last_error, launched, make_slots, note_error, num_gpus, warnings_in
@@ -97,6 +98,9 @@ def status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None = N
     """What the point's status.json says, whether it has been measured, and what it warned of.
 
     A run whose status is `running` and that no process holds was `killed`.
+
+    Raises:
+        DataError: what lies there is not the run of this point, or its parts are not of one run.
     """
     return replace(_status_of(point, folder, evaluation), warnings=warnings_of(point, folder))
 
@@ -114,6 +118,9 @@ def _status_of(point: Point, folder: Path, evaluation: SweepEvaluation | None) -
         state = read_status(run)
         if not state:
             return PointOutcome(point, "missing", last_error(log) or "not run yet")
+        if (run / "config.yaml").is_file():
+            refuse_other_point(run, point.config)
+            read_config(run)
         status = str(state.get("status"))
         status = "killed" if status == "running" and not is_locked(run) else status
         if status != "done":
@@ -168,11 +175,6 @@ def _begun_before(folder: Path, *, besides: Collection[str]) -> list[Point]:
         for name, (cell, settings) in known.items()
         if name not in besides and (folder / "runs" / name).is_dir() and config_file(folder, name).is_file()
     ]
-
-
-def config_file(folder: Path, point: str) -> Path:
-    """The file with the whole configuration of a point."""
-    return folder / "configs" / f"{point}.yaml"
 
 
 @dataclass

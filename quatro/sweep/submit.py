@@ -12,9 +12,10 @@ from evals.errors import UsageError
 from evals.files.whole import write_text
 from quatro.config import Config
 from quatro.processes.launcher import torchrun_options
+from quatro.runs.points import config_file
 from quatro.sweep.measure import BASE_CELL, SweepEvaluation, run_folder, sample_arguments
 from quatro.sweep.plan import Point, SweepPlan
-from quatro.sweep.run import all_points, config_file, status_of, write_plan
+from quatro.sweep.run import all_points, status_of, write_plan
 
 SubmissionKind = Literal["slurm", "local"]
 

@@ -238,8 +238,8 @@ def _write_tidy(
         if format is not None and out.suffix != f".{format.value}":
             raise usage_error(f"-o {out} is no {format.value} file; end its name in .{format.value}")
         check_frame_file(out)
-    comparison = _comparison(paths)
-    frame = comparison.frame() if comparison is not None else read_sources(paths, expand=expand).frame()
+    shown = _comparison(paths) or read_sources(paths, describe=_describe, expand=expand)
+    frame = shown.frame()
     if out is None:
         output.data(csv_of(frame).rstrip("\n"))
     else:
@@ -314,9 +314,9 @@ def _layout(sources: Sources, wanted: Layout | None, metric: str | None, *, aver
 
 def _describe(run: Path) -> RunHead:
     from evals.results.reading import RunHead
-    from quatro.config import load_config
+    from quatro.runs.identity import read_config
 
-    config = load_config(run)
+    config = read_config(run)
     return RunHead(model=config.model, method=config.method.name)
 
 

@@ -132,7 +132,7 @@ def _to_begin(source: str, *, settings: list[str], method: str | None, out: Path
 def _to_resume(source: str, *, settings: list[str], method: str | None, out: Path | None) -> tuple[Config, Path]:
     from evals.files.own_code import also_from
     from quatro.config import diff_configs, load_config
-    from quatro.launch.preflight import MAY_CHANGE
+    from quatro.config.lasting import MAY_CHANGE
     from quatro.launch.second_stage import HOW, command_for
     from quatro.runs.status import read_environment
 

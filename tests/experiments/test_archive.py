@@ -89,6 +89,7 @@ def test_runs_that_began_with_other_weights_are_not_packed_together(sweep, tmp_p
     (name,) = (path.name for path in (sweep / "runs").iterdir())
     second = sweep / "runs" / next(one for one in read_plan(sweep).points if one.name != name).name
     shutil.copytree(sweep / "runs" / name, second)
+    shutil.copy(sweep / "configs" / f"{second.name}.yaml", second / "config.yaml")
     (second / "environment.json").write_text(json.dumps({"model_digest": "aa"}), encoding="utf-8")
     before = [path.read_bytes() for path in sorted((tmp_path / "kept").iterdir())]
     with pytest.raises(DataError, match=r"embedded:countdown in .* began with other weights"):

@@ -35,6 +35,7 @@ def tests_by_fault(tests: Path) -> dict[int, list[str]]:
 
 CHECKPOINT, MANIFEST, DIRECTORY = "quatro/runs/checkpoint.py", "quatro/runs/manifest.py", "quatro/runs/directory.py"
 SAVING, PREFLIGHT, READING = "quatro/launch/saving.py", "quatro/launch/preflight.py", "evals/samples/reading.py"
+IDENTITY = "quatro/runs/identity.py"
 POOL, FUNCTION, LOCK = "evals/worker_pool.py", "quatro/rewards/function.py", "quatro/runs/lock.py"
 
 GUARDS = [
@@ -114,8 +115,15 @@ GUARDS = [
     Guard(50, "ids are not compared with their text", "quatro/rollout/server.py", "not in map(_letters, readings):", "in ():"),
     Guard(50, "equal samples are not told", "quatro/rollout/server.py", "if 2 * (num_equal := repeated.count(1)) > len(repeated):", "if False:"),
     Guard(51, "output has no limit", "evals/sandbox/worker.py", "        if drain.is_flood:\n", "        if False:\n"),
-    Guard(52, "metrics are not hashed", PREFLIGHT, 'if written.get("metrics_sha256", found) != found:', "if False:"),
-    Guard(52, "rollouts are not hashed", PREFLIGHT, "if name not in gone and (found := file_digest(path).hexdigest()) != expected:", "if False:"),
+    Guard(52, "metrics are not hashed", IDENTITY, 'if written.get("metrics_sha256", found) != found:', "if False:"),
+    Guard(52, "rollouts are not hashed", IDENTITY, "if expected not in (None, found):", "if False:"),
     Guard(53, "nobody asks verl", "quatro/integrations/verl/command.py", "lines = [check, ", "lines = ["),
+    Guard(54, "another configuration will do", IDENTITY, 'lasting_differences(state["config"], config) if "config" in state else []', "[]"),
+    Guard(54, "another status will do", IDENTITY, 'if status.get("run_digest", digest) != digest and', "if False and"),
+    Guard(54, "a run of another point will do", "quatro/runs/points.py", "planned_differences(planned, load_config(run))", "[]"),
+    Guard(54, "a plan of another point will do", "quatro/runs/points.py", "    if differing:\n", "    if False:\n"),
+    Guard(54, "files of another run will do", "evals/files/belonging.py", "and digest != own:", "and False:"),
+    Guard(54, "samples of another temperature will do", "evals/files/belonging.py", "    if wrong:\n", "    if False:\n"),
+    Guard(54, "samples are not hashed", "evals/samples/places.py", "if found not in (None, expected):", "if False:"),
     Guard(53, "any method will do", "quatro/integrations/verl/registered.py", "                ask(name)\n", "                pass\n"),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NUM_FAULTS = 53
+NUM_FAULTS = 54
 
 
 def test_every_fault_is_on_the_page_and_has_a_test_and_a_mutant():

@@ -212,8 +212,10 @@ def test_metrics_are_one_row_an_iteration(here):
     assert list(frame) == list(dict.fromkeys(name for row in rows for name in row))
     for name in frame:
         assert frame[name].astype(object).where(frame[name].notna(), None).tolist() == [row.get(name) for row in rows]
-    Path("runs/first/metrics.jsonl").write_text("")
-    assert list(quatro.read_metrics("runs/first")) == ["step"]
+    Path("runs/none").mkdir()
+    Path("runs/none/config.yaml").write_bytes(Path("runs/first/config.yaml").read_bytes())
+    Path("runs/none/metrics.jsonl").write_text("")
+    assert list(quatro.read_metrics("runs/none")) == ["step"]
     with pytest.raises(UsageError, match="not a run directory"):
         quatro.read_metrics("runs")
 

@@ -73,9 +73,19 @@ def test_the_document_has_the_keys_of_the_contract():
         "n": 4,
     }
     assert document["grader"] == {"version": None, "policy": None}
-    assert {"schema", "metric", "label", "model", "method", "seed", "sampling", "grader", "rows", "problems"} == set(
-        document
-    )
+    assert {
+        "schema",
+        "metric",
+        "label",
+        "model",
+        "method",
+        "seed",
+        "source_digest",
+        "sampling",
+        "grader",
+        "rows",
+        "problems",
+    } == set(document)
     assert len(document["rows"]) == 4 * 3 * 4  # settings x (2 benchmarks + average) x (ucc@1 and three without k)
     assert len(document["problems"]) == 4 * 3
     assert document["problems"][0] == {

@@ -22,7 +22,7 @@ def make_run(path, *settings, method=None, steps=3):
     return path
 
 
-def add_samples(run, tag="T1-p1", *, benchmark="b", correct=True, sampling=True, n=4, answer="1"):
+def add_samples(run, tag="T1-p0.7", *, benchmark="b", correct=True, sampling=True, n=4, answer="1"):
     folder = run / "samples" / tag
     folder.mkdir(parents=True)
     rows = []
@@ -32,7 +32,7 @@ def add_samples(run, tag="T1-p1", *, benchmark="b", correct=True, sampling=True,
             rows.append({**row, "correct": j <= i} if correct else row)
     (folder / f"{benchmark}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     if sampling:
-        document = {"model": "m", "sampling": {"n": n, "temperature": 1.0, "top_p": 0.7}}
+        document = {"model": "m", "sampling": {"n": n, "temperature": 1.0, "top_p": 1.0 if tag == "T1-p1" else 0.7}}
         (folder / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
 
 

@@ -170,7 +170,11 @@ def test_the_same_command_draws_what_is_missing(serve, toy, tmp_path):
     ask(stub, toy, whole, n=3)
     ask(stub, toy, cut, n=2)
     lines = (cut / "toy.jsonl").read_bytes().splitlines(keepends=True)
-    (cut / "toy.jsonl").write_bytes(b"".join(lines[2:])[:-9])  # a crash: rows that never came, and a torn one
+    # A crash: rows that never came, a torn one, and nothing yet of what the complete file holds.
+    (cut / "toy.jsonl").write_bytes(b"".join(lines[2:])[:-9])
+    document = record(cut)
+    del document["benchmarks"]["toy"]["sha256"]
+    (cut / "sampling.json").write_text(json.dumps(document), encoding="utf-8")
     before = len(stub.posts)
     done = ask(stub, toy, cut, n=3)
     assert "7 samples drawn, 5 were there" in done.stderr

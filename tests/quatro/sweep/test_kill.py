@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from quatro.config import config_to_yaml, load_config
 from quatro.runs.lock import is_locked
 
 # Keeps the contract of `quatro train`: one process a run, resumable, status.json last. Slow enough to be killed.
@@ -35,7 +36,9 @@ def say(status):
 if (run / "config.yaml").exists() != resume:
     sys.exit("error: a run is begun once")
 say("running")
-(run / "config.yaml").write_text("")
+if not resume:
+    (run / ".config").write_text(pathlib.Path(arguments[0]).read_text())
+    os.replace(run / ".config", run / "config.yaml")
 path = run / "metrics.jsonl"
 present = len(path.read_text().splitlines()) if path.exists() else 0
 with open(path, "a") as metrics:
@@ -133,7 +136,9 @@ def _kill_trainers(folder):
 
 def test_fault_46_a_run_that_outlived_its_sweep_is_waited_for(command, tmp_path):
     run = tmp_path / "s/runs/delta=0.1-seed=0"
-    arguments = [sys.executable, "-S", str(tmp_path / "train.py"), "unused", "-o", str(run)]
+    point = tmp_path / "point.yaml"
+    point.write_text(config_to_yaml(load_config(tmp_path / "base.yaml", overrides=["method.delta=0.1", "seed=0"])))
+    arguments = [sys.executable, "-S", str(tmp_path / "train.py"), str(point), "-o", str(run)]
     orphan = subprocess.Popen(arguments, env={**os.environ, "STEP_S": "0.5"})
     while not (run / "config.yaml").exists():
         assert orphan.poll() is None

@@ -31,7 +31,8 @@ QUATRO = textwrap.dedent(
         resume = arguments[-1] == "--resume"
         run = pathlib.Path(arguments[0] if resume else arguments[2])
         run.mkdir(parents=True, exist_ok=True)
-        (run / "config.yaml").write_text("")
+        if not resume:
+            (run / "config.yaml").write_text(pathlib.Path(arguments[0]).read_text())
         seed = int(run.name.rpartition("seed=")[2] or 0) if "seed=" in run.name else 0
         (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward/mean": float(seed) ** 2}) + "\\n")
         (run / "status.json").write_text(json.dumps({"status": "done", "reason": None}, indent=2))

@@ -26,7 +26,8 @@ FAKE_TRAIN = textwrap.dedent(
     broken = (log.parent / "broken").exists() and "delta=0.1" in run.name
     if broken and (log.parent / "early").exists():
         sys.exit("error: nothing was begun")
-    (run / "config.yaml").write_text("")
+    if not resume:
+        (run / "config.yaml").write_text(pathlib.Path(arguments[0]).read_text())
     (run / "metrics.jsonl").write_text(
         "".join(json.dumps({"step": t, "reward/mean": t / 10, "kl/new_old": None}) + "\\n" for t in range(1, 21)))
     if (log.parent / "killed").exists():

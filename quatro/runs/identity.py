@@ -1,0 +1,159 @@
+"""Whether a run is what it says it is: its configuration, status, metrics and checkpoints against one another.
+
+Whoever reads a run to show or use it calls `read_config` in place of `load_config`, and `load_from` for a checkpoint
+of it. What is compared is what the files hold, so a run that was moved or copied is as good as before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evals.errors import DataError
+from evals.files.belonging import read_or_empty
+from evals.files.whole import file_digest
+from quatro.config import Config, load_config
+from quatro.config.lasting import lasting_differences, lasting_digest
+from quatro.methods.absent import AbsentMethod
+from quatro.runs.checkpoint import STATE, Checkpoint, Step, complete_checkpoints, find_checkpoint, load
+from quatro.runs.lock import is_locked
+from quatro.runs.metrics import read_metrics
+from quatro.runs.status import read_status
+
+logger = logging.getLogger(__name__)
+
+PUT_BACK = "put it back as it was, or begin a new run from config.yaml"
+
+
+def read_config(run: Path) -> Config:
+    """The configuration of ``run``, whose status, newest checkpoint and metrics are those of such a run.
+
+    Of a run that a process is training, and of one of an earlier version without checkpoints, less is compared.
+
+    Raises:
+        UsageError: as `load_config`.
+        DataError: two of them do not belong together; names the files, what they say, and what to do.
+    """
+    config, status = load_config(run), read_status(run)
+    state = newest_state(run, status)
+    refuse_other_config(run, config, state, state.get("checkpoint", ""))
+    digest = lasting_digest(config)
+    if status.get("run_digest", digest) != digest and not isinstance(config.method, AbsentMethod):
+        raise DataError(
+            f"{run / 'config.yaml'} and {run / 'status.json'} are not of one run: the configuration has the digest "
+            f"{digest}, and run_digest is {status['run_digest']}; {_PUT_BACK_FILE}. {_doctor(run)}"
+        )
+    try:
+        for written in (status, state):
+            refuse_changed_metrics(run, written)
+    except DataError:
+        deque(read_metrics(run), maxlen=0)  # names the line that is damaged, if one is
+        raise
+    return config
+
+
+def run_digest(run: Path, config: Config) -> str:
+    """What things that are made of ``run`` are marked with: the digest of its settings that it has recorded."""
+    return read_status(run).get("run_digest") or lasting_digest(config)
+
+
+def load_from(run: Path, step: Step | None = None) -> Checkpoint:
+    """The newest checkpoint of ``run``, or that of ``step``, verified, and one that this run has written.
+
+    Raises:
+        UsageError, DataError: as `find_checkpoint` and `load`; or the checkpoint is of another run.
+    """
+    found = load(find_checkpoint(run, step))
+    refuse_other_config(run, load_config(run), found.state, found.path.name)
+    refuse_changed_metrics(run, found.state)
+    return found
+
+
+def newest_state(run: Path, status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the newest checkpoint of ``run`` knows of it; empty without one, and while a process may replace it."""
+    newest = complete_checkpoints(run)[-1:]
+    if not newest or (status.get("status") == "running" and is_locked(run)):
+        return {}
+    state = read_or_empty(newest[0] / STATE)
+    is_sound = isinstance(state.get("config"), dict) and type(state.get("metrics_bytes", 0)) is int
+    return {**state, "checkpoint": newest[0].name} if is_sound else {}
+
+
+def refuse_other_config(run: Path, config: Config, state: Mapping[str, Any], name: str) -> None:
+    """Raises DataError if ``state``, of the checkpoint ``name``, has another configuration than ``config``."""
+    if differing := lasting_differences(state["config"], config) if "config" in state else []:
+        raise DataError(
+            f"{run / 'config.yaml'} is not what {run / 'checkpoints' / name} was trained with: "
+            f"{'; '.join(differing)}; {_PUT_BACK_FILE}. {_doctor(run)}"
+        )
+
+
+_PUT_BACK_FILE = "one of the two was edited or is of another run: put back what belongs there"
+
+
+def _doctor(run: Path) -> str:
+    return f"`quatro doctor {run}` looks at every file of the run"
+
+
+def missing_rollouts(run: Path, written: Mapping[str, Any]) -> list[str]:
+    """The files of rollouts that `RunDir.written` knew at a checkpoint and that are gone."""
+    return [name for name in written.get("rollouts_sha256", {}) if not (run / "rollouts" / name).exists()]
+
+
+def refuse_changed(run: Path, written: Mapping[str, Any]) -> None:
+    """Compare metrics.jsonl and the rollouts of a run with what `RunDir.written` was at a checkpoint.
+
+    Rollouts that are gone are named in a warning. A checkpoint of an earlier version may hold no hashes.
+
+    Raises:
+        DataError: rows are gone or changed; the file is named, with both hashes.
+    """
+    refuse_changed_metrics(run, written)
+    gone = missing_rollouts(run, written)
+    for name in written.get("rollouts_sha256", {}):
+        if name not in gone:
+            refuse_changed_rollouts(run / "rollouts" / name, written)
+    if gone:
+        names = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
+        logger.warning(
+            "%s: the rollouts of %d finished iterations are gone (%s); the run goes on without them",
+            run / "rollouts",
+            len(gone),
+            names,
+        )
+
+
+def refuse_changed_rollouts(file: Path, written: Mapping[str, Any]) -> None:
+    """As `refuse_changed`, of one file of rollouts, which may be newer than ``written``."""
+    expected = written.get("rollouts_sha256", {}).get(file.name)
+    found = file_digest(file).hexdigest() if file.is_file() else "none, as it is not a plain file"
+    if expected not in (None, found):
+        raise DataError(
+            f"{file} was changed: it has SHA-256 {found}, and {expected} when the run wrote it; {PUT_BACK}, or remove "
+            "the file to go on without it"
+        )
+
+
+def refuse_changed_metrics(run: Path, written: Mapping[str, Any]) -> None:
+    """As `refuse_changed`, of metrics.jsonl alone."""
+    path, num_bytes = run / "metrics.jsonl", written.get("metrics_bytes", 0)
+    size = path.stat().st_size if path.is_file() else 0  # a pipe may never end
+    if num_bytes > size:
+        raise DataError(f"{path} has {size} bytes, but {num_bytes} when the run wrote it: rows are gone; {PUT_BACK}")
+    if not path.is_file():
+        return
+    with path.open("rb") as stream:
+        stream.seek(max(0, num_bytes - 1))
+        if num_bytes and stream.read(1) != b"\n":
+            raise DataError(
+                f"{path} was changed: byte {num_bytes}, where the run ended one, is inside a line; {PUT_BACK}"
+            )
+    found = file_digest(path, num_bytes).hexdigest()
+    if written.get("metrics_sha256", found) != found:
+        raise DataError(
+            f"{path} was changed: its first {num_bytes} bytes have SHA-256 {found}, and "
+            f"{written['metrics_sha256']} when the run wrote them; {PUT_BACK}"
+        )
